@@ -1,0 +1,75 @@
+"""What a view shows of a reply while it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+Phase = Literal["waiting", "reading", "writing", "done"]
+Arm = Literal["vanilla", "speculative"]
+Span = tuple[str, str]
+"""(source, text): a run of the reply whose tokens came from one source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Measured figures of one reply so far. None where nothing was measured."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    """Decoding time, from the first token's forward to now; reading the prompt is not counted."""
+    first_token_seconds: float | None = None
+    tokens_per_second: float | None = None
+    tokens_per_forward: float | None = None
+    acceptance_rate: float | None = None
+    """Accepted / proposed draft nodes."""
+    speedup: float | None = None
+    """Against the fastest plain decoding of the same backend."""
+    baseline_tokens_per_second: float | None = None
+    baseline: Literal["measured", "estimated"] | None = None
+    """measured: plain forwards were timed in this turn; estimated: the load-time measurement stands in."""
+    shares: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Source -> share of the reply's tokens; "target" is the model alone. Sums to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The state of a reply at one moment. Every frame is complete: a view needs only the latest."""
+
+    phase: Phase
+    text: str = ""
+    figures: Figures = Figures()
+    prompt_read: int = 0
+    prompt_tokens: int = 0
+    context_tokens: int = 0
+    context_limit: int = 0
+    finish: str | None = None
+    """engine.step.Finish, or "error"; set in the last frame."""
+    notice: str | None = None
+    """A sentence for the page, e.g. that old turns no longer fit the context window."""
+    message_id: int | None = None
+    """The stored reply; None while it is not stored (compare)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a comparison found. `sentence` is ready for the page."""
+
+    identical: bool
+    tokens: int
+    """Tokens compared, or the index of the first difference when not identical."""
+    logit_gap: float | None
+    """Between the two choices at the first difference, in the target's own logits."""
+    speedup: float | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompareFrame:
+    """Both arms of a comparison; the one that has not started yet is in phase "waiting"."""
+
+    arms: Mapping[Arm, Frame]
+    running: Arm | None
+    verdict: Verdict | None = None

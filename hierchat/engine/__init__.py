@@ -1,0 +1,1 @@
+"""The target model: forward, slots, sampler, verification and the decode loop. No gradio, no sqlite."""

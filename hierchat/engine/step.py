@@ -1,0 +1,36 @@
+"""The record that the engine yields: all that chat, ui and bench know of decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+TARGET = "target"
+"""The source of a token that no draft proposed."""
+
+Finish = Literal["end", "stop", "length", "context", "stopped"]
+"""Why a reply ended: end-of-text token, stop string, token limit, context full, or the user pressed Stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One forward of the target, or one chunk of reading the prompt (then `tokens` is empty)."""
+
+    tokens: tuple[int, ...] = ()
+    """Committed tokens, in order."""
+    sources: tuple[str, ...] = ()
+    """Source of each committed token; TARGET for the bonus token."""
+    proposed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Draft nodes verified in this forward, per source."""
+    width: int = 0
+    """Positions in the forward, padding not counted."""
+    draft_ms: float = 0.0
+    forward_ms: float = 0.0
+    verify_ms: float = 0.0
+    prompt_read: int = 0
+    """Prompt tokens whose keys and values are in the slots so far."""
+    prompt_tokens: int = 0
+    finish: Finish | None = None
+    """Set on the last step of a reply only."""
