@@ -1,0 +1,58 @@
+"""Settings of one reply, and where hierchat keeps its files.
+
+Knows nothing about models, databases or pages: everything may import it.
+"""
+
+import os
+from pathlib import Path
+
+import platformdirs
+from pydantic import BaseModel, Field
+
+APP = "hierchat"
+
+
+class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
+    """How the tokens of one reply are chosen. The defaults are greedy decoding.
+
+    Frozen, so that one object can be shared between threads and recorded beside its reply; `model_copy` with
+    `update` skips validation, so derive a changed one by `GenerationSettings(**{**old.model_dump(), ...})`.
+    """
+
+    temperature: float = Field(default=0.0, ge=0, le=10, description="0 is greedy")
+    top_k: int = Field(default=0, ge=0, description="keep the k likeliest tokens; 0 is off")
+    top_p: float = Field(
+        default=1.0, gt=0, le=1, description="keep the smallest set of this probability; 1 is off"
+    )
+    min_p: float = Field(
+        default=0.0, ge=0, le=1, description="drop below this share of the likeliest; 0 is off"
+    )
+    repetition_penalty: float = Field(
+        default=1.0, gt=0, le=10, description="divides seen tokens' logits; 1 is off"
+    )
+    presence_penalty: float = Field(default=0.0, ge=-10, le=10, description="subtracted once per seen token")
+    frequency_penalty: float = Field(default=0.0, ge=-10, le=10, description="subtracted per occurrence")
+    logit_bias: dict[int, float] = Field(default_factory=dict, description="token id to added logit")
+    stop: tuple[str, ...] = Field(default=(), description="strings that end the reply and are left out of it")
+    max_new_tokens: int = Field(default=1024, ge=1, le=1_000_000)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
+
+def _directory(variable: str, default: str) -> Path:
+    moved = os.environ.get(variable)
+    return Path(moved).expanduser().absolute() if moved else Path(default)
+
+
+def cache_dir() -> Path:
+    """Where fetched and converted models lie; HIERCHAT_CACHE moves it. Safe to delete, not created here."""
+    return _directory("HIERCHAT_CACHE", platformdirs.user_cache_dir(APP))
+
+
+def data_dir() -> Path:
+    """Where the database lies; HIERCHAT_DATA moves it. Not created here."""
+    return _directory("HIERCHAT_DATA", platformdirs.user_data_dir(APP))
+
+
+def config_dir() -> Path:
+    """Where the user's own models.yaml lies; HIERCHAT_CONFIG moves it. Not created here."""
+    return _directory("HIERCHAT_CONFIG", platformdirs.user_config_dir(APP))

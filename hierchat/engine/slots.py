@@ -1,0 +1,105 @@
+"""Key-value slots of one conversation: written in place, rolled back by forgetting, reused by the next turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from hierchat.engine.layout import CHUNK
+
+
+class SlotLayer(CacheLayerMixin):
+    """One layer's slots: keys and values [1, kv, slots, d], zeroed so that unseen slots hold finite numbers."""
+
+    is_sliding = False
+    is_croppable = True
+
+    def __init__(self, slots: Slots) -> None:
+        super().__init__()
+        self.slots = slots
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        _, kv, _, width = key_states.shape
+        shape = (1, kv, self.slots.capacity, width)
+        self.keys = key_states.new_zeros(shape)
+        self.values = value_states.new_zeros((*shape[:3], value_states.shape[-1]))
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the block behind the committed slots; returns all slots."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None
+        assert self.values is not None
+        begin, end = self.slots.length, self.slots.length + key_states.shape[2]
+        self.keys[:, :, begin:end] = key_states
+        self.values[:, :, begin:end] = value_states
+        return self.keys, self.values
+
+    def grow(self, capacity: int) -> None:
+        if not self.is_initialized:
+            return
+        assert self.keys is not None
+        assert self.values is not None
+        for name in ("keys", "values"):
+            old = getattr(self, name)
+            new = old.new_zeros((1, old.shape[1], capacity, old.shape[3]))
+            new[:, :, : old.shape[2]] = old
+            setattr(self, name, new)
+
+    def keep(self, sources: torch.Tensor, begin: int) -> None:
+        """Move `sources` slots to begin, begin + 1, ... (the accepted branch of a tree)."""
+        assert self.keys is not None
+        assert self.values is not None
+        end = begin + len(sources)
+        self.keys[:, :, begin:end] = self.keys[:, :, sources]
+        self.values[:, :, begin:end] = self.values[:, :, sources]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.slots.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.slots.length
+
+    def get_max_length(self) -> int:
+        return self.slots.capacity
+
+
+class Slots(Cache):
+    """All layers' slots. `length` slots are committed; a forward writes behind them."""
+
+    def __init__(self, layers: int, capacity: int) -> None:
+        self.length = 0
+        self.capacity = _rounded(capacity)
+        super().__init__(layers=[SlotLayer(self) for _ in range(layers)])
+
+    def reserve(self, needed: int) -> None:
+        """Make room for `needed` slots, doubling."""
+        if needed > self.capacity:
+            capacity = _rounded(max(needed, 2 * self.capacity))
+            for layer in self.layers:
+                layer.grow(capacity)
+            self.capacity = capacity
+
+    def commit(self, nodes: list[int]) -> None:
+        """Keep these nodes of the last block, in this order."""
+        if nodes != list(range(len(nodes))):
+            device = self.layers[0].keys.device
+            sources = torch.tensor(nodes, device=device) + self.length
+            for layer in self.layers:
+                layer.keep(sources, self.length)
+        self.length += len(nodes)
+
+    def rollback(self, length: int) -> None:
+        if length > self.length:
+            raise ValueError(f"cannot roll back {self.length} slots to {length}")
+        self.length = length
+
+
+def _rounded(slots: int) -> int:
+    """Whole chunks, and one more: a block's view may reach past its last slot."""
+    return (-(-slots // CHUNK) + 1) * CHUNK

@@ -1,0 +1,5 @@
+"""Models: find them in the catalogue, fetch them into the cache, load them.
+
+Import from the modules themselves (catalogue, fetch, load, ...): this package imports nothing, so that
+reading the catalogue costs no torch.
+"""

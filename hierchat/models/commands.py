@@ -1,0 +1,66 @@
+"""`python -m hierchat models list` and `... models get NAME`. Both return the process's exit code."""
+
+from rich.console import Console
+from rich.table import Table
+
+from hierchat.models.cache import gigabytes
+from hierchat.models.catalogue import Source, read_catalogue
+from hierchat.models.errors import ModelError
+from hierchat.models.fetch import get, status
+from hierchat.models.memory import best_device
+from hierchat.models.terminal import terminal_progress
+
+
+def list_models() -> int:
+    """Prints the catalogue, and what of it is on disk."""
+    try:
+        catalogue = read_catalogue()
+        device = best_device()
+        table = Table(box=None, pad_edge=False, caption="* the default", caption_justify="left")
+        for column in ("model", "size", "on disk", "drafts", "licence", "from"):
+            table.add_column(
+                column,
+                justify="right" if column in ("size", "on disk") else "left",
+                no_wrap=column != "drafts",
+            )
+        for name, entry in catalogue.models.items():
+            there = status(entry, device)
+            disk = gigabytes(there.size) if there.present else "partly" if there.size else "-"
+            mark = " *" if name == catalogue.default else ""
+            parameters = _count(entry.size.parameters) if entry.size else "?"
+            source = _origin(entry.source_on(device))
+            table.add_row(
+                name + mark, parameters, disk, ", ".join(entry.drafts) or "-", entry.licence, source
+            )
+    except ModelError as error:
+        return _failed(error)
+    Console().print(table)
+    return 0
+
+
+def get_model(name: str) -> int:
+    """Brings a model into the cache, with a progress bar, and prints where it lies."""
+    try:
+        entry = read_catalogue().entry(name)
+        with terminal_progress() as report:
+            folder = get(entry, report)
+    except ModelError as error:
+        return _failed(error)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("Stopped. The same command goes on.")
+        return 130
+    Console(soft_wrap=True).print(f"{name}: {folder}", markup=False, highlight=False)
+    return 0
+
+
+def _failed(error: ModelError) -> int:
+    Console(stderr=True, soft_wrap=True).print(f"Error: {error}", markup=False, highlight=False)
+    return 1
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.1f} B" if parameters >= 1e9 else f"{parameters / 1e6:.0f} M"
+
+
+def _origin(source: Source) -> str:
+    return next(kind for kind in ("wheel", "hub", "folder", "gguf") if getattr(source, kind))

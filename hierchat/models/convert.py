@@ -1,0 +1,129 @@
+"""GGUF to a folder that transformers loads in seconds: done once, kept in the cache under the GGUF's
+SHA-256.
+"""
+
+import gc
+import importlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hierchat.config import cache_dir
+from hierchat.models import cache
+from hierchat.models.errors import BrokenFileError, UnsupportedError
+from hierchat.models.memory import require_free
+from hierchat.models.progress import Progress, Report, bar_class, silent, transformers_bars
+
+MARKER = "hierchat.json"
+"""Written last into a converted folder: the GGUF it came from and the size of each file."""
+
+_FORM = 1  # a new number converts everything anew
+
+
+def converted_folder(gguf_sha256: str) -> Path:
+    """Where the conversion of this GGUF lies, or will lie."""
+    return cache_dir() / "converted" / gguf_sha256
+
+
+def is_converted(folder: Path) -> bool:
+    """Whether a conversion is whole, by its marker and the sizes of its files."""
+    try:
+        marker = json.loads((folder / MARKER).read_text())
+        return marker["form"] == _FORM and all(
+            (folder / name).stat().st_size == size for name, size in marker["files"].items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def source_sha256(folder: Path) -> str | None:
+    """SHA-256 of the GGUF that a converted folder came from; None for any other folder."""
+    try:
+        return str(json.loads((folder / MARKER).read_text())["source_sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:
+    """The folder with weights as float32 safetensors (4 bytes per parameter), configuration and tokenizer.
+
+    Raises BrokenFileError, UnsupportedError for a GGUF of another architecture, or DiskFullError.
+    """
+    target = converted_folder(gguf_sha256)
+    with cache.locked(target, report, "converting"), cache.disk_errors():
+        if is_converted(target):
+            return target
+        part = target.with_name(f"{target.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        try:
+            _write(gguf, part, report)
+            files = {file.name: file.stat().st_size for file in part.iterdir()}
+            marker = {"form": _FORM, "source_sha256": gguf_sha256, "files": files}
+            (part / MARKER).write_text(json.dumps(marker, indent=1))
+            cache.publish(part, target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    gc.collect()
+    return target
+
+
+def _write(gguf: Path, folder: Path, report: Report) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    message = f"{gguf.name}, once"
+    report(Progress("converting", 0, None, message))
+    _require_room(gguf)
+    try:
+        with _reporting(report, message):
+            model = AutoModelForCausalLM.from_pretrained(
+                gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+            )
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise UnsupportedError(f"{gguf.name} cannot be converted: {_first_line(error)}") from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    except Exception as error:  # the tokenizers library raises nothing more exact
+        raise UnsupportedError(
+            f"The tokenizer in {gguf.name} cannot be read: {_first_line(error)}"
+        ) from error
+    report(Progress("converting", 0, None, f"{gguf.name}: writing"))
+    del model.config.quantization_config  # the weights are plain now, which save_pretrained would not believe
+    model.hf_quantizer = None
+    with transformers_bars(silent, "converting", message):
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _require_room(gguf: Path) -> None:
+    """Raises BrokenFileError for what is no whole GGUF, or the error of what lacks room: disk, memory."""
+    from gguf import GGUFReader
+
+    try:
+        tensors = GGUFReader(gguf).tensors
+        needed = 4 * sum(int(tensor.n_elements) for tensor in tensors)
+    except (ValueError, KeyError, IndexError, OverflowError) as error:
+        raise BrokenFileError(f"{gguf} is no whole GGUF file: {_first_line(error)}") from error
+    cache.require_space(needed)
+    require_free(int(1.2 * needed), f"Converting {gguf.name}")
+
+
+@contextmanager
+def _reporting(report: Report, message: str) -> Iterator[None]:
+    """Lends transformers' GGUF reader, which takes no progress hook, a bar that reports tensors."""
+    reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+    drawn = reader.tqdm
+    reader.tqdm = bar_class(report, "converting", message)
+    try:
+        with transformers_bars(report, "converting", message):
+            yield
+    finally:
+        reader.tqdm = drawn
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

@@ -1,0 +1,161 @@
+"""Models out of hub repositories, into hierchat's own cache.
+
+What is there whole is used without asking the network, so a branch name such as `main` stays at the commit
+that was fetched first. huggingface_hub resumes interrupted files; their SHA-256 is checked here.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from hierchat.config import cache_dir
+from hierchat.models import cache
+from hierchat.models.errors import BrokenFileError, FetchError, GatedError, MissingError, OfflineError
+from hierchat.models.progress import Progress, Report, bar_class, silent
+
+FOLDER_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "*.model", "merges.txt", "vocab.txt")
+_DEEPER = ("*/*",)  # e.g. meta-llama's original/, onnx/: the same weights again in other forms
+
+
+def hub_folder(repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES) -> Path | None:
+    """The repository's files in the cache, or None where some are missing. Never asks the network."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        found = snapshot_download(
+            repo,
+            revision=revision,
+            cache_dir=_hub_cache(),
+            local_files_only=True,
+            allow_patterns=list(patterns),
+            ignore_patterns=list(_DEEPER),
+        )
+    except LocalEntryNotFoundError:
+        return None
+    # The library cannot tell a partial folder whose list of files is lost; at least one file must be there.
+    return Path(found) if _holds(Path(found), patterns) else None
+
+
+def fetch_hub(repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES) -> Path:
+    """The folder with the repository's files, downloaded where they are missing.
+
+    Raises GatedError, MissingError, OfflineError, DiskFullError, or BrokenFileError when a file came wrong
+    twice.
+    """
+    if found := hub_folder(repo, revision, patterns):
+        return found
+    _require_hub(repo)
+    lock = _hub_cache() / repo.replace("/", "--")
+    with cache.locked(lock, report, "downloading"), _hub_errors(repo, revision):
+        folder, altered = _download(repo, revision, report, patterns)
+        if altered:
+            folder, altered = _download(repo, revision, report, patterns)
+        if altered:
+            raise BrokenFileError(f"{altered[0]} of {repo} came altered twice. Try again later.")
+    if not _holds(folder, patterns):
+        raise MissingError(f"{repo} at {revision} has none of {', '.join(patterns)}.")
+    return folder
+
+
+def _download(repo: str, revision: str, report: Report, patterns: Sequence[str]) -> tuple[Path, list[str]]:
+    """The folder after one download, and the names of files that came altered (removed again)."""
+    from huggingface_hub import snapshot_download
+
+    download: Callable[..., Any] = partial(
+        snapshot_download,
+        repo,
+        revision=revision,
+        cache_dir=_hub_cache(),
+        endpoint=_endpoint(),
+        allow_patterns=list(patterns),
+        ignore_patterns=list(_DEEPER),
+    )
+    mute = bar_class(silent, "downloading", repo)
+    report(Progress("downloading", 0, None, f"{repo} from the hub"))
+    planned = [file for file in download(dry_run=True, tqdm_class=mute) if file.will_download]
+    total = sum(file.file_size or 0 for file in planned)
+    cache.require_space(total)
+    folder = Path(download(tqdm_class=bar_class(report, "downloading", repo, unit="B", total=total)))
+    altered = [file.filename for file in planned if _is_altered(folder / file.filename)]
+    for name in altered:
+        (folder / name).resolve().unlink()
+        (folder / name).unlink(missing_ok=True)
+    return folder, altered
+
+
+def _hub_cache() -> Path:
+    return cache_dir() / "hub"
+
+
+def _holds(folder: Path, patterns: Sequence[str]) -> bool:
+    return any(file.is_file() for pattern in patterns for file in folder.glob(pattern))
+
+
+def _is_altered(file: Path) -> bool:
+    """Whether a large file is not what the hub says: the folder links to it under its SHA-256 as name."""
+    name = file.resolve().name
+    return bool(re.fullmatch("[0-9a-f]{64}", name)) and cache.sha256(file) != name
+
+
+def _require_hub(repo: str) -> None:
+    """Raises OfflineError at once, where the hub library would try for half a minute first."""
+    try:
+        requests.head(_endpoint(), timeout=15)
+    except requests.RequestException as error:
+        raise _offline(repo) from error
+
+
+def _endpoint() -> str:
+    # Read now: the library read it when it was imported.
+    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+
+
+def _offline(repo: str) -> OfflineError:
+    return OfflineError(
+        f"The hub cannot be reached, so {repo} cannot be fetched. Connect to the network and try again; "
+        "what has come already is kept."
+    )
+
+
+@contextmanager
+def _hub_errors(repo: str, revision: str) -> Iterator[None]:
+    """The hub library's errors as ours, each saying what to do."""
+    from httpx2 import HTTPError
+    from huggingface_hub import errors
+
+    try:
+        with cache.disk_errors():
+            yield
+    except (HTTPError, OSError, errors.HFValidationError) as error:
+        # A dry run hides why it failed in its cause.
+        raise _said(
+            error.__cause__ if isinstance(error, errors.DryRunError) else error, repo, revision
+        ) from error
+
+
+def _said(error: BaseException | None, repo: str, revision: str) -> Exception:
+    from httpx2 import HTTPError
+    from huggingface_hub import errors
+
+    page = f"{_endpoint()}/{repo}"
+    if isinstance(error, errors.GatedRepoError):
+        return GatedError(f"{repo} is gated. Accept its licence at {page}, then log in with `hf auth login`.")
+    if isinstance(error, errors.RevisionNotFoundError):
+        return MissingError(f"{repo} has no revision {revision!r}. See {page}/commits/main.")
+    if isinstance(error, (errors.RepositoryNotFoundError, errors.HFValidationError)):
+        return MissingError(
+            f"There is no public repository {repo} on the hub. Check its name at {page}; "
+            "if it is private, log in with `hf auth login`."
+        )
+    if isinstance(error, errors.HfHubHTTPError):
+        return FetchError(f"The hub answered {error.response.status_code} for {repo}. Try again later.")
+    if isinstance(error, (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, HTTPError)):
+        return _offline(repo)
+    return FetchError(f"{repo} could not be fetched whole: {error} Try again: it resumes.")

@@ -1,0 +1,91 @@
+"""Whether a model fits into free memory, asked before it is loaded, and what would fit instead."""
+
+from collections.abc import Iterable
+
+import psutil
+
+from hierchat.models.cache import gigabytes
+from hierchat.models.catalogue import ModelEntry, Quantisation, Size
+from hierchat.models.errors import DoesNotFitError
+
+_SPARE = 1.15  # activations, fragments, the tokenizer
+_WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
+# Bytes per quantised weight; nf4 with its doubly quantised scales.
+_QUANTISED = {"int8": 1.0, "nf4": 0.52}
+
+
+def best_device() -> str:
+    """'cuda' where there is one, else 'cpu'."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def dtype_on(dtype: str, device: str) -> str:
+    """The dtype that 'auto' means on a device: bfloat16 on CUDA, float32 on CPU."""
+    if dtype != "auto":
+        return dtype
+    return "float32" if device.startswith("cpu") else "bfloat16"
+
+
+def free_memory(device: str) -> int:
+    """Bytes free for a model now."""
+    if device.startswith("cpu"):
+        return psutil.virtual_memory().available
+    import torch
+
+    return torch.cuda.mem_get_info(device)[0]
+
+
+def require_free(needed: int, what: str) -> None:
+    """Raises DoesNotFitError unless so many bytes of main memory are free."""
+    if needed > (free := free_memory("cpu")):
+        raise DoesNotFitError(
+            f"{what} needs about {gigabytes(needed)} of memory, and {gigabytes(free)} are free."
+        )
+
+
+def bytes_needed(size: Size, dtype: str, quantisation: Quantisation, context_length: int) -> int:
+    """Weights, key-value slots for the whole context, and 15 % to spare. `dtype` is not 'auto'."""
+    return int(_SPARE * (_weights(size, dtype, quantisation) + context_length * size.slot * _WIDTHS[dtype]))
+
+
+def require_fit(
+    entry: ModelEntry, size: Size, context_length: int, device: str, others: Iterable[ModelEntry] = ()
+) -> None:
+    """Raises DoesNotFitError when the model needs more than is free, naming what would fit among `others`."""
+    dtype, free = dtype_on(entry.dtype, device), free_memory(device)
+    needed = bytes_needed(size, dtype, entry.quantisation, context_length)
+    if needed <= free:
+        return
+    fits = []
+    for quantisation in ("int8", "nf4"):
+        smaller = bytes_needed(size, dtype, quantisation, context_length)
+        if entry.quantisation == "none" and smaller <= free:
+            fits.append(f"this model with `quantisation: {quantisation}` ({gigabytes(smaller)})")
+    left = free / _SPARE - _weights(size, dtype, entry.quantisation)
+    positions = int(left / (size.slot * _WIDTHS[dtype])) // 256 * 256 if size.slot else 0
+    if positions >= 512:
+        fits.append(f"this model with `context_length: {positions}`")
+    fits += [
+        f"{other.name} ({gigabytes(other_needs)})"
+        for other in others
+        if other.size
+        and other.size.parameters < size.parameters
+        and (other_needs := _entry_needs(other, other.size, device)) <= free
+    ]
+    raise DoesNotFitError(
+        f"{entry.name} needs about {gigabytes(needed)} of memory on {device} ({dtype}, quantisation "
+        f"{entry.quantisation}, {context_length} positions), and {gigabytes(free)} are free. "
+        + (f"What would fit: {'; '.join(fits)}." if fits else "No model of the catalogue would fit now.")
+    )
+
+
+def _weights(size: Size, dtype: str, quantisation: Quantisation) -> float:
+    width = _WIDTHS[dtype]
+    inner = size.parameters - size.embeddings
+    return size.embeddings * width + inner * _QUANTISED.get(quantisation, width)
+
+
+def _entry_needs(entry: ModelEntry, size: Size, device: str) -> int:
+    return bytes_needed(size, dtype_on(entry.dtype, device), entry.quantisation, entry.context_length or 4096)

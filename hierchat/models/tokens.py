@@ -1,0 +1,27 @@
+"""Which tokenizers mean the same tokens by the same ids."""
+
+import hashlib
+import json
+from typing import Any
+
+
+def same_tokens(target_tokenizer: Any, draft_tokenizer: Any) -> str | None:
+    """None when both map the same tokens to the same ids, else the reason why the draft model does not fit.
+
+    Compares the maps themselves: configured vocabulary sizes differ by padding within one family.
+    """
+    target, draft = target_tokenizer.get_vocab(), draft_tokenizer.get_vocab()
+    if target == draft:
+        return None
+    if len(target) != len(draft):
+        return f"the target has {len(target)} tokens and the draft model {len(draft)}"
+    token, number = min(
+        (item for item in target.items() if draft.get(item[0]) != item[1]), key=lambda item: item[1]
+    )
+    there = f"has number {draft[token]}" if token in draft else "does not exist"
+    return f"the target's token {token!r} with number {number} {there} in the draft model"
+
+
+def tokens_sha256(tokenizer: Any) -> str:
+    """Names a token-to-id map."""
+    return hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()

@@ -1,0 +1,124 @@
+from pathlib import Path
+
+import pytest
+
+from hierchat.models.catalogue import read_catalogue
+from hierchat.models.errors import CatalogueError, UnknownModelError
+
+GOOD = """\
+models:
+  big:
+    source: {hub: {repo: org/big}}
+    drafts: [small]
+  small:
+    default: true
+    source:
+      folder: {path: models/small}
+"""
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_shipped_catalogue() -> None:
+    catalogue = read_catalogue()
+    assert catalogue.default == "smollm2-135m"
+    assert len(catalogue.models) == 10
+    for entry in catalogue.models.values():
+        assert entry.size
+        sizes = [catalogue.models[draft].size.parameters for draft in entry.drafts]  # type: ignore[union-attr]
+        assert sorted([entry.size.parameters, *sizes], reverse=True) == [entry.size.parameters, *sizes]
+        assert {draft.split("-")[0] for draft in entry.drafts} <= {entry.name.split("-")[0]}
+
+
+def test_relative_paths_begin_at_the_file(tmp_path: Path) -> None:
+    catalogue = read_catalogue([written(tmp_path / "a" / "models.yaml", GOOD)])
+    folder = catalogue.entry().source.folder
+    assert folder
+    assert folder.path == tmp_path / "a" / "models" / "small"
+
+
+def test_own_file_extends_and_overrides(tmp_path: Path) -> None:
+    shipped = written(tmp_path / "models.yaml", GOOD)
+    text = (
+        "models:\n  small: {context_length: 99}\n"
+        "  mine: {source: {gguf: {path: ~/x.gguf}}, default: true, drafts: [small]}\n"
+    )
+    own = written(tmp_path / "own" / "models.yaml", text)
+    catalogue = read_catalogue([shipped, own])
+    assert catalogue.default == "mine"
+    assert catalogue.entry("small").context_length == 99
+    assert catalogue.entry("small").source.folder
+    assert not catalogue.entry("small").default
+    gguf = catalogue.entry("mine").source.gguf
+    assert gguf
+    assert gguf.path == Path.home() / "x.gguf"
+
+
+def test_own_file_is_found_in_the_configuration_directory(tmp_path: Path) -> None:
+    written(tmp_path / "config" / "models.yaml", "models:\n  smollm2-135m: {system_prompt: Be brief.}\n")
+    assert read_catalogue().entry().system_prompt == "Be brief."
+    written(tmp_path / "config" / "models.yaml", "models:\n  smollm2-135m: {context_length: 3}\n")
+    with pytest.raises(CatalogueError, match=r"config/models.yaml:2: model 'smollm2-135m': context_length:"):
+        read_catalogue()
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (("drafts: [small]", "drafts: [smal]"), 4, "model 'big': drafts.0: no model is called 'smal'"),
+        (("drafts: [small]", "drafts:\n      - small\n      - big"), 6, "cannot draft for itself"),
+        (("drafts: [small]", "colour: red"), 4, "model 'big': colour: unknown field"),
+        (
+            ("drafts: [small]", "sampling:\n      temperature: hot"),
+            5,
+            "sampling.temperature: Input should be",
+        ),
+        (("drafts: [small]", "sampling: {logit_bias: {5: x}}"), 4, "sampling.logit_bias.5"),
+        (("drafts: [small]", "default: true"), 4, "only one model can be the default"),
+        (("drafts: [small]", "quantisation: q4"), 4, "quantisation: Input should be 'none', 'nf4' or 'int8'"),
+        (("drafts: [small]", "source: {}"), 4, "'source' stands here again, first on line 3"),
+        (("drafts: [small]", "drafts: [small"), 5, "not YAML"),
+        (("drafts: [small]", "drafts: &a [*a]"), None, "not YAML"),
+        (("{hub: {repo: org/big}}", "{hub: {repo: org/big}, folder: {path: x}}"), 3, "exactly one of wheel"),
+        (("{hub: {repo: org/big}}", "{}"), 3, "exactly one of wheel"),
+        (("{hub: {repo: org/big}}", "{gguf: {repo: org/big}}"), 3, "by path, or by repo and file"),
+        (("    source: {hub: {repo: org/big}}\n", ""), 2, "model 'big': source: Field required"),
+        (("  big:", "  sma ll:"), 2, "String should match pattern"),
+        (("    default: true\n", ""), 1, "no model is the default"),
+        (("models:", "modells:"), 1, "unknown field 'modells'"),
+        (("  big:\n", "  empty:\n  big:\n"), 2, "model 'empty': expected"),
+    ],
+)
+def test_errors_name_file_line_and_model(change, line, said, tmp_path: Path) -> None:
+    assert change[0] in GOOD
+    path = written(tmp_path / "models.yaml", GOOD.replace(*change))
+    with pytest.raises(CatalogueError) as caught:
+        read_catalogue([path])
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{line}:" if line else str(path))
+
+
+def test_every_mistake_is_listed(tmp_path: Path) -> None:
+    wrong = GOOD.replace("drafts: [small]", "dtype: int3\n    quantisation: q4")
+    with pytest.raises(CatalogueError) as caught:
+        read_catalogue([written(tmp_path / "models.yaml", wrong)])
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_missing_and_binary_files(tmp_path: Path) -> None:
+    with pytest.raises(CatalogueError, match="cannot be read"):
+        read_catalogue([tmp_path / "none.yaml"])
+    (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CatalogueError, match=r"bad.yaml"):
+        read_catalogue([tmp_path / "bad.yaml"])
+
+
+def test_unknown_name_offers_near_ones() -> None:
+    with pytest.raises(UnknownModelError, match=r"Did you mean .*qwen3-0\.6b"):
+        read_catalogue().entry("Qwen3-0.6")
+    with pytest.raises(UnknownModelError, match="There are smollm2-135m, "):
+        read_catalogue().entry("zzzzzz")

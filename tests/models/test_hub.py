@@ -1,0 +1,199 @@
+"""The hub library against a small hub on localhost: gated, missing, interrupted, altered, offline."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from hierchat.models.catalogue import Gguf, Hub, ModelEntry, Source
+from hierchat.models.errors import BrokenFileError, FetchError, GatedError, MissingError, OfflineError
+from hierchat.models.fetch import get, status
+from hierchat.models.load import load
+from hierchat.models.progress import Progress
+
+COMMIT = "1234567890123456789012345678901234567890"
+REPO = "org/tiny"
+
+
+class FakeHub(ThreadingHTTPServer):
+    """Serves one repository. `cut` bodies of large files end half way; `spoil` bodies have a byte changed."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files, self.gated, self.failing, self.cut, self.spoil = files, False, False, 0, 0
+        self.asked: list[tuple[str, str, str | None]] = []
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeHub
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _send(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def _answer(self) -> None:
+        hub, path = self.server, self.path.split("?")[0]
+        hub.asked.append((self.command, path, self.headers.get("Range")))
+        revision = (
+            path.split("/")[5] if path.startswith("/api/") else path.split("/resolve/")[-1].split("/")[0]
+        )
+        if hub.failing:
+            return self._send(500)
+        if REPO not in path:
+            return self._send(404, X_Error_Code="RepoNotFound")
+        if revision not in (COMMIT, "main", *path.split("/")[5:6]) or "no-such" in path:
+            return self._send(404, X_Error_Code="RevisionNotFound")
+        if path.startswith(f"/api/models/{REPO}/revision/") or path == f"/api/models/{REPO}":
+            body = {"id": REPO, "sha": COMMIT, "siblings": [{"rfilename": name} for name in hub.files]}
+            return self._send(200, json.dumps(body).encode(), Content_Type="application/json")
+        if "/tree/" in path:
+            tree = [self._entry(name, data) for name, data in hub.files.items()]
+            return self._send(200, json.dumps(tree).encode(), Content_Type="application/json")
+        if hub.gated:
+            return self._send(403, X_Error_Code="GatedRepo")
+        return self._file(path.split(f"/resolve/{COMMIT}/")[-1])
+
+    def _entry(self, name: str, data: bytes) -> dict:
+        entry: dict = {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+        if name.endswith((".safetensors", ".gguf")):
+            entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 100}
+        return entry
+
+    def _file(self, name: str) -> None:
+        hub, data = self.server, self.server.files[name]
+        large = name.endswith((".safetensors", ".gguf"))
+        etag = (hashlib.sha256 if large else hashlib.sha1)(data).hexdigest()
+        start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").split("-")[0])
+        body = data[start:]
+        with hub.lock:
+            cut = large and self.command == "GET" and hub.cut > 0
+            spoil = large and self.command == "GET" and hub.spoil > 0
+            hub.cut -= cut
+            hub.spoil -= spoil
+        if spoil:
+            body = body[:-1] + bytes([body[-1] ^ 1])
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", f'"{etag}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(len(body)))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body[: len(body) // 2] if cut else body)
+
+
+@pytest.fixture
+def hub(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    files = {file.name: file.read_bytes() for file in tiny_folder.iterdir()}
+    files["pytorch_model.bin"] = files["README.md"] = files["original/model.safetensors"] = b"not wanted"
+    with FakeHub(files) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+        server.shutdown()
+
+
+def entry(repo: str = REPO, revision: str = COMMIT) -> ModelEntry:
+    return ModelEntry(name="tiny", source=Source(hub=Hub(repo=repo, revision=revision)))
+
+
+@pytest.mark.parametrize("revision", ["main", COMMIT])
+def test_download_brings_what_is_needed_and_loads(hub: FakeHub, revision: str) -> None:
+    seen: list[Progress] = []
+    folder = get(entry(revision=revision), seen.append)
+    there = {file.name for file in folder.iterdir()}
+    assert "model.safetensors" in there
+    assert there.isdisjoint({"pytorch_model.bin", "README.md", "original"})
+    wanted = sum(len(data) for name, data in hub.files.items() if name in there)
+    assert (seen[-1].done, seen[-1].total) == (wanted, wanted)
+    asked = len(hub.asked)
+    loaded = load(entry(revision=revision), "cpu")
+    assert loaded.context_length == 256
+    assert len(hub.asked) == asked  # what is there needs no network
+    assert status(entry(revision=revision)).size == wanted
+
+
+def test_interrupted_body_is_resumed(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
+    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+    hub.cut = 1
+    folder = get(entry())
+    assert (folder / "model.safetensors").read_bytes() == hub.files["model.safetensors"]
+    ranges = [asked[2] for asked in hub.asked if asked[0] == "GET" and "safetensors" in asked[1]]
+    starts = [int(asked.removeprefix("bytes=").split("-")[0]) for asked in ranges if asked]
+    assert starts[-1] > len(hub.files["model.safetensors"]) // 3
+
+
+def test_altered_file_is_fetched_again_once(hub: FakeHub) -> None:
+    hub.spoil = 1
+    folder = get(entry())
+    assert (folder / "model.safetensors").read_bytes() == hub.files["model.safetensors"]
+
+
+def test_altered_twice_is_an_error(hub: FakeHub) -> None:
+    hub.spoil = 2
+    with pytest.raises(BrokenFileError, match="came altered twice"):
+        get(entry())
+    assert not status(entry()).present
+    assert get(entry())
+
+
+def test_gated(hub: FakeHub) -> None:
+    hub.gated = True
+    with pytest.raises(GatedError, match=r"Accept its licence at http.*org/tiny.*hf auth login"):
+        get(entry())
+
+
+def test_missing_repository_revision_and_file(hub: FakeHub) -> None:
+    with pytest.raises(MissingError, match="no public repository org/other"):
+        get(entry("org/other"))
+    with pytest.raises(MissingError, match="no revision 'no-such'"):
+        get(entry(revision="no-such"))
+    gguf = Source(gguf=Gguf(repo=REPO, revision=COMMIT, file="none.gguf"))
+    with pytest.raises(MissingError, match=r"has none of none\.gguf"):
+        get(ModelEntry(name="tiny", source=gguf))
+
+
+def test_gguf_of_a_repository_for_machines_without_gpu(hub: FakeHub, tiny_gguf: Path) -> None:
+    hub.files["tiny.gguf"] = tiny_gguf.read_bytes()
+    cpu = Source(gguf=Gguf(repo=REPO, revision=COMMIT, file="tiny.gguf"))
+    both = ModelEntry(name="tiny", source=Source(hub=Hub(repo="org/other")), cpu=cpu)
+    folder = get(both, device="cpu")
+    assert (folder / "hierchat.json").exists()
+    assert status(both, "cpu").present
+    with pytest.raises(MissingError):
+        get(both, device="cuda")
+
+
+def test_offline_and_failing_hub(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+    hub.failing = True
+    with pytest.raises(FetchError, match="hub answered 500"):
+        get(entry())
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(OfflineError, match="hub cannot be reached"):
+        get(entry())

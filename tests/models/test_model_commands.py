@@ -1,0 +1,53 @@
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from hierchat.models.commands import get_model, list_models
+from hierchat.models.progress import Progress
+from hierchat.models.terminal import terminal_progress
+
+
+@pytest.fixture
+def own_model(tiny_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    text = f"models:\n  tiny: {{source: {{folder: {{path: {tiny_folder}}}}}, licence: mine}}\n"
+    (tmp_path / "config" / "models.yaml").write_text(text)
+
+
+def test_list(own_model: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert list_models() == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert "smollm2-135m *" in lines["smollm2-135m"]
+    assert "135 M" in lines["smollm2-135m"]
+    assert " mine " in lines["tiny"]
+    assert "llama-3.1-8b" in lines
+
+
+def test_get(own_model: None, tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert get_model("tiny") == 0
+    assert str(tiny_folder) in capsys.readouterr().out
+
+
+def test_errors_without_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert get_model("smollm-135m") == 1
+    said = capsys.readouterr().err
+    assert "Did you mean smollm2-135m" in said
+    assert "Traceback" not in said
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "models.yaml").write_text("models: [")
+    assert list_models() == 1
+    assert "models.yaml:1: not YAML" in capsys.readouterr().err
+
+
+def test_terminal_progress() -> None:
+    out = io.StringIO()
+    with terminal_progress(Console(file=out, width=120)) as report:
+        report(Progress("downloading", 0, None, "[a]"))
+        report(Progress("downloading", 50_000_000, 100_000_000, "[a]"))
+        report(Progress("converting", 3, 10, "b"))
+    said = out.getvalue()
+    assert "downloading [a]" in said
+    assert "50 MB of 100 MB" in said
+    assert "3 of 10" in said
