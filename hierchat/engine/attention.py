@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn import functional
 from transformers import AttentionInterface
 
 from hierchat.engine.layout import CHUNK, BlockLayout
@@ -28,6 +29,12 @@ def block_attention(
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """Returns ([1, nodes, heads, d], None), as transformers asks."""
+    if block.plain:
+        seen = slice(0, block.start + 1)
+        out = functional.scaled_dot_product_attention(
+            query, key[:, :, seen], value[:, :, seen], scale=scaling, enable_gqa=True
+        )
+        return out.transpose(1, 2), None
     heads, nodes, width = query.shape[1:]
     kv = key.shape[1]
     group = heads // kv

@@ -39,6 +39,8 @@ class BlockLayout:
     """[branches, rows, tail] float: 0 where the row sees the position, -inf elsewhere."""
     positions: torch.Tensor
     """[nodes] absolute positions."""
+    plain: bool = False
+    """A single node whose bits need not equal those of other blocks: the fastest kernels may be used."""
 
 
 def lay_out(start: int, parents: Sequence[int], device: torch.device | str = "cpu") -> BlockLayout:

@@ -77,6 +77,7 @@ class Slots(Cache):
         self.capacity = _rounded(capacity)
         super().__init__(layers=[SlotLayer(self) for _ in range(layers)])
 
+    @torch.inference_mode()
     def reserve(self, needed: int) -> None:
         """Make room for `needed` slots, doubling."""
         if needed > self.capacity:
@@ -85,6 +86,7 @@ class Slots(Cache):
                 layer.grow(capacity)
             self.capacity = capacity
 
+    @torch.inference_mode()
     def commit(self, nodes: list[int]) -> None:
         """Keep these nodes of the last block, in this order."""
         if nodes != list(range(len(nodes))):

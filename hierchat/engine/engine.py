@@ -1,0 +1,154 @@
+"""The decode loop: draft, forward, verify, commit, until the reply ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from types import MappingProxyType
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.tree import DraftTree
+from hierchat.engine.sampler import Counts, choose
+from hierchat.engine.step import TARGET, Finish, Step
+from hierchat.engine.stopping import Stopping
+from hierchat.engine.target import Target
+from hierchat.engine.verify import verify
+
+CHUNK = 128
+"""Prompt tokens read between two looks at `stop`."""
+
+
+class PromptTooLong(ValueError):
+    """The prompt leaves no room for a reply."""
+
+
+class Engine:
+    """One target and the loop around it; one reply at a time. `decode` turns token ids into text."""
+
+    def __init__(
+        self, target: Target, end_ids: Collection[int], decode: Callable[[Sequence[int]], str]
+    ) -> None:
+        self.target = target
+        self.end_ids = frozenset(end_ids)
+        self.decode = decode
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        drafter: Drafter | None = None,
+        stop: threading.Event | None = None,
+        *,
+        padded: bool = True,
+    ) -> Iterator[Step]:
+        """Steps of one reply; the last one has `finish`.
+
+        Without a drafter this is vanilla decoding, and padded=False its fastest form: the baseline of every speed-up.
+        Slots that hold a common prefix with `prompt_ids` are reused. Raises PromptTooLong, sampler.BrokenLogits.
+        """
+        stop = stop or threading.Event()
+        room = self.target.context_length - len(prompt_ids)
+        if not prompt_ids or room < 1:
+            raise PromptTooLong(
+                f"The prompt has {len(prompt_ids)} tokens; the model's context holds "
+                f"{self.target.context_length}. Shorten the message or start a new conversation."
+            )
+        yield from self._read(prompt_ids, stop)
+        if stop.is_set():
+            yield Step(prompt_tokens=len(prompt_ids), prompt_read=len(self.target.tokens), finish="stopped")
+            return
+        if drafter:
+            drafter.begin(prompt_ids)
+        stopping = Stopping(settings, self.end_ids, self.decode)
+        counts = Counts(prompt_ids)
+        last, position, finish = prompt_ids[-1], len(prompt_ids), None
+        while finish is None:
+            began = time.perf_counter()
+            drafts = drafter.propose(self.target.context_length - position) if drafter else DraftTree()
+            drafted = time.perf_counter()
+            tokens = (last, *drafts.tokens)
+            parents = (-1, *(parent + 1 for parent in drafts.parents))
+            rows = self.target.forward(tokens, parents, padded=padded)
+            forwarded = time.perf_counter()
+            found = verify(rows, tokens, parents, position, settings, counts)
+            kept: list[int] = []
+            for token in found.tokens:
+                kept.append(token)
+                finish = stopping.add(token)
+                if finish is None and position + len(kept) >= self.target.context_length:
+                    finish = "context"
+                if finish:
+                    break
+            self.target.commit(found.nodes[: len(kept)])
+            if drafter:
+                drafter.observe(kept)
+            if finish is None and stop.is_set():
+                finish = "stopped"
+            last, position = kept[-1], position + len(kept)
+            yield Step(
+                tokens=tuple(kept),
+                sources=_sources(found.nodes, drafts, len(kept)),
+                proposed=MappingProxyType(dict(Counter(drafts.sources))),
+                width=len(tokens),
+                draft_ms=(drafted - began) * 1e3,
+                forward_ms=(forwarded - drafted) * 1e3,
+                verify_ms=(time.perf_counter() - forwarded) * 1e3,
+                prompt_read=len(prompt_ids),
+                prompt_tokens=len(prompt_ids),
+                finish=finish,
+            )
+
+    def _read(self, prompt: Sequence[int], stop: threading.Event) -> Iterator[Step]:
+        """Commit all of the prompt but its last token, which opens the first block."""
+        target, needed = self.target, len(prompt) - 1
+        common = 0
+        for held, wanted in zip(target.tokens, prompt[:needed], strict=False):
+            if held != wanted:
+                break
+            common += 1
+        target.rollback(common)
+        yield Step(prompt_read=common, prompt_tokens=len(prompt))
+        while common < needed and not stop.is_set():
+            began = time.perf_counter()
+            chunk = prompt[common : min(common + CHUNK, needed)]
+            target.read(chunk)
+            common += len(chunk)
+            yield Step(
+                width=len(chunk),
+                forward_ms=(time.perf_counter() - began) * 1e3,
+                prompt_read=common,
+                prompt_tokens=len(prompt),
+            )
+
+    def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
+        """Milliseconds of a step of the fastest plain decoding where the slots stand now: median of `forwards`.
+
+        Nothing is committed: the next turn finds the slots as they were.
+        """
+        target = self.target
+        last = target.tokens[-1] if target.tokens else 0
+        times = []
+        for _ in range(forwards):
+            began = time.perf_counter()
+            rows = target.forward((last,), (-1,), padded=False)
+            choose(rows[0], len(target.tokens) + 1, settings.seed, settings)
+            times.append((time.perf_counter() - began) * 1e3)
+        return sorted(times)[len(times) // 2]
+
+    def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
+        """Difference of two tokens' raw logits after `context`."""
+        for _ in self._read(context, threading.Event()):
+            pass
+        rows = self.target.forward((context[-1],), (-1,))
+        return abs(float(rows[0][first]) - float(rows[0][second]))
+
+
+def _sources(nodes: Sequence[int], drafts: DraftTree, kept: int) -> tuple[str, ...]:
+    """A chosen token came from the draft node that it matched; the bonus token from the target alone."""
+    accepted = [drafts.sources[node - 1] for node in nodes[1:]]
+    return tuple([*accepted, TARGET][:kept])
+
+

@@ -1,0 +1,37 @@
+"""When a reply ends: end-of-text token, stop string or token limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from hierchat.config import GenerationSettings
+from hierchat.engine.step import Finish
+
+TAIL = 8
+"""Tokens decoded beyond the longest stop string, since a character may span several."""
+
+
+class Stopping:
+    """Watches one reply. `decode` turns token ids into text."""
+
+    def __init__(
+        self, settings: GenerationSettings, end_ids: Collection[int], decode: Callable[[Sequence[int]], str]
+    ) -> None:
+        self._settings = settings
+        self._end_ids = frozenset(end_ids)
+        self._decode = decode
+        self._tail = max((len(string) for string in settings.stop), default=0) + TAIL
+        self._reply: list[int] = []
+
+    def add(self, token: int) -> Finish | None:
+        """The reply gains a token; says why it ends with it, if it does."""
+        self._reply.append(token)
+        if token in self._end_ids:
+            return "end"
+        if self._settings.stop:
+            text = self._decode(self._reply[-self._tail :])
+            if any(string in text for string in self._settings.stop):
+                return "stop"
+        if len(self._reply) >= self._settings.max_new_tokens:
+            return "length"
+        return None

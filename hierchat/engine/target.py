@@ -1,0 +1,48 @@
+"""The target: a forward over a block of positions, committing into key-value slots that can be rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+"""Logits, [positions, vocabulary]."""
+
+
+class Target(Protocol):
+    """A model with the tokens whose keys and values it holds.
+
+    A block is `tokens` with `parents`: parents[i] < i is the node that node i follows, -1 what is committed. Equal
+    positions get equal bits whatever else is in the block where `exact` is true.
+    """
+
+    vocabulary: int
+    context_length: int
+    exact: bool
+    """Whether row invariance was proved when the target was made."""
+    widths: Sequence[int]
+    """Draft-free width first: widths of a forward worth using, in ascending order (positions)."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """Committed tokens; do not change."""
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Forget all but the first `length` committed tokens."""
+        ...
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Commit a chunk of the prompt."""
+        ...
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        """Logits of every node of a block; nothing is committed. padded=False: fastest, maybe other bits."""
+        ...
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        """Commit a path of nodes of the last block, from its root on."""
+        ...

@@ -1,0 +1,145 @@
+"""The target on torch: transformers' own modules with our attention, slots and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from hierchat.engine import attention
+from hierchat.engine.layout import lay_out
+from hierchat.engine.packed import can_pack, pack
+from hierchat.engine.slots import Slots
+from hierchat.engine.target import Rows
+
+QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
+"""Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""
+PROBE = 24
+"""Positions of the self-test's prompt."""
+FIRST_SLOTS = 1024
+
+
+class UnsupportedModel(RuntimeError):
+    """The model's layers cannot be rolled back by this engine."""
+
+
+class TorchTarget:
+    """A causal language model of transformers behind the Target contract; batch 1.
+
+    `packed`: float16-packed linear layers on the CPU (None: where they can be). Raises UnsupportedModel for sliding
+    windows, linear attention and recurrent layers, whose state cannot be rolled back.
+    """
+
+    def __init__(
+        self, model: Any, *, context_length: int | None = None, packed: bool | None = None, quantum: int | None = None
+    ) -> None:
+        config = model.config
+        _require_full_attention(config)
+        self.model = model
+        self.device = model.device
+        self.vocabulary: int = config.vocab_size
+        self.context_length: int = context_length or config.max_position_embeddings
+        on_cpu = self.device.type == "cpu" and model.dtype == torch.float32
+        if packed is None:
+            packed = on_cpu and can_pack(model)
+        if packed:
+            pack(model)
+        self.backend = "float16-packed" if packed else str(model.dtype).removeprefix("torch.")
+        model.set_attn_implementation(attention.NAME)
+        self.slots = Slots(config.num_hidden_layers, min(FIRST_SLOTS, self.context_length))
+        self._tokens: list[int] = []
+        self.quantum = quantum or 1
+        self.exact = True
+        if quantum is None:
+            self.quantum, self.exact = self._find_quantum()
+        self.widths = (1, 8)
+
+    @property
+    def tokens(self) -> list[int]:
+        return self._tokens
+
+    def rollback(self, length: int) -> None:
+        self.slots.rollback(length)
+        del self._tokens[length:]
+
+    def read(self, tokens: Sequence[int]) -> None:
+        self._run(tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
+        self.commit(range(len(tokens)))
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        rows = self._run(tokens, parents, padded=padded, logits=True)
+        return rows.float().numpy(force=True)
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        self.slots.commit(list(nodes))
+        self._tokens.extend(self._block[node] for node in nodes)
+
+    @torch.inference_mode()
+    def _run(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool, logits: bool) -> torch.Tensor:
+        """Logits [nodes, vocabulary], or an empty tensor: the prompt's own logits are never needed."""
+        self._block = list(tokens)
+        ids, follows = list(tokens), list(parents)
+        while padded and len(ids) % self.quantum:
+            follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
+            ids.append(ids[-1])
+        self.slots.reserve(self.slots.length + len(ids))
+        layout = lay_out(self.slots.length, follows, self.device)
+        if not padded and len(ids) == 1:
+            layout = replace(layout, plain=True)
+        arguments = {
+            "input_ids": torch.tensor([ids], device=self.device),
+            "position_ids": layout.positions[None],
+            "past_key_values": self.slots,
+            "use_cache": True,
+            "block": layout,
+        }
+        if not logits:
+            self.model.base_model(**arguments)
+            return torch.empty(0)
+        return self.model(**arguments).logits[0, : len(tokens)]
+
+    def _find_quantum(self) -> tuple[int, bool]:
+        """The smallest row quantum under which the bits of a row do not depend on the block, and whether one is."""
+        generator = np.random.default_rng(0)
+        prompt = generator.integers(0, self.vocabulary, PROBE).tolist()
+        drafts = generator.integers(0, self.vocabulary, 11).tolist()
+        tree = [-1, 0, 1, 0, 3, 1, 5, 6, 7, 8, 9]
+        try:
+            for self.quantum in QUANTA:
+                if self._invariant(prompt, drafts, tree):
+                    return self.quantum, True
+        finally:
+            self.rollback(0)
+        return 8, False
+
+    def _invariant(self, prompt: list[int], drafts: list[int], tree: list[int]) -> bool:
+        """Trees against one by one, and a prompt read whole against one read in pieces: bit for bit."""
+        self.rollback(0)
+        self.read(prompt)
+        block = self.forward(drafts, tree)
+        for leaf in (2, 4, len(drafts) - 1):
+            path = [leaf]
+            while tree[path[0]] >= 0:
+                path.insert(0, tree[path[0]])
+            self.rollback(len(prompt))
+            for node in path:
+                if not np.array_equal(self.forward([drafts[node]], [-1])[0], block[node]):
+                    return False
+                self.commit([0])
+        self.rollback(0)
+        for begin, end in ((0, 5), (5, 6), (6, 14), (14, len(prompt))):
+            self.read(prompt[begin:end])
+        return np.array_equal(self.forward(drafts, tree), block)
+
+
+def _require_full_attention(config: Any) -> None:
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        odd = ", ".join(sorted(kinds - {"full_attention"}))
+        raise UnsupportedModel(
+            f"This model has {odd} layers, whose state cannot be rolled back after a rejected draft. "
+            "Choose a model with full attention in every layer (python -m hierchat models list)."
+        )

@@ -1,0 +1,52 @@
+"""What hierchat remembers: users, conversations, messages, turns and their tokens, in one SQLite file.
+
+Knows nothing of models or pages. Everything a caller needs is exported here.
+"""
+
+from hierchat.store.errors import (
+    DatabaseCorrupt,
+    DatabaseLocked,
+    DatabaseNewer,
+    DatabaseUnwritable,
+    NotFound,
+    StoreError,
+)
+from hierchat.store.records import (
+    Baseline,
+    Conversation,
+    FinalState,
+    LoggedReply,
+    Message,
+    NewTurn,
+    Role,
+    SourceCount,
+    SourceSpan,
+    State,
+    Totals,
+    Turn,
+    TurnFigures,
+)
+from hierchat.store.store import Store
+
+__all__ = [
+    "Baseline",
+    "Conversation",
+    "DatabaseCorrupt",
+    "DatabaseLocked",
+    "DatabaseNewer",
+    "DatabaseUnwritable",
+    "FinalState",
+    "LoggedReply",
+    "Message",
+    "NewTurn",
+    "NotFound",
+    "Role",
+    "SourceCount",
+    "SourceSpan",
+    "State",
+    "Store",
+    "StoreError",
+    "Totals",
+    "Turn",
+    "TurnFigures",
+]

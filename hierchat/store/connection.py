@@ -1,0 +1,112 @@
+"""One SQLite file, one connection per thread, and transactions whose failures are StoreErrors."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from sqlite_utils import Database
+
+from hierchat.store.errors import StoreError, corrupt, newer, translated
+from hierchat.store.migrations import is_foreign, is_newer, migrations
+
+
+class Connected:
+    """What every part of the store is built on: transactions on this thread's connection."""
+
+    def __init__(self, path: Path, busy_seconds: float) -> None:
+        """Open `path`, create it if missing, bring its schema up to date. Raises the errors of errors.py."""
+        self.path = path.absolute()
+        self._busy_seconds = busy_seconds
+        self._local = threading.local()
+        # Weak, so that a thread's connection goes when the thread goes.
+        self._open: weakref.WeakSet[Database] = weakref.WeakSet()
+        self._closed = False
+        with translated(self.path):
+            _create(self.path)
+            _check(self.path, busy_seconds)
+            self._database().enable_wal()
+        with self._write() as db:
+            migrations.apply(db)
+
+    def _database(self) -> Database:
+        if self._closed:
+            raise StoreError(f"{self.path} was closed. Open it again.")
+        if (db := getattr(self._local, "db", None)) is None:
+            db = self._local.db = _connect(self.path, "rw", self._busy_seconds)
+            self._open.add(db)
+            db.execute("PRAGMA foreign_keys = ON")
+            # NORMAL: a crash of the program loses nothing acknowledged, a power cut may lose the last seconds
+            # but never the file, and no fsync holds up the reply that is being written.
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA secure_delete = ON")
+        return db
+
+    @contextmanager
+    def _read(self) -> Iterator[Database]:
+        """All queries inside see one moment of the database."""
+        with self._transaction("BEGIN") as db:
+            yield db
+
+    @contextmanager
+    def _write(self) -> Iterator[Database]:
+        """All or nothing. IMMEDIATE: a reader that turns writer would not wait for the busy timeout."""
+        with self._transaction("BEGIN IMMEDIATE") as db:
+            yield db
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Database]:
+        with translated(self.path):
+            db = self._database()
+            db.execute(begin)
+            try:
+                yield db
+                db.commit()
+            except BaseException:
+                db.rollback()
+                raise
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        self._closed = True
+        for db in list(self._open):
+            db.close()
+
+
+def _connect(path: Path, mode: str, busy_seconds: float) -> Database:
+    conn = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}",
+        uri=True,
+        timeout=busy_seconds,
+        isolation_level=None,  # transactions begin where we say so
+        check_same_thread=False,  # so that close() can close those of other threads
+    )
+    return Database(conn)
+
+
+def _create(path: Path) -> None:
+    """An empty file that only its owner can read; SQLite gives its side files the same mode."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Never open a database that is there: closing it again would drop this process's locks on it.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _check(path: Path, busy_seconds: float) -> None:
+    """Refuse a file that is damaged, foreign or newer, through a connection that cannot change it."""
+    with closing(_connect(path, "ro", busy_seconds)) as db:
+        (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise corrupt(path, verdict)
+        # SQLite takes a file of a few bytes for an empty database.
+        if path.stat().st_size and not db.execute("PRAGMA page_count").fetchone()[0]:
+            raise corrupt(path, "file is not a database")
+        if is_newer(db):
+            raise newer(path)
+        if is_foreign(db):
+            raise corrupt(path, "another program's database")

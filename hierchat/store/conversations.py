@@ -1,0 +1,102 @@
+"""Users and their conversations: create, list, search, rename, delete."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from hierchat.store.connection import Connected
+from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable, translated
+from hierchat.store.ownership import owned_conversation
+from hierchat.store.records import Conversation
+from hierchat.store.text import match_expression, storable
+
+_LIST = """
+    SELECT id, title, created_at, updated_at FROM conversations WHERE user_id = :user
+    ORDER BY updated_at DESC, id DESC LIMIT :limit
+"""
+# FTS5 makes no snippet inside a GROUP BY: hence first the newest hit of each conversation, then its text.
+# MATERIALIZED and the + keep SQLite from running the match again for every conversation.
+_SEARCH = """
+    WITH hits AS MATERIALIZED (
+        SELECT conversation_id AS id, max(messages.id) AS message_id
+        FROM messages_fts
+        JOIN messages ON messages.id = messages_fts.rowid
+        JOIN conversations ON conversations.id = conversation_id
+        WHERE messages_fts MATCH :match AND user_id = :user
+        GROUP BY conversation_id
+    ),
+    snippets AS MATERIALIZED (
+        SELECT rowid AS message_id, snippet(messages_fts, 0, '', '', '…', 12) AS snippet
+        FROM messages_fts
+        WHERE messages_fts MATCH :match AND +rowid IN (SELECT message_id FROM hits)
+    )
+    SELECT id, title, created_at, updated_at, ifnull(snippet, '') AS snippet
+    FROM conversations LEFT JOIN hits USING (id) LEFT JOIN snippets USING (message_id)
+    WHERE user_id = :user AND (
+        message_id IS NOT NULL OR id IN (SELECT rowid FROM titles_fts WHERE titles_fts MATCH :match)
+    )
+    ORDER BY updated_at DESC, id DESC LIMIT :limit
+"""
+
+
+class Conversations(Connected):
+    """The part of Store that knows users and conversations."""
+
+    def ensure_user(self, name: str) -> int:
+        """The id of the user of that name, who is created if new."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO users (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                [storable(name), time.time()],
+            )
+            return db.execute("SELECT id FROM users WHERE name = ?", [storable(name)]).fetchone()[0]
+
+    def create_conversation(self, user_id: int, title: str = "") -> int:
+        """The id of a new, empty conversation. An empty title is filled by the first user message."""
+        now = time.time()
+        with self._write() as db:
+            return db.execute(
+                "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
+                [user_id, storable(title), now, now],
+            ).lastrowid
+
+    def conversations(self, user_id: int, query: str | None = None, limit: int = 200) -> list[Conversation]:
+        """This user's conversations, the latest changed first.
+
+        With a query, those whose title, or one of whose messages, holds all its words; the last may be the
+        beginning of a word; case, accents and punctuation do not count. A blank query is none; one without a
+        letter or digit finds nothing. A reply is found once it is finished.
+        """
+        parameters = {"user": user_id, "limit": limit}
+        with self._read() as db:
+            if query is None or not query.strip():
+                return [Conversation(**row) for row in db.query(_LIST, parameters)]
+            if not (match := match_expression(query)):
+                return []
+            return [Conversation(**row) for row in db.query(_SEARCH, parameters | {"match": match})]
+
+    def rename_conversation(self, user_id: int, conversation_id: int, title: str) -> None:
+        """Give it another title. Raises NotFound."""
+        with self._write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            db.execute("UPDATE conversations SET title = ? WHERE id = ?", [storable(title), conversation_id])
+
+    def delete_conversation(self, user_id: int, conversation_id: int) -> None:
+        """Delete it and all that came of it, from the files too. Raises NotFound.
+
+        Takes the time of rewriting the file. A reply that is being written into it gets NotFound at its next
+        append. If another connection is reading at this moment, the log beside the database keeps deleted
+        pages until the next checkpoint.
+        """
+        with self._write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            db.execute("DELETE FROM conversations WHERE id = ?", [conversation_id])
+            # Only a merge of the whole index drops the words of what was deleted.
+            db.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
+            db.execute("INSERT INTO titles_fts (titles_fts) VALUES ('optimize')")
+        # Deleted by now; a full disk or a busy one must not make it look otherwise.
+        with suppress(DatabaseLocked, DatabaseUnwritable), translated(self.path):
+            # secure_delete misses what moved between pages before (ran: one word in some thousands).
+            self._database().execute("VACUUM")
+            self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

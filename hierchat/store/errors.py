@@ -1,0 +1,85 @@
+"""What can go wrong with the database, each with a sentence that says what to do."""
+
+# ruff: noqa: N818 (each name says what is the matter; "Error" would add nothing)
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class StoreError(Exception):
+    """Any failure of the store; the message is fit to be shown to the user."""
+
+
+class NotFound(StoreError):
+    """There is no such conversation or message, or it belongs to another user."""
+
+
+class DatabaseNewer(StoreError):
+    """A newer hierchat wrote this file. It was not touched."""
+
+
+class DatabaseLocked(StoreError):
+    """Another program held the file for longer than the busy timeout."""
+
+
+class DatabaseCorrupt(StoreError):
+    """The file is damaged or no hierchat database. It was not touched by opening it."""
+
+
+class DatabaseUnwritable(StoreError):
+    """The file or its folder cannot be written: permissions, a read-only disk, a full disk."""
+
+
+def locked(path: Path) -> DatabaseLocked:
+    return DatabaseLocked(f"{path} is locked by another program. Close that program, then try again.")
+
+
+def corrupt(path: Path, what: object) -> DatabaseCorrupt:
+    return DatabaseCorrupt(
+        f"{path} cannot be read ({what}). It was left as it is: restore a backup, or choose another file "
+        "with --db."
+    )
+
+
+def newer(path: Path) -> DatabaseNewer:
+    return DatabaseNewer(
+        f"{path} was written by a newer hierchat and was left as it is. Update hierchat, or choose another "
+        "file with --db."
+    )
+
+
+def unwritable(path: Path, what: object) -> DatabaseUnwritable:
+    return DatabaseUnwritable(
+        f"{path} cannot be written ({what}). Free some disk space or make the file and its folder writable, "
+        "or choose another place with --db."
+    )
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's complaints about the file, and the file system's, into StoreErrors; let bugs through."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error.strerror or error) from error
+    except sqlite3.Error as error:
+        # The low byte is the primary code; the rest tells e.g. the kinds of SQLITE_IOERR apart.
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                raise locked(path) from error
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                raise corrupt(path, error) from error
+            case (
+                sqlite3.SQLITE_FULL
+                | sqlite3.SQLITE_IOERR
+                | sqlite3.SQLITE_READONLY
+                | sqlite3.SQLITE_CANTOPEN
+                | sqlite3.SQLITE_PERM
+                | sqlite3.SQLITE_AUTH
+            ):
+                raise unwritable(path, error) from error
+        raise

@@ -1,0 +1,108 @@
+"""The tree of messages: an edit or a regeneration is a sibling, a branch is a path from a root to a leaf."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import Any
+
+from sqlite_utils import Database
+
+from hierchat.store.connection import Connected
+from hierchat.store.errors import NotFound
+from hierchat.store.ownership import owned_conversation, owned_message
+from hierchat.store.records import Message, Role, State
+from hierchat.store.text import storable, title_of
+
+# A child is newer than its parent: along a path ids only grow, and the newest node below any node is a leaf.
+_PATH = """
+    WITH RECURSIVE path (id) AS (
+        SELECT ?
+        UNION ALL SELECT parent_id FROM path JOIN messages USING (id) WHERE parent_id IS NOT NULL
+    )
+    SELECT messages.* FROM path JOIN messages USING (id) ORDER BY id
+"""
+_NEWEST_LEAF = """
+    WITH RECURSIVE below (id) AS (
+        SELECT ?
+        UNION ALL SELECT messages.id FROM below JOIN messages ON parent_id = below.id
+    )
+    SELECT max(id) FROM below
+"""
+
+
+class Messages(Connected):
+    """The part of Store that knows messages."""
+
+    def add_message(
+        self, user_id: int, conversation_id: int, parent_id: int | None, role: Role, text: str
+    ) -> int:
+        """Add a complete message below `parent_id` (None: a root) and make its branch current.
+
+        The first user message gives an untitled conversation its title. Raises NotFound.
+        """
+        with self._write() as db:
+            return self._add(db, user_id, conversation_id, parent_id, role, text, "complete")
+
+    def messages(self, user_id: int, conversation_id: int, leaf_id: int | None = None) -> list[Message]:
+        """The path from the root to `leaf_id`, else to the current leaf. Raises NotFound."""
+        with self._read() as db:
+            leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
+            if leaf_id is not None:
+                leaf = leaf_id
+                if owned_message(db, user_id, leaf_id)["conversation_id"] != conversation_id:
+                    raise NotFound(f"Message {leaf_id} is not in conversation {conversation_id}.")
+            return _with_siblings(db, conversation_id, list(db.query(_PATH, [leaf])))
+
+    def message(self, user_id: int, message_id: int) -> Message:
+        """One message. Raises NotFound."""
+        with self._read() as db:
+            row = owned_message(db, user_id, message_id)
+            return _with_siblings(db, row["conversation_id"], [row])[0]
+
+    def select_branch(self, user_id: int, message_id: int) -> int:
+        """Make the newest leaf at or below `message_id` current, and return its id. Raises NotFound."""
+        with self._write() as db:
+            conversation_id = owned_message(db, user_id, message_id)["conversation_id"]
+            (leaf,) = db.execute(_NEWEST_LEAF, [message_id]).fetchone()
+            db.execute("UPDATE conversations SET current_leaf_id = ? WHERE id = ?", [leaf, conversation_id])
+            return leaf
+
+    def _add(
+        self,
+        db: Database,
+        user_id: int,
+        conversation_id: int,
+        parent_id: int | None,
+        role: Role,
+        text: str,
+        state: State,
+    ) -> int:
+        conversation = owned_conversation(db, user_id, conversation_id)
+        if (
+            parent_id is not None
+            and owned_message(db, user_id, parent_id)["conversation_id"] != conversation_id
+        ):
+            raise NotFound(f"Message {parent_id} is not in conversation {conversation_id}.")
+        now = time.time()
+        message_id: int = db.execute(
+            "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            [conversation_id, parent_id, role, storable(text), state, now],
+        ).lastrowid
+        db.execute(
+            "UPDATE conversations SET current_leaf_id = ?, updated_at = ? WHERE id = ?",
+            [message_id, now, conversation_id],
+        )
+        if role == "user" and not conversation["title"]:
+            db.execute("UPDATE conversations SET title = ? WHERE id = ?", [title_of(text), conversation_id])
+        return message_id
+
+
+def _with_siblings(db: Database, conversation_id: int, rows: list[dict[str, Any]]) -> list[Message]:
+    children = defaultdict(list)
+    for id, parent_id in db.execute(
+        "SELECT id, parent_id FROM messages WHERE conversation_id = ? ORDER BY id", [conversation_id]
+    ):
+        children[parent_id].append(id)
+    return [Message(**row, siblings=tuple(children[row["parent_id"]])) for row in rows]

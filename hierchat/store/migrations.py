@@ -1,0 +1,125 @@
+"""The schema, as numbered steps. A step that has shipped is never changed; add the next one."""
+
+from __future__ import annotations
+
+from sqlite_utils import Database, Migrations
+
+migrations = Migrations("hierchat")
+
+
+def is_newer(db: Database) -> bool:
+    """Whether a step was applied that this program does not know. Reads only."""
+    known = {step.name for step in migrations._migrations}
+    return any(step.name not in known for step in migrations.applied(db))
+
+
+def is_foreign(db: Database) -> bool:
+    """Whether the file holds tables, but none of hierchat's. Reads only."""
+    return bool(db.table_names()) and not migrations.applied(db)
+
+
+@migrations()
+def m0001_conversations(db: Database) -> None:
+    # AUTOINCREMENT: an id is never used again, so that a stale page or draft index cannot meet a stranger,
+    # and a child's id is always above its parent's.
+    # parent_id does not cascade: long conversations would exceed SQLite's limit of 1,000 nested triggers.
+    db.executescript("""
+        CREATE TABLE users (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            name TEXT NOT NULL UNIQUE,
+            created_at REAL NOT NULL
+        );
+        CREATE TABLE conversations (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            user_id INTEGER NOT NULL REFERENCES users ON DELETE CASCADE,
+            title TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            updated_at REAL NOT NULL,
+            current_leaf_id INTEGER
+        );
+        CREATE INDEX conversations_by_user ON conversations (user_id, updated_at);
+        CREATE TABLE messages (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+            parent_id INTEGER REFERENCES messages,
+            role TEXT NOT NULL CHECK (role IN ('system', 'user', 'assistant')),
+            text TEXT NOT NULL,
+            state TEXT NOT NULL CHECK (state IN ('complete', 'writing', 'interrupted', 'stopped')),
+            created_at REAL NOT NULL
+        );
+        CREATE INDEX messages_by_conversation ON messages (conversation_id);
+        CREATE INDEX messages_by_parent ON messages (parent_id);
+        CREATE INDEX messages_being_written ON messages (id) WHERE state = 'writing';
+        CREATE TABLE turns (
+            message_id INTEGER PRIMARY KEY REFERENCES messages ON DELETE CASCADE,
+            writer_pid INTEGER NOT NULL,
+            writer_started REAL NOT NULL,
+            model TEXT NOT NULL,
+            model_key TEXT NOT NULL,
+            settings TEXT NOT NULL,
+            seed INTEGER NOT NULL,
+            drafted INTEGER NOT NULL,
+            prompt_tokens INTEGER,
+            seconds REAL,
+            first_token_seconds REAL,
+            forwards INTEGER,
+            tokens_per_forward REAL,
+            proposed INTEGER,
+            accepted INTEGER,
+            sources TEXT,
+            baseline_tokens_per_second REAL,
+            baseline TEXT CHECK (baseline IN ('measured', 'estimated')),
+            speedup REAL,
+            finish TEXT
+        );
+        CREATE INDEX turns_by_model ON turns (model_key, message_id);
+        CREATE TABLE spans (
+            message_id INTEGER NOT NULL REFERENCES turns ON DELETE CASCADE,
+            start INTEGER NOT NULL,
+            length INTEGER NOT NULL,
+            source TEXT NOT NULL,
+            PRIMARY KEY (message_id, start)
+        ) WITHOUT ROWID;
+        CREATE TABLE token_log (
+            message_id INTEGER PRIMARY KEY REFERENCES turns ON DELETE CASCADE,
+            ids BLOB NOT NULL
+        );
+    """)
+
+
+@migrations()
+def m0002_search(db: Database) -> None:
+    # A reply enters the index when it is finished: its text changes twice a second until then.
+    db.executescript("""
+        CREATE VIRTUAL TABLE messages_fts USING fts5 (
+            text, content = 'messages', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
+        );
+        CREATE TRIGGER messages_fts_insert AFTER INSERT ON messages WHEN new.state <> 'writing' BEGIN
+            INSERT INTO messages_fts (rowid, text) VALUES (new.id, new.text);
+        END;
+        CREATE TRIGGER messages_fts_delete AFTER DELETE ON messages WHEN old.state <> 'writing' BEGIN
+            INSERT INTO messages_fts (messages_fts, rowid, text) VALUES ('delete', old.id, old.text);
+        END;
+        CREATE TRIGGER messages_fts_leave BEFORE UPDATE OF text, state ON messages
+        WHEN old.state <> 'writing' BEGIN
+            INSERT INTO messages_fts (messages_fts, rowid, text) VALUES ('delete', old.id, old.text);
+        END;
+        CREATE TRIGGER messages_fts_enter AFTER UPDATE OF text, state ON messages
+        WHEN new.state <> 'writing' BEGIN
+            INSERT INTO messages_fts (rowid, text) VALUES (new.id, new.text);
+        END;
+
+        CREATE VIRTUAL TABLE titles_fts USING fts5 (
+            title, content = 'conversations', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
+        );
+        CREATE TRIGGER titles_fts_insert AFTER INSERT ON conversations BEGIN
+            INSERT INTO titles_fts (rowid, title) VALUES (new.id, new.title);
+        END;
+        CREATE TRIGGER titles_fts_delete AFTER DELETE ON conversations BEGIN
+            INSERT INTO titles_fts (titles_fts, rowid, title) VALUES ('delete', old.id, old.title);
+        END;
+        CREATE TRIGGER titles_fts_update AFTER UPDATE OF title ON conversations BEGIN
+            INSERT INTO titles_fts (titles_fts, rowid, title) VALUES ('delete', old.id, old.title);
+            INSERT INTO titles_fts (rowid, title) VALUES (new.id, new.title);
+        END;
+    """)

@@ -1,0 +1,29 @@
+"""The one place that decides whether a user may see a conversation or a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlite_utils import Database
+
+from hierchat.store.errors import NotFound
+
+
+def owned_conversation(db: Database, user_id: int, conversation_id: int) -> dict[str, Any]:
+    """The conversation's row. Raises NotFound if it is missing or another user's, the same for both."""
+    for row in db.query(
+        "SELECT * FROM conversations WHERE id = ? AND user_id = ?", [conversation_id, user_id]
+    ):
+        return row
+    raise NotFound(f"There is no conversation {conversation_id}. It may have been deleted.")
+
+
+def owned_message(db: Database, user_id: int, message_id: int) -> dict[str, Any]:
+    """The message's row. Raises NotFound as owned_conversation does."""
+    for row in db.query(
+        "SELECT messages.* FROM messages JOIN conversations ON conversations.id = conversation_id"
+        " WHERE messages.id = ? AND user_id = ?",
+        [message_id, user_id],
+    ):
+        return row
+    raise NotFound(f"There is no message {message_id}. Its conversation may have been deleted.")

@@ -1,0 +1,131 @@
+"""What the store gives and takes. Times are Unix time in seconds; durations are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Role = Literal["system", "user", "assistant"]
+FinalState = Literal["complete", "stopped", "interrupted"]
+"""How a message ended: by itself, by the user's Stop, or by a crash or an error."""
+State = Literal["complete", "stopped", "interrupted", "writing"]
+Baseline = Literal["measured", "estimated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One line of the list of conversations."""
+
+    id: int
+    title: str
+    created_at: float
+    updated_at: float
+    """When the last message was added."""
+    snippet: str = ""
+    """Text around a search hit; empty without a search, or where only the title matched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One node of a conversation's tree."""
+
+    id: int
+    conversation_id: int
+    parent_id: int | None
+    role: Role
+    text: str
+    state: State
+    created_at: float
+    siblings: tuple[int, ...]
+    """Ids of all messages with the same parent, this one among them, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """What is known of a reply before its first token."""
+
+    model: str
+    model_key: str
+    """Hash of tokenizer and weights: token ids are shared only among replies of the same key."""
+    settings: Mapping[str, Any]
+    """Sampling settings; anything JSON can hold."""
+    seed: int
+    drafted: bool
+    """Whether drafting was on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCount:
+    """Draft tokens of one source."""
+
+    proposed: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFigures:
+    """What was measured of a reply. None where nothing was measured."""
+
+    prompt_tokens: int = 0
+    seconds: float = 0.0
+    """Decoding time; reading the prompt is not counted."""
+    first_token_seconds: float | None = None
+    forwards: int = 0
+    tokens_per_forward: float | None = None
+    proposed: int = 0
+    accepted: int = 0
+    sources: Mapping[str, SourceCount] = field(default_factory=lambda: MappingProxyType({}))
+    baseline_tokens_per_second: float | None = None
+    baseline: Baseline | None = None
+    speedup: float | None = None
+    finish: str | None = None
+    """Why the reply ended: engine.step.Finish, or "error"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The record of one reply."""
+
+    message_id: int
+    begun: NewTurn
+    reply_tokens: int
+    """Tokens in the token log."""
+    figures: TurnFigures | None
+    """None while the reply is being written, and for good if a crash interrupted it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpan:
+    """A run of a reply's tokens that came from one source."""
+
+    start: int
+    """Index of the first token in the reply."""
+    length: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoggedReply:
+    """The tokens of one reply."""
+
+    message_id: int
+    conversation_id: int
+    tokens: NDArray[np.int32]  # [reply tokens], read-only
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All finished replies of one user, over all models."""
+
+    replies: int
+    tokens: int
+    tokens_per_forward: float | None
+    """Mean T, weighted by forwards; None before the first measured reply."""
+    proposed: int
+    accepted: int
+    accepted_by_source: Mapping[str, int]

@@ -1,0 +1,31 @@
+"""Text on its way into the database."""
+
+from __future__ import annotations
+
+TITLE_CHARACTERS = 60
+SEARCH_WORDS = 16
+
+
+def storable(text: str) -> str:
+    """The text with lone surrogates, which UTF-8 cannot hold and a browser may send, replaced by '?'."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def title_of(text: str) -> str:
+    """One line for the list of conversations, cut between words where it can be."""
+    line = " ".join(storable(text).split())
+    if len(line) <= TITLE_CHARACTERS:
+        return line
+    cut = line[:TITLE_CHARACTERS]
+    return (cut.rsplit(" ", 1)[0] if " " in cut else cut) + "…"
+
+
+def match_expression(query: str) -> str:
+    """An FTS5 expression for all words of `query`, the last one as a prefix; empty if it holds no word.
+
+    Each word is quoted, so that nothing a user types is syntax; the index's own tokenizer splits it further.
+    """
+    words = storable(query).replace("\0", " ").split()
+    words = [word for word in words if any(map(str.isalnum, word))][:SEARCH_WORDS]
+    quoted = ['"' + word.replace('"', '""') + '"' for word in words]
+    return " ".join(quoted) + "*" if quoted else ""

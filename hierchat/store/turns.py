@@ -1,0 +1,119 @@
+"""What is known of finished replies: figures, sources, tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from sqlite_utils import Database
+
+from hierchat.store.connection import Connected
+from hierchat.store.ownership import owned_message
+from hierchat.store.records import LoggedReply, NewTurn, SourceCount, SourceSpan, Totals, Turn, TurnFigures
+from hierchat.store.replies import TOKEN
+
+# Replies fetched per query of the token log, so that no transaction stays open while the caller works.
+_BATCH = 256
+
+_LOG = """
+    SELECT message_id, conversation_id, ids
+    FROM turns
+    JOIN token_log USING (message_id)
+    JOIN messages ON messages.id = message_id
+    JOIN conversations ON conversations.id = conversation_id
+    WHERE model_key = ? AND message_id > ? AND user_id = ? AND state <> 'writing' AND length(ids) > 0
+    ORDER BY message_id LIMIT ?
+"""
+_FINISHED = """
+    FROM turns
+    JOIN token_log USING (message_id)
+    JOIN messages ON messages.id = message_id
+    JOIN conversations ON conversations.id = conversation_id
+    WHERE user_id = ? AND state <> 'writing'
+"""
+_TOTALS = f"""
+    SELECT
+        count(*) AS replies,
+        ifnull(sum(tokens), 0) AS tokens,
+        sum(tokens) FILTER (WHERE forwards > 0) * 1.0 / sum(forwards) AS tokens_per_forward,
+        ifnull(sum(proposed), 0) AS proposed,
+        ifnull(sum(accepted), 0) AS accepted
+    FROM (SELECT length(ids) / {TOKEN.itemsize} AS tokens, forwards, proposed, accepted {_FINISHED})
+"""
+_ACCEPTED_BY_SOURCE = f"""
+    SELECT each.key AS source, sum(json_extract(each.value, '$.accepted')) AS accepted
+    FROM (SELECT sources {_FINISHED}), json_each(sources) AS each
+    GROUP BY source ORDER BY accepted DESC, source
+"""
+
+
+class Turns(Connected):
+    """The part of Store that reads what replies left behind."""
+
+    def turn(self, user_id: int, message_id: int) -> Turn | None:
+        """The record of a reply; None for a message that no model wrote here. Raises NotFound."""
+        with self._read() as db:
+            owned_message(db, user_id, message_id)
+            for row in db.query("SELECT * FROM turns WHERE message_id = ?", [message_id]):
+                row |= {"settings": json.loads(row["settings"]), "drafted": bool(row["drafted"])}
+                return Turn(
+                    message_id=message_id,
+                    begun=NewTurn(**_only(NewTurn, row)),
+                    reply_tokens=len(_tokens(db, message_id)),
+                    figures=None if row["sources"] is None else _figures(row),
+                )
+            return None
+
+    def spans(self, user_id: int, message_id: int) -> list[SourceSpan]:
+        """Where the reply's tokens came from, in order and without gaps. Raises NotFound."""
+        with self._read() as db:
+            owned_message(db, user_id, message_id)
+            rows = db.query(
+                "SELECT start, length, source FROM spans WHERE message_id = ? ORDER BY start", [message_id]
+            )
+            return [SourceSpan(**row) for row in rows]
+
+    def reply_tokens(self, user_id: int, message_id: int) -> list[int]:
+        """The reply's token ids; empty for a message that no model wrote here. Raises NotFound."""
+        with self._read() as db:
+            owned_message(db, user_id, message_id)
+            return _tokens(db, message_id).tolist()
+
+    def token_log(self, user_id: int, model_key: str, after_message_id: int = 0) -> Iterator[LoggedReply]:
+        """Every reply that this model wrote for this user, oldest first, from after `after_message_id` on.
+
+        Interrupted and stopped ones are among them; those still being written, and empty ones, are not.
+        """
+        while True:
+            with self._read() as db:
+                batch = db.execute(_LOG, [model_key, after_message_id, user_id, _BATCH]).fetchall()
+            for message_id, conversation_id, ids in batch:
+                yield LoggedReply(message_id, conversation_id, np.frombuffer(ids, dtype=TOKEN))
+            if len(batch) < _BATCH:
+                return
+            after_message_id = batch[-1][0]
+
+    def totals(self, user_id: int) -> Totals:
+        """Sums over all this user's replies that are no longer being written."""
+        with self._read() as db:
+            (row,) = db.query(_TOTALS, [user_id])
+            return Totals(
+                **row, accepted_by_source=dict(db.execute(_ACCEPTED_BY_SOURCE, [user_id]).fetchall())
+            )
+
+
+def _tokens(db: Database, message_id: int) -> np.ndarray:
+    row = db.execute("SELECT ids FROM token_log WHERE message_id = ?", [message_id]).fetchone()
+    return np.frombuffer(row[0] if row else b"", dtype=TOKEN)
+
+
+def _figures(row: dict[str, Any]) -> TurnFigures:
+    sources = {name: SourceCount(**count) for name, count in json.loads(row["sources"]).items()}
+    return TurnFigures(**_only(TurnFigures, row) | {"sources": sources})
+
+
+def _only(record: type, row: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: row[field.name] for field in fields(record)}

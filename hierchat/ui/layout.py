@@ -1,0 +1,134 @@
+"""The components of the page and where they stand. No behaviour."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from hierchat.chat.frames import Arm
+from hierchat.ui import sampling
+from hierchat.ui.actions import button, script
+from hierchat.ui.versus import ARMS
+
+EXAMPLES = (
+    "Write a Python function that reverses a string, and a test for it.",
+    "Explain in simple words why the sky is blue.",
+    "Plan a weekend in Oslo for two people who like museums.",
+)
+_ARM_NAMES: dict[Arm, str] = {"vanilla": "Plain", "speculative": "Speculative"}
+_LATEX = [
+    {"left": "$$", "right": "$$", "display": True},
+    {"left": "\\[", "right": "\\]", "display": True},
+    {"left": "\\(", "right": "\\)", "display": False},
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The components that handlers read or write."""
+
+    bus: Any
+    """Invisible: carries the clicks on generated HTML in, and the open conversation's id out."""
+    timer: Any
+    new: Any
+    query: Any
+    list: Any
+    footer: Any
+    sampling: list[Any]
+    title: Any
+    model: Any
+    compare: Any
+    host: Any
+    empty: Any
+    chat: Any
+    versus: Any
+    verdict: Any
+    asked: Any
+    replay: Any
+    back: Any
+    columns: dict[Arm, tuple[Any, Any]]
+    live: Any
+    box: Any
+    send: Any
+    stop: Any
+    context: Any
+
+
+def empty_page(place: str) -> str:
+    """What stands where a conversation will be."""
+    cards = "".join(button("hc_example", text, text=text, css="hc-card") for text in EXAMPLES)
+    return (
+        '<div class="hc-empty"><h2>What shall we talk about?</h2>'
+        f'<div class="hc-cards">{cards}</div>'
+        f'<p class="hc-quiet">Everything stays on this machine, in <span class="hc-path">{html.escape(place)}</span>. '
+        "Old chats come in with <code>python -m hierchat import FILE</code>.</p></div>"
+    )
+
+
+def heading(title: str) -> str:
+    """The title of the open conversation."""
+    return f'<h1 class="hc-heading" title="{html.escape(title)}">{html.escape(title)}</h1>'
+
+
+def build(names: list[str], place: str) -> Parts:
+    """All components, inside the Blocks context that is open."""
+    bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
+    timer = gr.Timer(1.0)
+    with gr.Sidebar(width=288, elem_id="hc-sidebar"):
+        with gr.Row(elem_id="hc-brand"):
+            gr.HTML('<div class="hc-brand">hierchat</div>')
+            new = gr.Button("New", elem_id="hc-new", size="sm", min_width=0, scale=0)
+        query = gr.Textbox(
+            show_label=False, container=False, placeholder="Search", elem_id="hc-search", lines=1, max_lines=1
+        )
+        chats = gr.HTML("", elem_id="hc-list")
+        with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
+            controls = sampling.controls()
+        footer = gr.HTML("", elem_id="hc-footer")
+    with gr.Column(elem_id="hc-main"):
+        with gr.Row(elem_id="hc-head"):
+            title = gr.HTML(heading("New chat"), elem_id="hc-title")
+            model = gr.Dropdown(
+                names, value=names[0] if names else None, label="Model", show_label=False, container=False,
+                elem_id="hc-model", min_width=0, filterable=False,
+            )  # fmt: skip
+            compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
+        host = gr.HTML("", elem_id="hc-host")
+        empty = gr.HTML(empty_page(place), elem_id="hc-empty")
+        chat = gr.Chatbot(
+            [], show_label=False, container=False, elem_id="hc-chat", height=None, visible="hidden", buttons=[],
+            layout="bubble", feedback_options=None, allow_tags=False, sanitize_html=True, latex_delimiters=_LATEX,
+            group_consecutive_messages=False, line_breaks=True,
+        )  # fmt: skip
+        with gr.Column(elem_id="hc-versus", visible="hidden") as versus:
+            asked = gr.HTML("", elem_id="hc-asked")
+            with gr.Row(elem_id="hc-verdict-row"):
+                verdict = gr.HTML("", elem_id="hc-verdict")
+                replay = gr.Button("Replay", elem_id="hc-replay", size="sm", min_width=0, scale=0, visible="hidden")
+                back = gr.Button("Back to the chat", elem_id="hc-back", size="sm", min_width=0, scale=0)
+            with gr.Row(elem_id="hc-columns"):
+                columns = {arm: _column(arm) for arm in ARMS}
+        live = gr.HTML("", elem_id="hc-live")
+        with gr.Row(elem_id="hc-composer"):
+            box = gr.Textbox(
+                show_label=False, container=False, placeholder="Message…", elem_id="hc-box", lines=1, max_lines=8,
+                autofocus=True, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
+            )  # fmt: skip
+            send = gr.Button("Send", elem_id="hc-send", variant="primary", min_width=0, scale=0)
+            stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
+        context = gr.HTML("", elem_id="hc-context")
+    return Parts(
+        bus, timer, new, query, chats, footer, controls, title, model, compare, host, empty, chat, versus, verdict,
+        asked, replay, back, columns, live, box, send, stop, context,
+    )  # fmt: skip
+
+
+def _column(arm: Arm) -> tuple[Any, Any]:
+    with gr.Column(elem_classes="hc-column", elem_id=f"hc-{arm}", min_width=280):
+        gr.HTML(f'<h3 class="hc-arm">{_ARM_NAMES[arm]}</h3>')
+        text = gr.Markdown("", elem_classes="hc-arm-text", latex_delimiters=_LATEX, line_breaks=True)
+        figures = gr.HTML("", elem_classes="hc-arm-figures")
+    return text, figures

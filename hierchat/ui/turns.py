@@ -1,0 +1,98 @@
+"""One reply from the click to its end, as views: waiting in line, waiting for the model, streaming, done.
+
+Yields plain values; page.py says which component shows what."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hierchat.ui import status
+from hierchat.ui.sessions import Line, Session
+
+if TYPE_CHECKING:
+    from hierchat.chat.host import ModelHost
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_POLL_SECONDS = 0.1
+
+
+class Refused(Exception):
+    """A reply that cannot begin; the message is for the page."""
+
+
+class Stopped(Exception):
+    """The user pressed Stop before the reply began."""
+
+
+def said(error: Exception) -> str:
+    """An exception as a sentence for the page."""
+    known = type(error).__module__.startswith("hierchat.")
+    text = str(error).strip()
+    if not known:
+        log.error("a handler failed", exc_info=error)
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text
+
+
+def run(
+    session: Session,
+    line: Line,
+    host: ModelHost,
+    start: Callable[[threading.Event], Iterator[T]],
+) -> Iterator[str | T]:
+    """Waits, as HTML sentences, then what `start` yields. Raises Refused, Stopped, or what `start` raises.
+
+    The first value comes before anything slow: Gradio can cancel a generator only after it has yielded once.
+    """
+    if session.stop is not None:
+        raise Refused("One reply is still being written. Stop it first.")
+    ticket = line.join()
+    if ticket is None:
+        raise Refused("Too many replies are waiting. Please try again in a moment.")
+    stop = session.stop = threading.Event()
+    try:
+        yield status.waiting("Waiting for the model…")
+        yield from _wait(lambda: line.ahead(ticket), lambda n: status.waiting(status.place_sentence(n)), stop)
+        yield from _wait(lambda: _unready(host), status.host_line, stop)
+        with closing(_closable(start(stop))) as frames:
+            yield from frames
+    finally:
+        stop.set()
+        session.stop = None
+        line.leave(ticket)
+
+
+def _closable(values: Iterator[T]) -> Any:
+    """The iterator itself if it can be closed (a generator), else a generator around it."""
+    return values if hasattr(values, "close") else (value for value in values)
+
+
+def _unready(host: ModelHost) -> Any:
+    current = host.status
+    if current.phase == "failed":
+        raise Refused(status.host_sentence(current))
+    if current.phase == "none":
+        raise Refused("No model is loaded. Choose one above.")
+    return None if current.phase == "ready" else current
+
+
+def _wait(reason: Callable[[], Any], words: Callable[[Any], str], stop: threading.Event) -> Iterator[str]:
+    """A sentence for each new reason to wait, until there is none. Raises Stopped."""
+    last = None
+    while why := reason():
+        if stop.is_set():
+            raise Stopped
+        if why != last:
+            yield words(why)
+            last = why
+        else:
+            yield ""  # lets a disconnect end the wait
+        time.sleep(_POLL_SECONDS)
+    if stop.is_set():
+        raise Stopped

@@ -1,0 +1,81 @@
+"""Plain and speculative decoding side by side: recorded as they run, replayed in their own times."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
+from hierchat.ui import status
+from hierchat.ui.figures import figures_line
+from hierchat.ui.markdown import shown
+
+if TYPE_CHECKING:
+    from hierchat.ui.sessions import Session
+
+ARMS: tuple[Arm, Arm] = ("vanilla", "speculative")
+_REPLAY_SECONDS = 1 / 12
+
+
+def column(frame: Frame | None) -> tuple[str, str]:
+    """Text and figures of one arm."""
+    if frame is None or (frame.phase == "waiting" and not frame.notice):
+        return "", status.waiting("Not started yet")
+    if frame.phase in ("waiting", "reading"):
+        return "", status.frame_line(frame)
+    if frame.finish == "error":
+        return shown(frame.text), status.error(frame.notice or "This arm failed.")
+    return shown(frame.text), figures_line(frame.figures, "stopped" if frame.finish == "stopped" else "")
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The sentence above both columns."""
+    kind = "hc-same" if verdict.identical else "hc-differs"
+    return f'<div class="hc-verdict {kind}" role="status">{html.escape(verdict.sentence)}</div>'
+
+
+def asked(text: str) -> str:
+    """The prompt of a comparison."""
+    return f'<div class="hc-asked"><div class="hc-user">{html.escape(text)}</div></div>'
+
+
+def record(session: Session, frames: Iterator[CompareFrame]) -> Iterator[CompareFrame]:
+    """The same frames, noting when each arm's came."""
+    session.recording, session.verdict = [], ""
+    began = time.monotonic()
+    for frame in frames:
+        for arm in ARMS:
+            state = frame.arms.get(arm)
+            if state is not None and (state.phase != "waiting" and (frame.running == arm or state.phase == "done")):
+                session.recording.append((arm, time.monotonic() - began, state))
+        if frame.verdict is not None:
+            session.verdict = verdict_line(frame.verdict)
+        yield frame
+
+
+def tracks(recording: list[tuple[Arm, float, Frame]]) -> dict[Arm, list[tuple[float, Frame]]]:
+    """Each arm's frames with the seconds since its own first one; frames after its end are left out."""
+    result: dict[Arm, list[tuple[float, Frame]]] = {arm: [] for arm in ARMS}
+    for arm, at, frame in recording:
+        track = result[arm]
+        if not track or track[-1][1].phase != "done":
+            track.append((at, frame))
+    return {arm: [(at - track[0][0], frame) for at, frame in track] for arm, track in result.items()}
+
+
+def replay(session: Session) -> Iterator[dict[Arm, Frame | None]]:
+    """Both arms from their recorded times, started together; real time passes between what it yields."""
+    recorded = tracks(session.recording)
+    length = max((track[-1][0] for track in recorded.values() if track), default=0.0)
+    began = time.monotonic()
+    while True:
+        now = time.monotonic() - began
+        yield {
+            arm: next((frame for at, frame in reversed(track) if at <= now), None)
+            for arm, track in recorded.items()
+        }
+        if now >= length:
+            return
+        time.sleep(_REPLAY_SECONDS)

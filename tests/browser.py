@@ -1,0 +1,131 @@
+"""Driving the page in a real browser: start a server, open the page, send, wait. For every browser test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from hierchat.ui.launch import options
+from hierchat.ui.page import build_app
+
+SCREENSHOTS = Path(__file__).parent / "screenshots"
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_MS = 20_000
+
+
+def chromium() -> str | None:
+    """The browser to drive: HIERCHAT_CHROMIUM, a system Chromium or Chrome; None means Playwright's own."""
+    named = os.environ.get("HIERCHAT_CHROMIUM")
+    candidates = (named, "chromium", "chromium-browser", "google-chrome")
+    return next((found for name in candidates if name and (found := shutil.which(name))), None)
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """A headless browser. Skips the test only where there is none at all."""
+    with sync_playwright() as playwright:
+        path = chromium()
+        if path is None and not Path(playwright.chromium.executable_path).exists():
+            import pytest
+
+            pytest.skip("no Chromium: install it, or set HIERCHAT_CHROMIUM")
+        launched = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        try:
+            yield launched
+        finally:
+            launched.close()
+
+
+@contextmanager
+def serving(service: object, auth: tuple[str, str] | None = None) -> Iterator[str]:
+    """The page over `service` on a free port of this machine; its address."""
+    app = build_app(service, "/home/you/.local/share/hierchat/hierchat.db")  # type: ignore[arg-type]
+    _, address, _ = app.launch(server_name="127.0.0.1", prevent_thread_lock=True, **options(auth))
+    try:
+        yield address
+    finally:
+        app.close(verbose=False)
+
+
+@dataclass
+class Chat:
+    """The page as a visitor sees it."""
+
+    page: Page
+    address: str
+    foreign: list[str]
+    """Requests that went anywhere but to the app."""
+
+    def open(self, path: str = "") -> None:
+        """Load the page and wait until it answers."""
+        self.page.goto(self.address + path)
+        expect(self.page.locator("#hc-list nav")).to_be_visible(timeout=PATIENCE_MS)
+
+    def send(self, text: str) -> None:
+        """Type and press Enter."""
+        self.page.locator("#hc-box textarea").fill(text)
+        self.page.locator("#hc-box textarea").press("Enter")
+
+    def ask(self, text: str, timeout_ms: float = PATIENCE_MS) -> str:
+        """Send, wait for the end, and the reply's text as shown."""
+        before = self.replies.count()
+        self.send(text)
+        expect(self.page.locator("#hc-chat .hc-foot")).to_have_count(before + 1, timeout=timeout_ms)
+        self.idle(timeout_ms)
+        return self.replies.last.inner_text()
+
+    def idle(self, timeout_ms: float = PATIENCE_MS) -> None:
+        """Wait until no reply is being written."""
+        expect(self.page.locator("#hc-send")).to_be_visible(timeout=timeout_ms)
+        expect(self.page.locator("#hc-stop")).to_be_hidden(timeout=timeout_ms)
+
+    @property
+    def replies(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
+        """Finished replies, oldest first."""
+        return self.page.locator("#hc-chat .hc-foot")
+
+    @property
+    def words(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
+        """The text of replies."""
+        return self.page.locator("#hc-chat .bot .message-content, #hc-chat .message.bot")
+
+    def shot(self, name: str) -> None:
+        """A screenshot for the eye, in a folder that git ignores."""
+        SCREENSHOTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+@contextmanager
+def visiting(browser: Browser, address: str, width: int = 1280, height: int = 800, dark: bool = False) -> Iterator[Chat]:
+    """A fresh visitor of the page at `address`."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+    )
+    page = context.new_page()
+    origin = urlsplit(address).netloc
+    foreign: list[str] = []
+    page.on("request", lambda r: None if _own(r.url, origin) else foreign.append(r.url))
+    try:
+        yield Chat(page, address, foreign)
+    finally:
+        context.close()
+
+
+def _own(url: str, origin: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("data", "blob", "about") or parts.netloc == origin

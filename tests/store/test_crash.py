@@ -1,0 +1,98 @@
+"""A process that is killed in mid-reply, and one that still runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from hierchat.store import NewTurn, Store, TurnFigures
+
+TURN = NewTurn("tiny", "k", {}, 0, True)
+# Says each number only once the append has returned: what was said is acknowledged.
+WRITER = """
+import sys
+from pathlib import Path
+from hierchat.store import NewTurn, Store
+store = Store.open(Path(sys.argv[1]))
+user = store.ensure_user("ann")
+conversation = store.create_conversation(user)
+question = store.add_message(user, conversation, None, "user", "count")
+reply = store.begin_reply(user, conversation, question, NewTurn("tiny", "k", {}, 0, True))
+print(reply, flush=True)
+text = ""
+for number in range(1_000_000):
+    text += f"{number} "
+    store.append_reply(reply, text, [number], ["target" if number % 3 else "history"])
+    print(number, flush=True)
+"""
+
+
+def start(path: Path) -> tuple[subprocess.Popen[str], int]:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout
+    return writer, int(writer.stdout.readline())
+
+
+def kill(writer: subprocess.Popen[str]) -> int:
+    """SIGKILL; the number of acknowledged appends that were not read before."""
+    writer.kill()
+    assert writer.stdout
+    return len([line for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")])
+
+
+def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path) -> None:
+    for acknowledged in (1, 50, 123):
+        writer, reply = start(path)
+        assert writer.stdout
+        for _ in range(acknowledged):
+            writer.stdout.readline()
+        acknowledged += kill(writer)
+        # Not waited for yet: a zombie does not write.
+        with Store.open(path) as store:
+            writer.wait()
+            user = store.ensure_user("ann")
+            message = store.message(user, reply)
+            tokens = store.reply_tokens(user, reply)
+            assert message.state == "interrupted"
+            assert tokens == list(range(len(tokens)))
+            assert len(tokens) in (acknowledged, acknowledged + 1)
+            assert message.text == "".join(f"{number} " for number in tokens)
+            sources = [span.source for span in store.spans(user, reply) for _ in range(span.length)]
+            assert sources == ["target" if number % 3 else "history" for number in tokens]
+            assert [one.message_id for one in store.token_log(user, "k")][-1] == reply
+            assert reply in [
+                m.id for c in store.conversations(user, "count") for m in store.messages(user, c.id)
+            ]
+            assert store.conversations(user, "0")[0].id == message.conversation_id
+            assert store.recover() == 0
+
+
+def test_a_running_writer_keeps_its_reply(path: Path) -> None:
+    writer, reply = start(path)
+    try:
+        with Store.open(path) as store:
+            assert store.message(store.ensure_user("ann"), reply).state == "writing"
+            assert store.recover() == 0
+            kill(writer)
+            assert store.recover() == 1
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+def test_closing_interrupts_what_this_store_was_writing(store: Store, user: int, path: Path) -> None:
+    conversation = store.create_conversation(user)
+    question = store.add_message(user, conversation, None, "user", "question")
+    mine = store.begin_reply(user, conversation, question, TURN)
+    with Store.open(path) as other:
+        theirs = other.begin_reply(user, conversation, question, TURN)
+        done = other.begin_reply(user, conversation, question, TURN)
+        other.finish_reply(done, "done", "complete", TurnFigures())
+    states = [store.message(user, id).state for id in (mine, theirs, done)]
+    assert states == ["writing", "interrupted", "complete"]

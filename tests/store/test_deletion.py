@@ -1,0 +1,69 @@
+"""What is deleted is gone: from every table, from the index, from the bytes of the files."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from hierchat.store import NewTurn, NotFound, Store, TurnFigures
+
+
+def write(store: Store, user: int, conversation: int, words: list[str]) -> None:
+    text = " ".join(words)
+    question = store.add_message(user, conversation, None, "user", text)
+    reply = store.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    for end in range(0, len(words), 7):
+        store.append_reply(reply, " ".join(words[:end]), [end], ["history" if end % 2 else "target"])
+    store.finish_reply(reply, text[::-1], "complete", TurnFigures())
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_nothing_of_it_is_left_in_the_files(store: Store, user: int, path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    conversations = {store.create_conversation(user): [] for _ in range(12)}
+    for _ in range(120):
+        conversation = rng.choice(list(conversations))
+        words = ["".join(rng.choices("bcdfghjkl", k=14)) for _ in range(rng.choice([1, 3, 10, 100]))]
+        write(store, user, conversation, words)
+        conversations[conversation] += words
+    kept = dict(list(conversations.items())[:4])
+    for conversation in conversations.keys() - kept.keys():
+        store.delete_conversation(user, conversation)
+    data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    for conversation, words in conversations.items():
+        there = [word for word in words if word.encode() in data or word[::-1].encode() in data]
+        assert there == (words if conversation in kept else [])
+    for conversation, words in kept.items():
+        assert [c.id for c in store.conversations(user, words[0])] == [conversation]
+
+
+def test_no_row_is_left(store: Store, user: int) -> None:
+    conversation = store.create_conversation(user, "title")
+    write(store, user, conversation, ["word"] * 20)
+    store.delete_conversation(user, conversation)
+    with store._read() as db:
+        for table in ("conversations", "messages", "turns", "spans", "token_log"):
+            assert db.table(table).count == 0
+        assert db.execute("SELECT count(*) FROM messages_fts_docsize").fetchone()[0] == 0
+    with pytest.raises(NotFound):
+        store.delete_conversation(user, conversation)
+    assert store.create_conversation(user) > conversation  # its id is never used again
+
+
+def test_it_works_on_a_full_disk(store: Store, user: int) -> None:
+    conversation = store.create_conversation(user)
+    write(store, user, conversation, ["word"] * 50)
+    db = store._database()
+    db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
+    store.delete_conversation(user, conversation)
+    assert store.conversations(user) == []
+
+
+def test_it_does_not_wait_for_a_reader(store: Store, user: int, path: Path) -> None:
+    conversation = store.create_conversation(user, "title")
+    with Store.open(path) as other, other._read() as reading:
+        assert reading.execute("SELECT count(*) FROM conversations").fetchone()[0] == 1
+        store.delete_conversation(user, conversation)
+    assert store.conversations(user) == []

@@ -1,0 +1,219 @@
+"""Files that cannot be opened or written: a clear error, and the file as it was."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from hierchat.store import (
+    DatabaseCorrupt,
+    DatabaseLocked,
+    DatabaseNewer,
+    DatabaseUnwritable,
+    NewTurn,
+    Store,
+    StoreError,
+    TurnFigures,
+)
+from hierchat.store.migrations import migrations
+
+
+@contextmanager
+def refused(path: Path, error: type[StoreError], advice: str) -> Iterator[None]:
+    before = path.read_bytes()
+    with pytest.raises(error, match=advice) as caught:
+        yield
+    assert str(path) in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def fill(path: Path) -> None:
+    with Store.open(path) as store:
+        user = store.ensure_user("ann")
+        for number in range(30):
+            conversation = store.create_conversation(user)
+            store.add_message(user, conversation, None, "user", f"question {number} " * 100)
+
+
+def test_a_new_file_and_its_folder_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "one" / "two" / "history.db"
+    with Store.open(path) as store:
+        store.ensure_user("ann")
+        files = sorted(path.parent.iterdir())
+        assert [file.name for file in files] == ["history.db", "history.db-shm", "history.db-wal"]
+        assert all(file.stat().st_mode & 0o077 == 0 for file in [*files, path.parent])
+
+
+def test_what_was_written_is_there_again(path: Path) -> None:
+    fill(path)
+    with Store.open(path) as store:
+        user = store.ensure_user("ann")
+        assert len(store.conversations(user)) == 30
+        assert store._database().journal_mode == "wal"
+        assert store._database().execute("PRAGMA foreign_keys").fetchone()[0] == 1
+
+
+def test_a_newer_database_is_left_alone(path: Path) -> None:
+    fill(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+            " VALUES ('hierchat', 'm9999_future', '')"
+        )
+        db.commit()
+    with refused(path, DatabaseNewer, "Update hierchat"):
+        Store.open(path)
+
+
+def test_an_older_database_is_brought_up_to_date(path: Path) -> None:
+    with closing(Database(path)) as db:
+        migrations.apply(db, stop_before="m0002_search")
+    fill(path)
+    with Store.open(path) as store:
+        assert len(store.conversations(store.ensure_user("ann"), "question 7")) == 1
+
+
+@pytest.mark.parametrize("keep", [1, 10, 99, 100, 512, 4096, 5000, 40_000])
+def test_a_truncated_file(path: Path, keep: int) -> None:
+    fill(path)
+    path.write_bytes(path.read_bytes()[:keep])
+    with refused(path, DatabaseCorrupt, "restore a backup"):
+        Store.open(path)
+
+
+def test_an_overwritten_page(path: Path) -> None:
+    fill(path)
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 8192 * 4096
+    data[middle : middle + 4096] = b"\xa5" * 4096
+    path.write_bytes(data)
+    with refused(path, DatabaseCorrupt, "restore a backup"):
+        Store.open(path)
+
+
+@pytest.mark.parametrize("content", [b"Dear diary,\n" * 100, b"x", b"\0" * 4096])
+def test_not_a_database(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with refused(path, DatabaseCorrupt, "--db"):
+        Store.open(path)
+
+
+def test_another_program_s_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE bookmarks (url)")
+    with refused(path, DatabaseCorrupt, "another program's"):
+        Store.open(path)
+
+
+@pytest.mark.parametrize("mode", ["NORMAL", "EXCLUSIVE"])
+def test_a_locked_database(path: Path, mode: str) -> None:
+    fill(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(f"PRAGMA locking_mode = {mode}")
+        other.execute("BEGIN EXCLUSIVE")
+        with refused(path, DatabaseLocked, "Close that program"):
+            Store.open(path, busy_seconds=0.05)
+    Store.open(path).close()
+
+
+def test_a_lock_taken_later(store: Store, user: int, path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with refused(path, DatabaseLocked, "Close that program"):
+            store.create_conversation(user)
+        assert store.conversations(user) == []
+    store.create_conversation(user)
+
+
+@pytest.mark.parametrize("closed", ["file", "folder", "both"])
+def test_a_read_only_file_or_folder(path: Path, closed: str, request: pytest.FixtureRequest) -> None:
+    fill(path)
+    path.chmod(0o444 if closed != "folder" else 0o666)
+    path.parent.chmod(0o555 if closed != "file" else 0o777)
+    request.getfixturevalue("powerless")
+    with refused(path, DatabaseUnwritable, "folder writable"):
+        Store.open(path)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DatabaseUnwritable, match="choose another place"):
+        Store.open(tmp_path / "file" / "history.db")
+    tmp_path.chmod(0o555)
+    request.getfixturevalue("powerless")
+    with pytest.raises(DatabaseUnwritable, match="choose another place"):
+        Store.open(tmp_path / "folder" / "history.db")
+
+
+def test_a_full_disk_undoes_the_write_and_no_more(store: Store, user: int) -> None:
+    conversation = store.create_conversation(user)
+    question = store.add_message(user, conversation, None, "user", "question")
+    reply = store.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    store.append_reply(reply, "short", [1], ["target"])
+    db = store._database()
+    pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.execute(f"PRAGMA max_page_count = {pages}")
+    for write in (
+        lambda: store.append_reply(reply, "long " * 10_000, [2] * 10_000, ["target"] * 10_000),
+        lambda: store.finish_reply(reply, "long " * 10_000, "complete", TurnFigures()),
+        lambda: store.add_message(user, conversation, reply, "user", "long " * 10_000),
+        lambda: store.rename_conversation(user, conversation, "long " * 10_000),
+    ):
+        with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
+            write()
+    assert (store.message(user, reply).text, store.reply_tokens(user, reply)) == ("short", [1])
+    db.execute("PRAGMA max_page_count = 1000000")
+    store.append_reply(reply, "short again", [2], ["target"])
+    store.finish_reply(reply, "short again", "complete", TurnFigures())
+    assert store.reply_tokens(user, reply) == [1, 2]
+
+
+def test_a_file_that_may_not_grow(store: Store, user: int, path: Path) -> None:
+    """The same from the operating system's side: SQLite's own limit is not the only one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    wal = path.with_name(path.name + "-wal")
+    conversation = store.create_conversation(user)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size, hard))
+    try:
+        with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
+            store.add_message(user, conversation, None, "user", "long " * 100_000)
+        assert store.messages(user, conversation) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    store.add_message(user, conversation, None, "user", "long " * 100_000)
+
+
+def test_a_backup_is_a_whole_database(store: Store, user: int, tmp_path: Path) -> None:
+    store.add_message(user, store.create_conversation(user), None, "user", "remember me")
+    copy = tmp_path / "copy.db"
+    store.backup(copy)
+    assert copy.stat().st_mode & 0o077 == 0
+    with Store.open(copy) as other:
+        assert [c.title for c in other.conversations(user, "remember")] == ["remember me"]
+    before = copy.read_bytes()
+    with pytest.raises(StoreError, match="already exists"):
+        store.backup(copy)
+    assert copy.read_bytes() == before
+    with pytest.raises(DatabaseUnwritable, match="cannot be written"):
+        store.backup(tmp_path / "no folder" / "copy.db")
+
+
+def test_a_closed_store_says_so(path: Path) -> None:
+    store = Store.open(path)
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="Open it again"):
+        store.ensure_user("ann")
+
+
+def test_it_needs_neither_torch_nor_gradio() -> None:
+    check = "import sys, hierchat.store; sys.exit(not {'torch', 'gradio'}.isdisjoint(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", check], cwd=Path(__file__).parents[2]).returncode == 0

@@ -1,0 +1,175 @@
+"""Replies as they are written, and what is known of them afterwards."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from pathlib import Path
+from threading import Thread
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.store import NewTurn, NotFound, SourceCount, SourceSpan, Store, Totals, TurnFigures
+
+TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
+FIGURES = TurnFigures(
+    prompt_tokens=9,
+    seconds=0.5,
+    first_token_seconds=0.1,
+    forwards=2,
+    tokens_per_forward=2.0,
+    proposed=6,
+    accepted=2,
+    sources=MappingProxyType({"context": SourceCount(4, 0), "history": SourceCount(2, 2)}),
+    baseline_tokens_per_second=4.0,
+    baseline="measured",
+    speedup=2.0,
+    finish="end",
+)
+
+
+def reply(store: Store, user: int, turn: NewTurn = TURN) -> int:
+    conversation = store.create_conversation(user)
+    return store.begin_reply(
+        user, conversation, store.add_message(user, conversation, None, "user", "q"), turn
+    )
+
+
+def test_a_reply_from_first_to_last(store: Store, user: int) -> None:
+    message = reply(store, user)
+    assert (store.message(user, message).text, store.message(user, message).state) == ("", "writing")
+    store.append_reply(message, "one two", [5, -1], ["target", "history"])
+    turn = store.turn(user, message)
+    assert turn is not None
+    assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 2, None)
+    store.append_reply(message, "one two three four", [2**31 - 1, 0], ["history", "target"])
+    store.finish_reply(message, "one two three", "stopped", FIGURES)
+    assert (store.message(user, message).text, store.message(user, message).state) == (
+        "one two three",
+        "stopped",
+    )
+    turn = store.turn(user, message)
+    assert turn is not None
+    assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 4, FIGURES)
+    assert store.reply_tokens(user, message) == [5, -1, 2**31 - 1, 0]
+    spans = [SourceSpan(0, 1, "target"), SourceSpan(1, 2, "history"), SourceSpan(3, 1, "target")]
+    assert store.spans(user, message) == spans
+    question = store.message(user, message).parent_id
+    assert question is not None
+    assert store.turn(user, question) is None
+    assert store.reply_tokens(user, question) == store.spans(user, question) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(sources=st.lists(st.sampled_from(["target", "context", "history"])), cuts=st.sets(st.integers(0, 40)))
+def test_spans_hold_every_source_however_it_was_cut(
+    shared: Store, sources: list[str], cuts: set[int]
+) -> None:
+    user = shared.ensure_user("spans")
+    message = reply(shared, user)
+    tokens = list(range(len(sources)))
+    for start, end in pairwise([0, *sorted(cuts), max(len(sources), 40)]):
+        shared.append_reply(message, "text", tokens[start:end], sources[start:end])
+    spans = shared.spans(user, message)
+    assert [span.source for span in spans for _ in range(span.length)] == sources
+    assert [span.start for span in spans] == [0, *accumulate(span.length for span in spans)][: len(spans)]
+    assert all(one.source != next.source for one, next in pairwise(spans))
+    assert shared.reply_tokens(user, message) == tokens
+
+
+def test_a_bad_append_changes_nothing(store: Store, user: int) -> None:
+    message = reply(store, user)
+    with pytest.raises(ValueError, match="2 tokens but 1 sources"):
+        store.append_reply(message, "no", [1, 2], ["target"])
+    with pytest.raises(OverflowError):
+        store.append_reply(message, "no", [2**31], ["target"])
+    assert store.message(user, message).text == ""
+
+
+def test_only_a_reply_begun_here_can_be_written(store: Store, user: int, path: Path) -> None:
+    message = reply(store, user)
+    store.finish_reply(message, "", "complete", FIGURES)
+    for write in (
+        lambda: store.append_reply(message, "more", [1], ["target"]),
+        lambda: store.finish_reply(message, "more", "complete", FIGURES),
+    ):
+        with pytest.raises(NotFound):
+            write()
+    running = reply(store, user)
+    with Store.open(path) as other, pytest.raises(NotFound):
+        other.append_reply(running, "mine now", [1], ["target"])
+
+
+def test_deleting_the_conversation_ends_its_reply(store: Store, user: int) -> None:
+    message = reply(store, user)
+    store.delete_conversation(user, store.message(user, message).conversation_id)
+    with pytest.raises(NotFound):
+        store.append_reply(message, "too late", [1], ["target"])
+    assert list(store.token_log(user, "k1")) == []
+
+
+def test_the_token_log_holds_what_this_model_wrote_for_this_user(store: Store, user: int) -> None:
+    bob = store.ensure_user("bob")
+    other_model = NewTurn("other", "k2", {}, 0, False)
+    written = []
+    for number in range(600):  # more than one batch
+        message = reply(store, user)
+        store.append_reply(message, "", [number] * 2, ["history"] * 2)
+        store.finish_reply(message, "", "complete", FIGURES)
+        written.append(message)
+    for owner, turn in [(bob, TURN), (user, other_model)]:
+        store.append_reply(message := reply(store, owner, turn), "", [7], ["target"])
+        store.finish_reply(message, "", "complete", FIGURES)
+    store.append_reply(reply(store, user), "still writing", [8], ["target"])
+    store.finish_reply(reply(store, user), "empty", "stopped", FIGURES)
+    log = list(store.token_log(user, "k1"))
+    assert [one.message_id for one in log] == written
+    assert all(one.tokens.dtype == np.int32 and one.tokens.tolist() == [i, i] for i, one in enumerate(log))
+    assert log[0].conversation_id == store.message(user, written[0]).conversation_id
+    assert [one.message_id for one in store.token_log(user, "k1", written[590])] == written[591:]
+    assert [one.tokens.tolist() for one in store.token_log(bob, "k1")] == [[7]]
+
+
+def test_totals(store: Store, user: int) -> None:
+    assert store.totals(user) == Totals(0, 0, None, 0, 0, {})
+    for tokens in (6, 2):
+        message = reply(store, user)
+        store.append_reply(message, "", [1] * tokens, ["history"] * tokens)
+        store.finish_reply(message, "", "complete", FIGURES)
+    interrupted = reply(store, user)
+    store.append_reply(interrupted, "", [1], ["target"])
+    with store._write() as db:
+        store._interrupt(db, [interrupted])
+    store.append_reply(reply(store, user), "still writing", [1], ["target"])
+    # 8 tokens were measured over 4 forwards; the interrupted one counts as a reply only.
+    assert store.totals(user) == Totals(3, 9, 2.0, 12, 4, {"history": 4, "context": 0})
+
+
+def test_two_threads_write_and_read_at_once(path: Path) -> None:
+    with Store.open(path) as store:
+        user = store.ensure_user("ann")
+        failures: list[BaseException] = []
+
+        def write(number: int) -> None:
+            try:
+                message = reply(store, user)
+                for count in range(1, 51):
+                    store.append_reply(message, f"{number} " * count, [number], ["target"])
+                    assert len(store.reply_tokens(user, message)) == count
+                    store.conversations(user, "q")
+                store.finish_reply(message, str(number), "complete", FIGURES)
+            except BaseException as failure:
+                failures.append(failure)
+
+        threads = [Thread(target=write, args=[number]) for number in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        log = [one.tokens.tolist() for one in store.token_log(user, "k1")]
+        assert sorted(log) == [[1] * 50, [2] * 50]
+        assert len(store._open) == 1  # theirs went with them

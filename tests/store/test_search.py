@@ -1,0 +1,101 @@
+"""Full-text search, whatever the user types."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hierchat.store import NewTurn, Store, TurnFigures
+
+
+def found(store: Store, user: int, query: str) -> list[str]:
+    return [conversation.title for conversation in store.conversations(user, query)]
+
+
+@pytest.fixture
+def library(store: Store, user: int) -> Store:
+    for title, text in [
+        ("Tides", "Why does the moon pull the sea?"),
+        ("Bread", "I don't know why my sourdough won't rise AND it's flat: C++ style"),
+        ("Café", "crème brûlée"),
+    ]:
+        store.add_message(user, store.create_conversation(user, title), None, "user", text)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("query", "titles"),
+    [
+        ("moon", ["Tides"]),
+        ("sea MOON", ["Tides"]),
+        ("mo", ["Tides"]),
+        ("mo sea", []),
+        ("tid", ["Tides"]),
+        ("why", ["Bread", "Tides"]),
+        ("moon sourdough", []),
+        ("don't", ["Bread"]),
+        ('"why my" sour', ["Bread"]),
+        ("why AND rise", ["Bread"]),
+        ("c++ style", ["Bread"]),
+        ("moon* -sea", ["Tides"]),
+        ("moon ???", ["Tides"]),
+        ("cafe", ["Café"]),
+        ("creme brul", ["Café"]),
+        ("", ["Café", "Bread", "Tides"]),
+        (" \t", ["Café", "Bread", "Tides"]),
+        ('"*-()', []),
+    ],
+)
+def test_search(library: Store, user: int, query: str, titles: list[str]) -> None:
+    assert found(library, user, query) == titles
+
+
+def test_a_hit_comes_with_the_text_around_it(library: Store, user: int) -> None:
+    conversation = library.create_conversation(user, "Long")
+    library.add_message(user, conversation, None, "user", "before " * 40 + "needle" + " after" * 40)
+    (hit,) = library.conversations(user, "needle")
+    assert "needle" in hit.snippet
+    assert len(hit.snippet) < 120
+    assert library.conversations(user, "tides")[0].snippet == ""
+
+
+def test_the_index_follows_every_change(store: Store, user: int) -> None:
+    conversation = store.create_conversation(user, "before")
+    question = store.add_message(user, conversation, None, "user", "question")
+    reply = store.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    store.append_reply(reply, "draft", [], [])
+    assert found(store, user, "draft") == []
+    store.finish_reply(reply, "final", "complete", TurnFigures())
+    assert (found(store, user, "draft"), found(store, user, "final")) == ([], ["before"])
+    store.rename_conversation(user, conversation, "after")
+    assert (found(store, user, "before"), found(store, user, "after")) == ([], ["after"])
+    with store._write() as db:  # a second change of a finished message takes the old words out
+        db.execute("UPDATE messages SET text = 'other' WHERE id = ?", [reply])
+    assert (found(store, user, "final"), found(store, user, "other")) == ([], ["after"])
+    store.delete_conversation(user, conversation)
+    with store._write() as db:
+        for table in ("messages_fts", "titles_fts"):
+            db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 1)")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    query=st.text(st.characters(exclude_categories=())) | st.text("ab \"'*-+:^(){}[]\0\ud800AND OR NOT NEAR")
+)
+@example(query='" OR "')
+@example(query="a\0b")
+@example(query="NEAR(a b, 2)")
+@example(query="title : a")
+@example(query="a " * 5000)
+@example(query="é\u0301 \u0301 ² 中文")
+def test_no_query_raises(shared: Store, query: str) -> None:
+    user = shared.ensure_user("search")
+    if not shared.conversations(user):
+        shared.add_message(user, shared.create_conversation(user), None, "user", "a b AND title 中文字")
+    shared.conversations(user, query)
+
+
+def test_search_stays_with_its_user(library: Store) -> None:
+    bob = library.ensure_user("bob")
+    assert found(library, bob, "moon") == found(library, bob, "tides") == found(library, bob, "") == []

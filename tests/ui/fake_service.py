@@ -1,0 +1,199 @@
+"""A scripted ChatService over a real store: no model, no torch, and a pace that a test can set."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
+from hierchat.config import GenerationSettings
+from hierchat.store import NewTurn, Store, TurnFigures
+
+REPLY = """Here is a Python function that reverses a string:
+
+```python
+def reverse_string(s: str) -> str:
+    return s[::-1]
+```
+
+It walks the string **backwards** with a slice. Strings in Python are immutable, so the original stays as it was:
+
+1. `s[::-1]` makes a new string.
+2. The old one is untouched.
+
+A test is short: `assert reverse_string("abc") == "cba"`. Ask if you would like it to handle combined characters too.
+"""
+SOURCES = ("context", "history", "target", "statistics", "target", "SmolLM2 tiny")
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    name: str
+    phase: str
+    done: int = 0
+    total: int | None = None
+    message: str = ""
+
+
+class FakeHost:
+    """A host whose status a test sets by hand."""
+
+    names = ("SmolLM2 135M", "Qwen3 0.6B")
+
+    def __init__(self) -> None:
+        self.names = list(type(self).names)
+        self.status = HostStatus(self.names[0], "ready")
+        self.started: list[str] = []
+
+    def start(self, name: str) -> None:
+        self.started.append(name)
+        self.status = HostStatus(name, "ready")
+
+    def settings(self, name: str) -> GenerationSettings:
+        return GenerationSettings(temperature=0.7 if "Qwen" in name else 0.0, max_new_tokens=512)
+
+
+@dataclass
+class Script:
+    """How the next replies go."""
+
+    reply: str = REPLY
+    seconds: float = 1.0
+    reading_seconds: float = 0.1
+    fail: str | None = None
+    raises: Exception | None = None
+    baseline: str | None = "measured"
+    notice: str | None = None
+
+
+@dataclass
+class FakeService:
+    """The surface of hierchat.chat.service.ChatService."""
+
+    store: Store
+    host: FakeHost = field(default_factory=FakeHost)
+    script: Script = field(default_factory=Script)
+    stops: int = 0
+    asked: list[tuple[str, GenerationSettings]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._spans: dict[int, list[tuple[str, str]]] = {}
+        self._figures: dict[int, Figures] = {}
+
+    def send(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[Frame]:
+        if self.script.raises:
+            raise self.script.raises
+        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+        self.asked.append((text, settings))
+        yield from self._reply(user_id, conversation_id, question, settings, stop)
+
+    def regenerate(self, user_id, user_message_id, settings, stop) -> Iterator[Frame]:
+        message = self.store.message(user_id, user_message_id)
+        yield from self._reply(user_id, message.conversation_id, message.id, settings, stop)
+
+    def compare(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[CompareFrame]:
+        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+        arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
+        yield CompareFrame(dict(arms), None)
+        for arm, factor in (("speculative", 1.0), ("vanilla", 2.0)):
+            runs = (
+                self._reply(user_id, conversation_id, question, settings, stop)
+                if arm == "speculative"
+                else self._frames(stop, factor)
+            )
+            for frame in runs:
+                if arm == "vanilla":
+                    shares = {"target": 1.0} if frame.figures.tokens else {}
+                    frame = replace(frame, figures=replace(frame.figures, speedup=1.0, shares=shares))
+                arms[arm] = frame
+                yield CompareFrame(dict(arms), arm)
+        tokens = arms["vanilla"].figures.tokens
+        sentence = f"Identical, {tokens} of {tokens} tokens. 2.0× faster."
+        yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, 2.0, sentence))
+
+    def spans(self, user_id: int, message_id: int) -> list[tuple[str, str]]:
+        return self._spans.get(message_id, [])
+
+    def figures(self, user_id: int, message_id: int) -> Figures | None:
+        return self._figures.get(message_id)
+
+    def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
+        turn = NewTurn("fake", "fake", settings.model_dump(mode="json"), settings.seed, True)
+        message = self.store.begin_reply(user_id, conversation_id, question, turn)
+        written = ""
+        frame = Frame("waiting")
+        state = "interrupted"
+        try:
+            for frame in self._frames(stop):
+                if frame.text != written:
+                    self.store.append_reply(message, frame.text, [0], ["target"])
+                    written = frame.text
+                yield replace(frame, message_id=message)
+            state = {"stopped": "stopped", "error": "interrupted"}.get(frame.finish or "", "complete")
+        finally:
+            if state == "interrupted" and stop.is_set():
+                state = "stopped"
+            self.stops += stop.is_set()
+            self._figures[message] = frame.figures
+            self._spans[message] = _spans(written)
+            self.store.finish_reply(message, written, state, TurnFigures(finish=frame.finish))
+
+    def _frames(self, stop: threading.Event, factor: float = 1.0) -> Iterator[Frame]:
+        script = self.script
+        began = time.monotonic()
+        yield Frame("reading", prompt_tokens=1200, context_tokens=0, context_limit=8192)
+        while (now := time.monotonic() - began) < script.reading_seconds and not stop.is_set():
+            read = int(1200 * now / script.reading_seconds)
+            yield Frame("reading", prompt_read=read, prompt_tokens=1200, context_tokens=read, context_limit=8192)
+            stop.wait(1 / 12)
+        words = script.reply.split(" ")
+        first = time.monotonic()
+        while True:
+            share = 1.0 if not script.seconds else min((time.monotonic() - first) / (script.seconds * factor), 1.0)
+            count = max(1, int(len(words) * share))
+            text = script.reply if count == len(words) else " ".join(words[:count])
+            figures = _figures(count * 2, time.monotonic() - first, script, first - began)
+            finish = None
+            if stop.is_set():
+                finish = "stopped"
+            elif script.fail and share > 0.5:
+                finish = "error"
+            elif share >= 1:
+                finish = "end"
+            if finish == "stopped" and time.monotonic() - began < script.reading_seconds:
+                text, figures = "", Figures()
+            yield Frame(
+                "done" if finish else "writing", text, figures, 1200, 1200, 412 + count, 8192, finish,
+                script.fail if finish == "error" else script.notice,
+            )  # fmt: skip
+            if finish:
+                return
+            stop.wait(1 / 12)
+
+
+def _figures(tokens: int, seconds: float, script: Script, first: float) -> Figures:
+    return Figures(
+        tokens=tokens,
+        seconds=seconds,
+        first_token_seconds=first,
+        tokens_per_second=tokens / max(seconds, 0.05),
+        tokens_per_forward=2.4,
+        acceptance_rate=0.61,
+        speedup=2.31 if script.baseline else None,
+        baseline_tokens_per_second=26.4 if script.baseline else None,
+        baseline=script.baseline,
+        shares={"context": 0.31, "history": 0.22, "statistics": 0.06, "SmolLM2 tiny": 0.05, "target": 0.36},
+    )
+
+
+def _spans(text: str) -> list[tuple[str, str]]:
+    pieces = [text[at : at + 11] for at in range(0, len(text), 11)]
+    return [(SOURCES[i % len(SOURCES)], piece) for i, piece in enumerate(pieces)]
+
+
+def make(folder: Path) -> FakeService:
+    """A fake over a fresh store in `folder`."""
+    return FakeService(Store.open(folder / "fake.db"))
