@@ -92,6 +92,11 @@ if (window.hcPress) document.removeEventListener('click', window.hcPress);
 window.hcPress = press;
 document.addEventListener('click', press);
 
+// On a narrow screen the list would cover the chat.
+if (window.innerWidth < 768) {
+  requestAnimationFrame(() => document.querySelector('.sidebar.open .toggle-button')?.click());
+}
+
 // The open conversation stands in the address, so that a reload finds it again.
 watch('value', () => {
   const url = new URL(window.location.href);

@@ -35,7 +35,7 @@ def block_attention(
             query, key[:, :, seen], value[:, :, seen], scale=scaling, enable_gqa=True
         )
         return out.transpose(1, 2), None
-    heads, nodes, width = query.shape[1:]
+    heads, _, width = query.shape[1:]
     kv = key.shape[1]
     group = heads // kv
     branches, height = block.rows.shape

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.tree import DraftTree
 from hierchat.engine.sampler import Counts, choose
-from hierchat.engine.step import TARGET, Finish, Step
+from hierchat.engine.step import TARGET, Step
 from hierchat.engine.stopping import Stopping
 from hierchat.engine.target import Target
 from hierchat.engine.verify import verify
@@ -43,7 +43,7 @@ class Engine:
         stop: threading.Event | None = None,
         *,
         padded: bool = True,
-    ) -> Iterator[Step]:
+    ) -> Generator[Step, None, None]:
         """Steps of one reply; the last one has `finish`.
 
         Without a drafter this is vanilla decoding, and padded=False its fastest form: the baseline of every speed-up.
@@ -150,5 +150,3 @@ def _sources(nodes: Sequence[int], drafts: DraftTree, kept: int) -> tuple[str, .
     """A chosen token came from the draft node that it matched; the bonus token from the target alone."""
     accepted = [drafts.sources[node - 1] for node in nodes[1:]]
     return tuple([*accepted, TARGET][:kept])
-
-

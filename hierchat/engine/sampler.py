@@ -48,7 +48,9 @@ def choose(
     """
     best = int(logits.argmax())
     if np.isnan(logits[best]):  # argmax returns the first NaN if there is one
-        raise BrokenLogits("The model returned NaN logits: its weights are damaged. Delete it and get it again.")
+        raise BrokenLogits(
+            "The model returned NaN logits: its weights are damaged. Delete it and get it again."
+        )
     if settings.temperature == 0 and not (settings.logit_bias or _penalised(settings)):
         return best
     row = processed(logits, settings, counts)

@@ -23,8 +23,6 @@ class Target(Protocol):
     context_length: int
     exact: bool
     """Whether row invariance was proved when the target was made."""
-    widths: Sequence[int]
-    """Draft-free width first: widths of a forward worth using, in ascending order (positions)."""
 
     @property
     def tokens(self) -> list[int]:

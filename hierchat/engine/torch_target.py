@@ -34,7 +34,12 @@ class TorchTarget:
     """
 
     def __init__(
-        self, model: Any, *, context_length: int | None = None, packed: bool | None = None, quantum: int | None = None
+        self,
+        model: Any,
+        *,
+        context_length: int | None = None,
+        packed: bool | None = None,
+        quantum: int | None = None,
     ) -> None:
         config = model.config
         _require_full_attention(config)
@@ -55,7 +60,6 @@ class TorchTarget:
         self.exact = True
         if quantum is None:
             self.quantum, self.exact = self._find_quantum()
-        self.widths = (1, 8)
 
     @property
     def tokens(self) -> list[int]:
@@ -78,7 +82,9 @@ class TorchTarget:
         self._tokens.extend(self._block[node] for node in nodes)
 
     @torch.inference_mode()
-    def _run(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool, logits: bool) -> torch.Tensor:
+    def _run(
+        self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool, logits: bool
+    ) -> torch.Tensor:
         """Logits [nodes, vocabulary], or an empty tensor: the prompt's own logits are never needed."""
         self._block = list(tokens)
         ids, follows = list(tokens), list(parents)

@@ -36,7 +36,8 @@ def verify(
     children: dict[tuple[int, int], int] = {}
     for node in range(1, len(tokens)):
         children.setdefault((parents[node], tokens[node]), node)
-    path, chosen = [0], []
+    path: list[int] = [0]
+    chosen: list[int] = []
     while True:
         token = choose(rows[path[-1]], position + len(chosen), settings.seed, settings, counts)
         chosen.append(token)

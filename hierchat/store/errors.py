@@ -1,6 +1,6 @@
 """What can go wrong with the database, each with a sentence that says what to do."""
 
-# ruff: noqa: N818 (each name says what is the matter; "Error" would add nothing)
+
 
 from __future__ import annotations
 

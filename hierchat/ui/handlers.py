@@ -22,11 +22,11 @@ _PATIENCE_SECONDS = 5.0
 class Handlers:
     """What each control does. The owner comes from the login, never from a component."""
 
-    def __init__(self, service: ChatService, parts: Parts, place: str) -> None:
+    def __init__(self, service: ChatService, parts: Parts) -> None:
         self._service = service
         self._parts = parts
         self._sessions = Sessions()
-        self.views = Views(service, parts, place)
+        self.views = Views(service, parts)
 
     def who(self, request: gr.Request) -> tuple[Session, int]:
         """The page that asks and the user behind it."""

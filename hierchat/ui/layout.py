@@ -18,6 +18,8 @@ EXAMPLES = (
     "Explain in simple words why the sky is blue.",
     "Plan a weekend in Oslo for two people who like museums.",
 )
+OFF = "hc-off"
+"""Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
 _ARM_NAMES: dict[Arm, str] = {"vanilla": "Plain", "speculative": "Speculative"}
 _LATEX = [
     {"left": "$$", "right": "$$", "display": True},
@@ -103,7 +105,7 @@ def build(names: list[str], place: str) -> Parts:
             layout="bubble", feedback_options=None, allow_tags=False, sanitize_html=True, latex_delimiters=_LATEX,
             group_consecutive_messages=False, line_breaks=True,
         )  # fmt: skip
-        with gr.Column(elem_id="hc-versus", visible="hidden") as versus:
+        with gr.Column(elem_id="hc-versus", elem_classes=[OFF]) as versus:
             asked = gr.HTML("", elem_id="hc-asked")
             with gr.Row(elem_id="hc-verdict-row"):
                 verdict = gr.HTML("", elem_id="hc-verdict")

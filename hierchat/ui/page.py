@@ -23,7 +23,7 @@ def build_app(service: ChatService, place: str) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         p = layout.build(service.host.names, place)
-        handlers = Handlers(service, p, place)
+        handlers = Handlers(service, p)
         replies = Replies(service, p, handlers.views, handlers.who)
 
         middle = [p.empty, p.chat, p.versus, p.context, p.title, p.bus]

@@ -220,6 +220,10 @@ class Replies:
                         yield {**self._views.chats(session, user, query), p.live: ""}
                     if here:
                         back_again = {} if was else self._views.stage("versus")
+                        if arm := item.arms.get("speculative"):
+                            session.context[conversation or 0] = status.context_line(arm) or session.context.get(
+                                conversation or 0, ""
+                            )
                         yield self._views.columns(item.arms) | back_again
                     else:
                         yield {p.live: status.waiting("Still comparing in another chat")}

@@ -55,7 +55,9 @@ def _entry(conversation: Conversation, current: bool) -> str:
     )  # fmt: skip
 
 
-def footer(totals: Totals, place: str) -> str:
-    """What has been written here, and where it lies."""
-    written = f"{totals.replies:,} replies, {totals.tokens:,} tokens" if totals.replies else "No replies yet"
-    return f'<p class="hc-quiet">{written}. Stored in <span class="hc-path">{html.escape(place)}</span></p>'
+def footer(totals: Totals) -> str:
+    """How much has been written for this user."""
+    if not totals.replies:
+        return ""
+    replies = "1 reply" if totals.replies == 1 else f"{totals.replies:,} replies"
+    return f'<p class="hc-quiet">{replies}, {totals.tokens:,} tokens written on this machine</p>'

@@ -10,7 +10,7 @@ import gradio as gr
 
 from hierchat.chat.frames import Arm, Frame
 from hierchat.ui import messages, sidebar, versus
-from hierchat.ui.layout import Parts, heading
+from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.sessions import Session
 
 if TYPE_CHECKING:
@@ -27,10 +27,9 @@ def _shown(visible: bool) -> bool | Literal["hidden"]:
 class Views:
     """Draws the page's parts from the store."""
 
-    def __init__(self, service: ChatService, parts: Parts, place: str) -> None:
+    def __init__(self, service: ChatService, parts: Parts) -> None:
         self._service = service
         self._parts = parts
-        self._place = place
 
     def stage(self, name: Stage) -> Update:
         """Which of the three things fills the middle of the page."""
@@ -38,7 +37,7 @@ class Views:
         return {
             p.empty: gr.update(visible=_shown(name == "empty")),
             p.chat: gr.update(visible=_shown(name == "chat")),
-            p.versus: gr.update(visible=_shown(name == "versus")),
+            p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
         }
 
     def busy(self, running: bool) -> Update:
@@ -52,7 +51,7 @@ class Views:
         found = store.conversations(user_id, query or None)
         return {
             self._parts.list: sidebar.conversation_list(found, session.conversation, date.today(), query),
-            self._parts.footer: sidebar.footer(store.totals(user_id), self._place),
+            self._parts.footer: sidebar.footer(store.totals(user_id)),
         }
 
     def heading(self, session: Session, user_id: int) -> Update:

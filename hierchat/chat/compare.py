@@ -1,0 +1,78 @@
+"""Vanilla and speculative decoding of one prompt, one after the other, and what the comparison found."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import closing
+
+from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
+from hierchat.chat.record import Record
+from hierchat.chat.reply import Reply
+
+
+def compare_arms(
+    vanilla: Reply, speculative: Reply, record: Record, stop: threading.Event
+) -> Generator[CompareFrame, None, None]:
+    """Run both in random order from the same slots, then judge. The speculative reply is what `record` keeps."""
+    frames: dict[Arm, Frame] = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
+    order: list[Arm] = ["vanilla", "speculative"]
+    if secrets.randbelow(2):
+        order.reverse()
+    target = vanilla.hosted.engine.target
+    shared = _common(target.tokens, vanilla.prompt_ids)
+    for arm in order:
+        if stop.is_set():
+            break
+        target.rollback(min(shared, len(target.tokens)))  # neither arm profits from the other's reading
+        reply = vanilla if arm == "vanilla" else record
+        with closing(reply.frames(stop, measure=False)) as running:
+            for frame in running:
+                frames[arm] = frame
+                yield CompareFrame(dict(frames), arm)
+    yield CompareFrame(dict(frames), None, _verdict(vanilla, speculative))
+
+
+def _verdict(vanilla: Reply, speculative: Reply) -> Verdict:
+    plain, drafted = vanilla.statistics, speculative.statistics
+    same = _common(plain.tokens, drafted.tokens)
+    total = max(len(plain.tokens), len(drafted.tokens))
+    stopped = "stopped" in (plain.finish, drafted.finish) or not (plain.tokens and drafted.tokens)
+    if stopped:
+        compared = min(len(plain.tokens), len(drafted.tokens))
+        if same == compared:
+            sentence = f"Stopped. Identical so far, {same:,} of {compared:,} tokens." if same else "Stopped."
+            return Verdict(True, same, None, None, sentence)
+    speedup = None
+    if plain.decode_ms and drafted.decode_ms and not stopped:
+        plain_speed = len(plain.tokens) / plain.decode_ms
+        speedup = len(drafted.tokens) / drafted.decode_ms / plain_speed
+    if same == total:
+        sentence = f"Identical, {same:,} of {total:,} tokens. {_pace(speedup)}"
+        return Verdict(True, same, None, speedup, sentence)
+    gap = None
+    if same < min(len(plain.tokens), len(drafted.tokens)):
+        context = [*vanilla.prompt_ids, *plain.tokens[:same]]
+        gap = vanilla.hosted.engine.logit_gap(context, plain.tokens[same], drafted.tokens[same])
+    noted = "" if gap is None else f" (logit gap {gap:.4f})"
+    return Verdict(
+        False, same, gap, speedup, f"First difference at token {same + 1:,}{noted}. {_pace(speedup)}"
+    )
+
+
+def _pace(speedup: float | None) -> str:
+    if speedup is None:
+        return ""
+    if speedup >= 1:
+        return f"{speedup:.1f}\u00d7 faster."
+    return f"{1 / speedup:.1f}\u00d7 slower."
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    same = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        same += 1
+    return same

@@ -1,0 +1,112 @@
+"""The model that answers: loaded in the background, replaced on request, one at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from hierchat.chat.prompt import PromptBuilder
+from hierchat.config import GenerationSettings
+from hierchat.engine.engine import Engine
+from hierchat.models.catalogue import Catalogue
+from hierchat.models.errors import ModelError
+from hierchat.models.progress import Progress, Report, silent
+
+HostPhase = Literal["none", "downloading", "converting", "loading", "measuring", "ready", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """What the host is doing; `done` of `total` as in models.progress."""
+
+    name: str = ""
+    phase: HostPhase = "none"
+    done: int = 0
+    total: int | None = None
+    message: str = ""
+    """What went wrong in phase "failed"; in "ready", why another model that was asked for did not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A model ready to answer."""
+
+    name: str
+    model_key: str
+    engine: Engine
+    prompts: PromptBuilder
+    vanilla_ms: float
+    """Fastest plain decoding, milliseconds per token, measured after loading at a short context."""
+
+
+Loader = Callable[[str, Report], Hosted]
+
+
+class ModelHost:
+    """Holds one model. `engine_lock` is held for a whole reply, so that no model leaves in the middle of one."""
+
+    def __init__(self, catalogue: Catalogue, report: Report = silent, load: Loader | None = None) -> None:
+        self.catalogue = catalogue
+        self.names = sorted(catalogue.models, key=lambda name: name != catalogue.default)
+        self.status = HostStatus()
+        self.engine_lock = threading.Lock()
+        self.hosted: Hosted | None = None
+        self._report = report
+        self._load = load or self._load_torch
+        self._starting = threading.Lock()
+
+    def settings(self, name: str) -> GenerationSettings:
+        """The model's default sampling."""
+        return self.catalogue.entry(name).sampling
+
+    def start(self, name: str) -> None:
+        """Load a model in the background, in place of the present one. Raises UnknownModelError."""
+        self.catalogue.entry(name)
+        self.status = HostStatus(name, "loading", message=name)
+        threading.Thread(target=self._replace, args=(name,), name=f"load {name}", daemon=True).start()
+
+    def _replace(self, name: str) -> None:
+        with self._starting, self.engine_lock:
+            before = self.hosted.name if self.hosted else None
+            self.hosted = None  # its memory counts
+            trouble = self._try(name)
+            if trouble and before and before != name and self._try(before) is None:
+                self.status = HostStatus(before, "ready", message=f"{trouble} {before} goes on answering.")
+            elif trouble:
+                self.status = HostStatus(name, "failed", message=trouble)
+
+    def _try(self, name: str) -> str | None:
+        """Load it, or say why not."""
+
+        def report(progress: Progress) -> None:
+            self.status = HostStatus(name, progress.phase, progress.done, progress.total, progress.message)
+            self._report(progress)
+
+        try:
+            self.hosted = self._load(name, report)
+        except ModelError as error:
+            return str(error)
+        except MemoryError:
+            return (
+                f"{name} ran out of memory while it was loaded. Close other programs or choose a smaller one."
+            )
+        except Exception as error:  # a thread of its own: nobody else would hear of it
+            return f"{name} could not be loaded: {type(error).__name__}: {error}"
+        self.status = HostStatus(name, "ready")
+        return None
+
+    def _load_torch(self, name: str, report: Report) -> Hosted:
+        # torch takes seconds to import: only when a model is really loaded
+        from hierchat.engine.torch_target import TorchTarget
+        from hierchat.models.load import load
+
+        entry = self.catalogue.entry(name)
+        loaded = load(entry, progress=report)
+        self.status = HostStatus(name, "measuring", message="measuring plain decoding")
+        target = TorchTarget(loaded.model, context_length=loaded.context_length)
+        engine = Engine(target, loaded.end_ids, loaded.tokenizer.decode)
+        vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
+        prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
+        return Hosted(name, loaded.model_key, engine, prompts, vanilla_ms)

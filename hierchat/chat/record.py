@@ -1,0 +1,77 @@
+"""Writes a reply into the store while it grows, so that a crash loses at most a second of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import replace
+
+from hierchat.chat.frames import Frame
+from hierchat.chat.reply import Reply
+from hierchat.store import NewTurn, Store
+from hierchat.store.records import FinalState
+
+WRITE_SECONDS = 0.5
+
+
+class Record:
+    """One reply and its place in the store."""
+
+    def __init__(self, store: Store, reply: Reply, user_id: int, conversation_id: int, question: int) -> None:
+        self.reply = reply
+        self._store = store
+        self._place = (user_id, conversation_id, question)
+        self._written = 0
+
+    def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
+        """The reply's frames, each with its message id. However the reader leaves, what was written stands."""
+        reply = self.reply
+        settings = reply.settings
+        turn = NewTurn(
+            reply.hosted.name,
+            reply.hosted.model_key,
+            settings.model_dump(mode="json"),
+            settings.seed,
+            reply.drafter is not None,
+        )
+        message_id = self._store.begin_reply(*self._place, turn)
+        written = time.monotonic()
+        failed = True
+        last: Frame | None = None
+        try:
+            with closing(reply.frames(stop, measure=measure)) as frames:
+                for frame in frames:
+                    last = replace(frame, message_id=message_id)
+                    if frame.phase == "done":
+                        break
+                    if time.monotonic() - written >= WRITE_SECONDS:
+                        self._append(message_id)
+                        written = time.monotonic()
+                    yield last
+            failed = False
+        except GeneratorExit:
+            failed = False  # the reader left: that is a stop
+            raise
+        finally:
+            self._append(message_id)
+            state: FinalState = "complete"
+            if failed:
+                state = "interrupted"
+                reply.statistics.finish = "error"
+            elif reply.statistics.finish in (None, "stopped"):
+                state = "stopped"
+                reply.statistics.finish = "stopped"
+            self._store.finish_reply(message_id, reply.statistics.text, state, reply.statistics.record())
+        if last:
+            yield last
+
+    def _append(self, message_id: int) -> None:
+        statistics = self.reply.statistics
+        new = slice(self._written, len(statistics.tokens))
+        if statistics.tokens[new]:
+            self._store.append_reply(
+                message_id, statistics.text, statistics.tokens[new], statistics.sources[new]
+            )
+            self._written = len(statistics.tokens)

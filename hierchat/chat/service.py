@@ -1,0 +1,199 @@
+"""The chat: takes a message, yields the reply's frames, and writes all of it down as it grows."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+
+from hierchat.chat.compare import compare_arms
+from hierchat.chat.frames import CompareFrame, Figures, Frame, Span
+from hierchat.chat.history import Histories
+from hierchat.chat.host import Hosted, ModelHost
+from hierchat.chat.prompt import MessageTooLong, Prompt, Said
+from hierchat.chat.record import Record
+from hierchat.chat.reply import Reply, plain_decode
+from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
+from hierchat.config import GenerationSettings
+from hierchat.drafting.context import ContextSource
+from hierchat.drafting.drafter import Drafter
+from hierchat.engine.engine import PromptTooLong
+from hierchat.engine.sampler import BrokenLogits
+from hierchat.store import Store, StoreError
+
+POLL_SECONDS = 0.1
+TROUBLE = (MessageTooLong, PromptTooLong, BrokenLogits, StoreError, MemoryError, RuntimeError)
+"""What can go wrong in a reply and has a message for the page (torch reports a full memory as RuntimeError)."""
+
+
+class ChatService:
+    """Conversations over one store and one host. One reply at a time: others wait for the engine."""
+
+    def __init__(self, store: Store, host: ModelHost) -> None:
+        self.store = store
+        self.host = host
+        self._histories = Histories(store)
+
+    def send(
+        self,
+        user_id: int,
+        conversation_id: int,
+        parent_id: int | None,
+        text: str,
+        settings: GenerationSettings,
+        stop: threading.Event,
+    ) -> Generator[Frame, None, None]:
+        """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound before the first frame."""
+        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+        yield from self._answer(user_id, conversation_id, question, settings, stop)
+
+    def regenerate(
+        self, user_id: int, user_message_id: int, settings: GenerationSettings, stop: threading.Event
+    ) -> Generator[Frame, None, None]:
+        """Another reply to a user message, with a new seed where it is sampled."""
+        question = self.store.message(user_id, user_message_id)
+        if settings.temperature > 0:
+            settings = GenerationSettings(**{**settings.model_dump(), "seed": secrets.randbits(32)})
+        yield from self._answer(user_id, question.conversation_id, question.id, settings, stop)
+
+    def compare(
+        self,
+        user_id: int,
+        conversation_id: int,
+        parent_id: int | None,
+        text: str,
+        settings: GenerationSettings,
+        stop: threading.Event,
+    ) -> Generator[CompareFrame, None, None]:
+        """Answer a message twice, vanilla and speculative in random order; the speculative reply is stored."""
+        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+        waiting = Frame("waiting")
+        yield CompareFrame({"vanilla": waiting, "speculative": waiting}, None)
+        with self._engine(stop) as hosted:
+            try:
+                if hosted is None:
+                    raise RuntimeError(self._absence(stop))
+                speculative = self._reply(hosted, user_id, conversation_id, question, settings)
+                record = Record(self.store, speculative, user_id, conversation_id, question)
+                vanilla = replace(speculative, statistics=_statistics(hosted, settings), drafter=None)
+                with closing(compare_arms(vanilla, speculative, record, stop)) as frames:
+                    yield from frames
+            except TROUBLE as error:
+                failed = _failed(error)
+                yield CompareFrame({"vanilla": failed, "speculative": failed}, None)
+
+    def spans(self, user_id: int, message_id: int) -> list[Span]:
+        """Runs of a stored reply by source; empty where its model is not loaded now."""
+        turn, hosted = self.store.turn(user_id, message_id), self.host.hosted
+        if turn is None or hosted is None or turn.begun.model_key != hosted.model_key:
+            return []
+        sources = [span.source for span in self.store.spans(user_id, message_id) for _ in range(span.length)]
+        return text_spans(
+            self.store.reply_tokens(user_id, message_id), sources, partial(plain_decode, hosted)
+        )
+
+    def figures(self, user_id: int, message_id: int) -> Figures | None:
+        """Figures of a stored reply; None where there are none."""
+        turn = self.store.turn(user_id, message_id)
+        return stored_figures(turn.figures, turn.reply_tokens) if turn and turn.figures else None
+
+    def _answer(
+        self,
+        user_id: int,
+        conversation_id: int,
+        question: int,
+        settings: GenerationSettings,
+        stop: threading.Event,
+    ) -> Generator[Frame, None, None]:
+        yield Frame("waiting")
+        with self._engine(stop) as hosted:
+            try:
+                if hosted is None:
+                    raise RuntimeError(self._absence(stop))
+                reply = self._reply(hosted, user_id, conversation_id, question, settings)
+                record = Record(self.store, reply, user_id, conversation_id, question)
+                with closing(record.frames(stop, measure=True)) as frames:
+                    yield from frames
+            except TROUBLE as error:
+                yield _failed(error)
+
+    def _reply(
+        self,
+        hosted: Hosted,
+        user_id: int,
+        conversation_id: int,
+        question: int,
+        settings: GenerationSettings,
+    ) -> Reply:
+        prompt = self._prompt(hosted, user_id, conversation_id, question, settings)
+        history = self._histories.source(user_id, hosted.model_key)
+        notice = None
+        if prompt.dropped_turns:
+            turns = "turn no longer fits" if prompt.dropped_turns == 1 else "turns no longer fit"
+            notice = f"The {prompt.dropped_turns} oldest {turns} the context window and were left out."
+        return Reply(
+            hosted,
+            prompt.ids,
+            settings,
+            _statistics(hosted, settings),
+            Drafter([ContextSource(), history]),
+            notice,
+        )
+
+    def _prompt(
+        self,
+        hosted: Hosted,
+        user_id: int,
+        conversation_id: int,
+        question: int,
+        settings: GenerationSettings,
+    ) -> Prompt:
+        said = []
+        for message in self.store.messages(user_id, conversation_id, question):
+            tokens: list[int] = []
+            if message.role == "assistant":
+                turn = self.store.turn(user_id, message.id)
+                # A reasoning template drops earlier thoughts: then the text counts.
+                if turn and turn.begun.model_key == hosted.model_key and "</think>" not in message.text:
+                    tokens = self.store.reply_tokens(user_id, message.id)
+            if message.text or tokens:
+                said.append(Said(message.role, message.text, tuple(tokens)))
+        return hosted.prompts.build(said, settings.max_new_tokens, hosted.engine.end_ids)
+
+    @contextmanager
+    def _engine(self, stop: threading.Event) -> Iterator[Hosted | None]:
+        """The loaded model, for one reply alone; None when there is none or the user gave up."""
+        while not stop.is_set():
+            phase = self.host.status.phase
+            if phase in ("none", "failed"):
+                break
+            if phase == "ready" and self.host.engine_lock.acquire(timeout=POLL_SECONDS):
+                try:
+                    yield self.host.hosted
+                finally:
+                    self.host.engine_lock.release()
+                return
+            time.sleep(POLL_SECONDS)
+        yield None
+
+    def _absence(self, stop: threading.Event) -> str:
+        if stop.is_set():
+            return "Stopped before the model was ready."
+        return self.host.status.message or "No model is loaded. Choose one above."
+
+
+def _statistics(hosted: Hosted, settings: GenerationSettings) -> ReplyStatistics:
+    statistics = ReplyStatistics(partial(plain_decode, hosted), settings.stop)
+    statistics.set_baseline(hosted.vanilla_ms, "estimated")
+    return statistics
+
+
+def _failed(error: Exception) -> Frame:
+    message = str(error)
+    if isinstance(error, MemoryError) or "memory" in message.lower():
+        message = f"Out of memory: choose a smaller model or start a new, shorter conversation. ({message})"
+    return Frame("done", finish="error", notice=message or type(error).__name__)

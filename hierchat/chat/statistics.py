@@ -1,0 +1,142 @@
+"""Adds up the steps of a reply: its text, its figures, and where its tokens came from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from types import MappingProxyType
+from typing import Literal
+
+from hierchat.chat.frames import Figures, Span
+from hierchat.engine.step import TARGET, Step
+from hierchat.store import SourceCount, TurnFigures
+
+Decode = Callable[[Sequence[int]], str]
+
+
+class ReplyStatistics:
+    """One reply while it grows. `decode` turns tokens into text, without special tokens."""
+
+    def __init__(self, decode: Decode, stop_strings: Sequence[str] = ()) -> None:
+        self._decode = decode
+        self._stops = stop_strings
+        self.tokens: list[int] = []
+        self.sources: list[str] = []
+        self.forwards = 0
+        self.proposed: Counter[str] = Counter()
+        self.accepted: Counter[str] = Counter()
+        self.decode_ms = 0.0
+        self.read_ms = 0.0
+        self.first_ms: float | None = None
+        self.prompt_tokens = 0
+        self.prompt_read = 0
+        self.finish: str | None = None
+        self.vanilla_ms: float | None = None
+        """Milliseconds per token of the fastest plain decoding on this backend."""
+        self.baseline: Literal["measured", "estimated"] | None = None
+
+    def add(self, step: Step) -> None:
+        spent = step.draft_ms + step.forward_ms + step.verify_ms
+        self.prompt_tokens = step.prompt_tokens or self.prompt_tokens
+        self.prompt_read = step.prompt_read or self.prompt_read
+        self.finish = step.finish or self.finish
+        if not step.tokens:
+            self.read_ms += spent
+            return
+        self.tokens += step.tokens
+        self.sources += step.sources
+        self.forwards += 1
+        self.proposed.update(step.proposed)
+        self.accepted.update(source for source in step.sources if source != TARGET)
+        self.decode_ms += spent
+        if self.first_ms is None:
+            self.first_ms = self.read_ms + spent
+
+    def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
+        self.vanilla_ms, self.baseline = vanilla_ms, kind
+
+    @property
+    def text(self) -> str:
+        """The reply so far; an unfinished character and a stop string are left out."""
+        text = self._decode(self.tokens)
+        cuts = [at for string in self._stops if (at := text.find(string)) >= 0]
+        if cuts:
+            return text[: min(cuts)]
+        return text if self.finish else text.rstrip("\ufffd")
+
+    def figures(self) -> Figures:
+        if not self.tokens:
+            return Figures()
+        per_second = len(self.tokens) / self.decode_ms * 1e3 if self.decode_ms else None
+        vanilla = 1e3 / self.vanilla_ms if self.vanilla_ms else None
+        proposed = sum(self.proposed.values())
+        return Figures(
+            tokens=len(self.tokens),
+            seconds=self.decode_ms / 1e3,
+            first_token_seconds=None if self.first_ms is None else self.first_ms / 1e3,
+            tokens_per_second=per_second,
+            tokens_per_forward=len(self.tokens) / self.forwards,
+            acceptance_rate=sum(self.accepted.values()) / proposed if proposed else None,
+            speedup=per_second / vanilla if per_second and vanilla else None,
+            baseline_tokens_per_second=vanilla,
+            baseline=self.baseline,
+            shares=_shares(Counter(self.sources)),
+        )
+
+    def record(self) -> TurnFigures:
+        """The figures as the store keeps them."""
+        figures = self.figures()
+        return TurnFigures(
+            prompt_tokens=self.prompt_tokens,
+            seconds=figures.seconds,
+            first_token_seconds=figures.first_token_seconds,
+            forwards=self.forwards,
+            tokens_per_forward=figures.tokens_per_forward,
+            proposed=sum(self.proposed.values()),
+            accepted=sum(self.accepted.values()),
+            sources={name: SourceCount(self.proposed[name], self.accepted[name]) for name in self.proposed},
+            baseline_tokens_per_second=figures.baseline_tokens_per_second,
+            baseline=figures.baseline,
+            speedup=figures.speedup,
+            finish=self.finish,
+        )
+
+
+def stored_figures(recorded: TurnFigures, tokens: int) -> Figures:
+    """The figures of an earlier reply of `tokens` tokens, as they were measured."""
+    if not tokens:
+        return Figures()
+    counts = Counter({name: count.accepted for name, count in recorded.sources.items()})
+    counts[TARGET] = tokens - sum(counts.values())
+    return Figures(
+        tokens=tokens,
+        seconds=recorded.seconds,
+        first_token_seconds=recorded.first_token_seconds,
+        tokens_per_second=tokens / recorded.seconds if recorded.seconds else None,
+        tokens_per_forward=recorded.tokens_per_forward,
+        acceptance_rate=recorded.accepted / recorded.proposed if recorded.proposed else None,
+        speedup=recorded.speedup,
+        baseline_tokens_per_second=recorded.baseline_tokens_per_second,
+        baseline=recorded.baseline,
+        shares=_shares(counts),
+    )
+
+
+def text_spans(tokens: Sequence[int], sources: Sequence[str], decode: Decode) -> list[Span]:
+    """(source, text) runs; joined they are the whole text, and a character belongs to the run that completes it."""
+    whole = decode(tokens)
+    spans: list[Span] = []
+    done = at = 0
+    for source, run in groupby(sources):
+        done += len(list(run))
+        end = len(whole) if done == len(tokens) else len(decode(tokens[:done]).rstrip("\ufffd"))
+        if whole[at:end]:
+            spans.append((source, whole[at:end]))
+        at = max(at, end)
+    return spans
+
+
+def _shares(counts: Counter[str]) -> MappingProxyType[str, float]:
+    total = sum(counts.values())
+    return MappingProxyType({name: count / total for name, count in counts.most_common() if count})
