@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from hierchat.ui.launch import options
 from hierchat.ui.page import build_app
@@ -87,7 +87,7 @@ class Chat:
         self.send(text)
         expect(self.page.locator("#hc-chat .hc-foot")).to_have_count(before + 1, timeout=timeout_ms)
         self.idle(timeout_ms)
-        return self.replies.last.inner_text()
+        return self.words.last.inner_text()
 
     def idle(self, timeout_ms: float = PATIENCE_MS) -> None:
         """Wait until no reply is being written."""
@@ -95,14 +95,14 @@ class Chat:
         expect(self.page.locator("#hc-stop")).to_be_hidden(timeout=timeout_ms)
 
     @property
-    def replies(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
-        """Finished replies, oldest first."""
+    def replies(self) -> Locator:
+        """Feet of finished replies: figures and buttons, oldest first."""
         return self.page.locator("#hc-chat .hc-foot")
 
     @property
-    def words(self):  # type: ignore[no-untyped-def]  # noqa: ANN201
-        """The text of replies."""
-        return self.page.locator("#hc-chat .bot .message-content, #hc-chat .message.bot")
+    def words(self) -> Locator:
+        """Rendered texts of replies, the growing one too, oldest first."""
+        return self.page.locator("#hc-chat .bot-row .message-content")
 
     def shot(self, name: str) -> None:
         """A screenshot for the eye, in a folder that git ignores."""
@@ -111,7 +111,9 @@ class Chat:
 
 
 @contextmanager
-def visiting(browser: Browser, address: str, width: int = 1280, height: int = 800, dark: bool = False) -> Iterator[Chat]:
+def visiting(
+    browser: Browser, address: str, width: int = 1280, height: int = 800, dark: bool = False
+) -> Iterator[Chat]:
     """A fresh visitor of the page at `address`."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"

@@ -47,7 +47,7 @@ class ChatService:
         settings: GenerationSettings,
         stop: threading.Event,
     ) -> Generator[Frame, None, None]:
-        """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound before the first frame."""
+        """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once."""
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
         yield from self._answer(user_id, conversation_id, question, settings, stop)
 

@@ -1,8 +1,8 @@
 """Attention of a block over key-value slots, in which every row is summed in order of position.
 
-Registered with transformers as an attention implementation, so that its own modules call it. Same bits for a node in
-any block: scores and products are taken per chunk of CHUNK positions in matrix products of one shape, softmax is per
-row, and chunks are added one after the other (a cumulative sum).
+Registered with transformers as an attention implementation, so that its own modules call it. A node gets the same
+bits in any block: a score is one dot product wherever its slot lies, softmax is per row over scores in order of
+position, and the products with the values are taken per chunk and added one after the other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from hierchat.engine.layout import CHUNK, BlockLayout
+from hierchat.engine.layout import CHUNK, BlockLayout, Branches
 
 NAME = "hierchat_block"
 
@@ -26,7 +26,7 @@ def block_attention(
     attention_mask: torch.Tensor | None,
     scaling: float,
     block: BlockLayout,
-    **_: Any,
+    **unused: Any,
 ) -> tuple[torch.Tensor, None]:
     """Returns ([1, nodes, heads, d], None), as transformers asks."""
     if block.plain:
@@ -35,46 +35,48 @@ def block_attention(
             query, key[:, :, seen], value[:, :, seen], scale=scaling, enable_gqa=True
         )
         return out.transpose(1, 2), None
+
     heads, _, width = query.shape[1:]
     kv = key.shape[1]
     group = heads // kv
-    branches, height = block.rows.shape
-    tail = block.mask.shape[-1]
+    keys, values = key[0, :, : block.view], value[0, :, : block.view]
 
-    # [kv, branches, group * height, d]: one matrix per key-value head and branch
-    rows = (query[0] * scaling)[:, block.rows.view(-1)].view(kv, group, branches, height, width)
-    rows = rows.transpose(1, 2).reshape(kv, branches, group * height, width)
-
-    shared_chunks = block.shared // CHUNK
-    if block.gather is None:
-        keys = key[0, :, : block.view].view(kv, 1, -1, CHUNK, width)
-        values = value[0, :, : block.view].view(kv, 1, -1, CHUNK, width)
-        scores = torch.matmul(rows.unsqueeze(2), keys.transpose(-1, -2))  # [kv, 1, chunks, rows, CHUNK]
+    rows = query[0].view(kv, group, -1, width).transpose(1, 2).index_select(1, block.rows)
+    rows = rows.reshape(kv, -1, width)  # [kv, rows * group, d]
+    scores = torch.baddbmm(block.mask, rows, keys.transpose(1, 2), alpha=scaling)  # [kv, rows * group, view]
+    if block.branches is None:
+        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+        out = torch.zeros_like(rows)
+        _add_weighed(out, weights, values)
     else:
-        own_keys = key[0][:, block.gather.view(-1)].view(kv, branches, tail // CHUNK, CHUNK, width)
-        own_values = value[0][:, block.gather.view(-1)].view(kv, branches, tail // CHUNK, CHUNK, width)
-        scores = torch.matmul(rows.unsqueeze(2), own_keys.transpose(-1, -2))
-        if shared_chunks:
-            shared_keys = key[0, :, : block.shared].view(kv, 1, shared_chunks, CHUNK, width)
-            scores = torch.cat(
-                (torch.matmul(rows.unsqueeze(2), shared_keys.transpose(-1, -2)), scores), dim=2
-            )
-    chunks = scores.shape[2]
-    scores = scores.transpose(2, 3).reshape(kv, branches, group, height, chunks * CHUNK)
-    scores[..., block.shared :] += block.mask[:, None].to(scores.dtype)
-    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    weights = weights.view(kv, branches, group * height, chunks, CHUNK).transpose(2, 3)
+        out = _weigh_branches(scores, values, block.branches)
+    out = out.view(kv, -1, group, width).index_select(1, block.place)  # [kv, nodes, group, d]
+    return out.transpose(0, 1).reshape(1, block.nodes, heads, width), None
 
-    if block.gather is None:
-        parts = torch.matmul(weights, values)  # [kv, branches, chunks, rows, d]
-    else:
-        parts = torch.matmul(weights[:, :, shared_chunks:], own_values)
-        if shared_chunks:
-            shared_values = value[0, :, : block.shared].view(kv, 1, shared_chunks, CHUNK, width)
-            parts = torch.cat((torch.matmul(weights[:, :, :shared_chunks], shared_values), parts), dim=2)
-    out = parts.cumsum(dim=2)[:, :, -1]  # sequential, so that trailing empty chunks change nothing
-    out = out.view(kv, branches, group, height, width).permute(1, 3, 0, 2, 4)  # branch, row, kv, group, d
-    return out.reshape(branches * height, heads, width)[block.place].unsqueeze(0), None
+
+def _add_weighed(total: torch.Tensor, weights: torch.Tensor, values: torch.Tensor) -> None:
+    """Add values [batch, n, d] by weights [batch, rows, n] to total [batch, rows, d], chunk after chunk.
+
+    The first product is added to zeros as every later one is to the sum: all chunks go through one kernel.
+    """
+    for at in range(0, values.shape[1], CHUNK):
+        total.baddbmm_(weights[:, :, at : at + CHUNK], values[:, at : at + CHUNK])
+
+
+def _weigh_branches(scores: torch.Tensor, values: torch.Tensor, branches: Branches) -> torch.Tensor:
+    """The same for a tree: from `shared` on, scores and values are put into each branch's order of position."""
+    kv, rows, _ = scores.shape
+    shared, count, width = branches.shared, branches.count, values.shape[-1]
+    tail = scores[:, :, shared:].gather(2, branches.columns.expand(kv, -1, -1))
+    ordered = torch.cat((scores[:, :, :shared], tail), dim=2) if shared else tail
+    weights = torch.softmax(ordered, dim=-1, dtype=torch.float32).to(values.dtype)
+
+    total = values.new_zeros(kv, rows, width)
+    _add_weighed(total, weights[:, :, :shared], values[:, :shared])
+    own = values.index_select(1, branches.slots).view(kv * count, -1, width)
+    branch_weights = weights.view(kv * count, rows // count, -1)[:, :, shared:]
+    _add_weighed(total.view(kv * count, rows // count, width), branch_weights, own)
+    return total
 
 
 AttentionInterface.register(NAME, block_attention)

@@ -1,7 +1,8 @@
-"""Where each node of a block stands: branches, rows and positions of one forward.
+"""Where each node of a block stands: rows, branches and positions of one forward.
 
-Keys of a branch are always laid out in order of position, so a node's attention sums the same numbers in the same
-order whatever else is in the block (docs/architecture.md: exact trees).
+A row's attention is summed in order of position over chunks of fixed size, whatever else is in the block. Slots of a
+chain are in order of position as they lie; for a tree this module says how to reorder them branch by branch
+(docs/architecture.md: exact trees).
 """
 
 from __future__ import annotations
@@ -11,83 +12,108 @@ from dataclasses import dataclass
 
 import torch
 
-CHUNK = 64
-"""Positions per product of probabilities and values; chunks are added in order of position."""
+CHUNK = 128
+"""Positions per product of weights and values; chunks are added in order of position."""
 ROWS = 8
 """Rows of a branch are padded to a multiple of this: matrix kernels treat the rest of a smaller group differently."""
 
 
 @dataclass(frozen=True, slots=True)
-class BlockLayout:
-    """One forward over `nodes` positions in slots start .. start + nodes.
+class Branches:
+    """The part of a tree's layout that a chain does not need. Positions from `shared` on are reordered per branch."""
 
-    Slots below `shared` (a multiple of CHUNK) belong to every branch; from there on each branch has its own order.
-    """
+    shared: int
+    """A multiple of CHUNK: below it slots are positions, for every branch."""
+    columns: torch.Tensor
+    """[rows * group, tail] slot, counted from `shared`, of each position of the row's own branch."""
+    slots: torch.Tensor
+    """[branches * tail] slot of each position of each branch."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """One forward over `nodes` positions in slots start .. start + nodes, looking at `view` slots."""
 
     start: int
-    shared: int
     view: int
-    """Slots that a forward without side branches looks at (a multiple of CHUNK)."""
+    """A multiple of CHUNK."""
     nodes: int
     rows: torch.Tensor
-    """[branches, rows] node of each row; padding repeats node 0."""
+    """[rows] node of each row, branch by branch; padding repeats node 0."""
     place: torch.Tensor
-    """[nodes] index of each node in the flattened rows."""
-    gather: torch.Tensor | None
-    """[branches, tail] slot of each position from `shared` on; None when slots are in order of position."""
+    """[nodes] row of each node."""
     mask: torch.Tensor
-    """[branches, rows, tail] float: 0 where the row sees the position, -inf elsewhere."""
+    """[rows * group, view] 0 where the row sees the slot, -inf elsewhere; `group` query heads share keys."""
     positions: torch.Tensor
     """[nodes] absolute positions."""
+    branches: Branches | None = None
+    """None for a chain."""
     plain: bool = False
     """A single node whose bits need not equal those of other blocks: the fastest kernels may be used."""
 
 
-def lay_out(start: int, parents: Sequence[int], device: torch.device | str = "cpu") -> BlockLayout:
-    """Layout of a block; `parents[i]` < i is the node that node i follows, -1 for the first."""
+def lay_out(
+    start: int,
+    parents: Sequence[int],
+    *,
+    group: int = 1,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> BlockLayout:
+    """Layout of a block behind `start` slots; parents[i] < i is the node that node i follows, -1 the committed text."""
     paths: list[list[int]] = []
     for node, parent in enumerate(parents):
         if not -1 <= parent < node:
             raise ValueError(f"node {node} follows {parent}: parents must come first")
         paths.append([*paths[parent], node] if parent >= 0 else [node])
     followed = set(parents)
-    leaves = [node for node in range(len(parents)) if node not in followed]
-    branches = [paths[leaf] for leaf in leaves]
+    branches = [paths[node] for node in range(len(parents)) if node not in followed]
     members: list[list[int]] = []
     taken: set[int] = set()
     for branch in branches:
         members.append([node for node in branch if node not in taken])
         taken.update(branch)
 
-    shared = start - start % CHUNK
-    deepest = max(len(branch) for branch in branches)
-    tail = -(-(start + deepest - shared) // CHUNK) * CHUNK
-    height = -(-max(len(own) for own in members) // ROWS) * ROWS
-    rows = torch.zeros(len(branches), height, dtype=torch.long)
+    height = _multiple(max(len(own) for own in members), ROWS)
+    view = _multiple(start + len(parents), CHUNK)
+    rows = torch.zeros(len(branches) * height, dtype=torch.long)
     place = torch.zeros(len(parents), dtype=torch.long)
     for index, own in enumerate(members):
-        rows[index, : len(own)] = torch.tensor(own)
-        place[torch.tensor(own)] = index * height + torch.arange(len(own))
-    depths = torch.tensor([len(path) - 1 for path in paths])
-    positions = start + depths
+        at = index * height + torch.arange(len(own))
+        rows[at] = torch.tensor(own)
+        place[torch.tensor(own)] = at
+    positions = start + torch.tensor([len(path) - 1 for path in paths])
 
-    gather = None
-    if len(branches) > 1:
-        gather = torch.arange(shared, shared + tail).repeat(len(branches), 1)
-        for index, branch in enumerate(branches):
-            gather[index, start - shared : start - shared + len(branch)] = start + torch.tensor(branch)
-        gather.clamp_(max=start + len(parents) - 1)
-    column = torch.arange(shared, shared + tail)
-    hidden = column[None, None, :] > positions[rows][:, :, None]
-    mask = torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
+    hidden = torch.ones(len(parents), view, dtype=torch.bool)
+    hidden[:, :start] = False
+    for node, path in enumerate(paths):
+        hidden[node, start + torch.tensor(path)] = False
+    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))
     return BlockLayout(
         start,
-        shared,
-        shared + tail,
+        view,
         len(parents),
         rows.to(device),
         place.to(device),
-        None if gather is None else gather.to(device),
-        mask.to(device),
+        mask[rows].repeat_interleave(group, dim=0).to(device),
         positions.to(device),
+        None if len(branches) == 1 else _branches(start, view, branches, height * group, device),
     )
+
+
+def _branches(
+    start: int, view: int, branches: Sequence[Sequence[int]], height: int, device: torch.device | str
+) -> Branches:
+    shared = start - start % CHUNK
+    order = torch.arange(shared, view).repeat(len(branches), 1)  # slot of each position, branch by branch
+    for index, branch in enumerate(branches):
+        order[index, start - shared : start - shared + len(branch)] = start + torch.tensor(branch)
+        rest = [node for node in range(view - start) if node not in set(branch)]
+        order[index, start - shared + len(branch) :] = start + torch.tensor(rest, dtype=torch.long)
+    columns = (order - shared).repeat_interleave(height, dim=0)
+    return Branches(shared, columns.to(device), order.view(-1).to(device), len(branches))
+
+
+def _multiple(number: int, of: int) -> int:
+    return -(-number // of) * of

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 
 from hierchat.engine import attention
-from hierchat.engine.layout import lay_out
+from hierchat.engine.layout import CHUNK, lay_out
 from hierchat.engine.packed import can_pack, pack
 from hierchat.engine.slots import Slots
 from hierchat.engine.target import Rows
 
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
 """Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""
-PROBE = 24
-"""Positions of the self-test's prompt."""
+PROBE = CHUNK - 4
+"""Positions of the self-test's prompt: its drafts cross into the next chunk of attention."""
 FIRST_SLOTS = 1024
 
 
@@ -55,6 +55,7 @@ class TorchTarget:
         self.backend = "float16-packed" if packed else str(model.dtype).removeprefix("torch.")
         model.set_attn_implementation(attention.NAME)
         self.slots = Slots(config.num_hidden_layers, min(FIRST_SLOTS, self.context_length))
+        self._group = config.num_attention_heads // getattr(config, "num_key_value_heads", config.num_attention_heads)
         self._tokens: list[int] = []
         self.quantum = quantum or 1
         self.exact = True
@@ -92,7 +93,9 @@ class TorchTarget:
             follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
             ids.append(ids[-1])
         self.slots.reserve(self.slots.length + len(ids))
-        layout = lay_out(self.slots.length, follows, self.device)
+        layout = lay_out(
+            self.slots.length, follows, group=self._group, dtype=self.model.dtype, device=self.device
+        )
         if not padded and len(ids) == 1:
             layout = replace(layout, plain=True)
         arguments = {
@@ -136,7 +139,7 @@ class TorchTarget:
                     return False
                 self.commit([0])
         self.rollback(0)
-        for begin, end in ((0, 5), (5, 6), (6, 14), (14, len(prompt))):
+        for begin, end in ((0, 5), (5, 6), (6, 38), (38, PROBE)):
             self.read(prompt[begin:end])
         return np.array_equal(self.forward(drafts, tree), block)
 

@@ -8,6 +8,8 @@ from hierchat.chat.frames import Figures
 from hierchat.engine.step import TARGET
 from hierchat.ui.sources import in_order, style_of
 
+DASH = "\N{EN DASH}"
+_TIMES = "\N{MULTIPLICATION SIGN}"
 _NO_BASELINE = "No speed-up shown: plain decoding has not been measured on this machine with this model yet."
 _TOO_SHORT = "No speed-up shown: the reply is too short to measure its speed."
 _ESTIMATED = "Estimated: compared with plain decoding as measured when the model was loaded, {} tok/s."
@@ -26,13 +28,13 @@ def percent(share: float) -> str:
 
 def _speedup(figures: Figures) -> str:
     if figures.baseline_tokens_per_second is None or figures.baseline is None:
-        return f'<span class="hc-figure hc-speedup" title="{_NO_BASELINE}">–</span>'
+        return f'<span class="hc-figure hc-speedup" title="{_NO_BASELINE}">{DASH}</span>'
     if figures.speedup is None:
-        return f'<span class="hc-figure hc-speedup" title="{_TOO_SHORT}">–</span>'
+        return f'<span class="hc-figure hc-speedup" title="{_TOO_SHORT}">{DASH}</span>'
     estimated = figures.baseline == "estimated"
     why = (_ESTIMATED if estimated else _MEASURED).format(number(figures.baseline_tokens_per_second))
     mark = "≈" if estimated else ""
-    return f'<span class="hc-figure hc-speedup" title="{why}">{mark}{figures.speedup:.2f}×</span>'
+    return f'<span class="hc-figure hc-speedup" title="{why}">{mark}{figures.speedup:.2f}{_TIMES}</span>'
 
 
 def shares_bar(figures: Figures) -> str:
@@ -44,11 +46,14 @@ def shares_bar(figures: Figures) -> str:
         f'<i style="width:{figures.shares[s] * 100:.2f}%;background:var(--{style_of(s).slug}-line)"></i>'
         for s in drafted
     )
-    labels = "".join(
-        f'<span class="hc-share"><i class="hc-dot" style="background:var(--{style_of(s).slug}-line)"></i>'
-        f"{html.escape(style_of(s).label)} {percent(figures.shares[s])}</span>"
-        for s in drafted
-    ) or '<span class="hc-share">no drafts accepted</span>'
+    labels = (
+        "".join(
+            f'<span class="hc-share"><i class="hc-dot" style="background:var(--{style_of(s).slug}-line)"></i>'
+            f"{html.escape(style_of(s).label)} {percent(figures.shares[s])}</span>"
+            for s in drafted
+        )
+        or '<span class="hc-share">no drafts accepted</span>'
+    )
     return (
         '<span class="hc-shares"><span class="hc-bar" role="img" aria-label="Draft share by source">'
         f"{segments}</span>{labels}</span>"
@@ -59,7 +64,7 @@ def figures_line(figures: Figures, note: str = "") -> str:
     """Speed, speed-up, length, first token, and where the tokens came from."""
     parts: list[str] = []
     if figures.tokens:
-        speed = number(figures.tokens_per_second) if figures.tokens_per_second is not None else "–"
+        speed = number(figures.tokens_per_second) if figures.tokens_per_second is not None else DASH
         parts.append(f'<span class="hc-figure"><b>{speed}</b> tok/s</span>{_speedup(figures)}')
         parts.append(f'<span class="hc-figure">{figures.tokens:,} tokens</span>')
     if figures.first_token_seconds is not None:
@@ -82,8 +87,6 @@ def details(figures: Figures) -> str:
         rows.append(("Plain decoding", f"{number(figures.baseline_tokens_per_second)} tok/s, {kind}"))
     else:
         rows.append(("Plain decoding", "not measured"))
-    rows += [
-        (f"From {style_of(s).label}", percent(figures.shares[s])) for s in in_order(figures.shares)
-    ]
+    rows += [(f"From {style_of(s).label}", percent(figures.shares[s])) for s in in_order(figures.shares)]
     cells = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
     return f'<dl class="hc-facts">{cells}</dl>'

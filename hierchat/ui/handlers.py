@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gradio as gr
 
@@ -41,7 +41,11 @@ class Handlers:
         session.conversation = int(wanted) if wanted.isdecimal() and int(wanted) in mine else None
         host = self._service.host
         name = host.status.name or (host.names[0] if host.names else "")
-        update = {**self.views.chats(session, user, ""), **self.views.conversation(session, user), **self.poll()}
+        update = {
+            **self.views.chats(session, user, ""),
+            **self.views.conversation(session, user),
+            **self.poll(),
+        }
         if name in host.names:
             update |= {self._parts.model: name} | self._defaults(name)
         return update
@@ -54,7 +58,11 @@ class Handlers:
         """An empty page; a conversation is stored with its first message."""
         session, user = self.who(request)
         session.conversation = None
-        return {**self.views.conversation(session, user), **self.views.chats(session, user, query), self._parts.live: ""}
+        return {
+            **self.views.conversation(session, user),
+            **self.views.chats(session, user, query),
+            self._parts.live: "",
+        }
 
     def open(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A conversation from the list."""
@@ -139,19 +147,23 @@ class Handlers:
 
     def choose(self, name: str) -> Update:
         """Another model: it loads in the background, with its own sampling settings."""
+        now = self._service.host.status
         try:
-            self._service.host.start(name)
+            # Gradio 6.31 reports one choice in a dropdown twice.
+            if now.name != name or now.phase in ("none", "failed"):
+                self._service.host.start(name)
         except Exception as error:
             return {self._parts.live: status.error(turns.said(error))}
-        return {**self.poll(), **self._defaults(name), self._parts.timer: gr.Timer(active=True)}
+        return {**self._defaults(name), **self.poll(), self._parts.timer: gr.Timer(active=True)}
 
     def poll(self) -> Update:
         """How far the model is; the timer rests once there is nothing more to report."""
         now = self._service.host.status
-        return {
-            self._parts.host: status.host_line(now),
-            self._parts.timer: gr.Timer(active=now.phase not in ("ready", "failed", "none")),
-        }
+        done = now.phase in ("ready", "failed", "none")
+        update = {self._parts.host: status.host_line(now), self._parts.timer: gr.Timer(active=not done)}
+        if now.phase == "ready" and now.message and now.name in self._service.host.names:
+            update[self._parts.model] = now.name  # another one was asked for and did not come
+        return update
 
     def _defaults(self, name: str) -> Update:
         values = sampling.values_of(self._service.host.settings(name))

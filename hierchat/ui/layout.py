@@ -109,7 +109,9 @@ def build(names: list[str], place: str) -> Parts:
             asked = gr.HTML("", elem_id="hc-asked")
             with gr.Row(elem_id="hc-verdict-row"):
                 verdict = gr.HTML("", elem_id="hc-verdict")
-                replay = gr.Button("Replay", elem_id="hc-replay", size="sm", min_width=0, scale=0, visible="hidden")
+                replay = gr.Button(
+                    "Replay", elem_id="hc-replay", size="sm", min_width=0, scale=0, visible="hidden"
+                )
                 back = gr.Button("Back to the chat", elem_id="hc-back", size="sm", min_width=0, scale=0)
             with gr.Row(elem_id="hc-columns"):
                 columns = {arm: _column(arm) for arm in ARMS}

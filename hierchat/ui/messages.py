@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from gradio.components.chatbot import ComponentMessage, TextMessage
@@ -15,6 +15,7 @@ from hierchat.ui import figures as figures_view
 from hierchat.ui.actions import button
 from hierchat.ui.markdown import shown
 from hierchat.ui.sources import coloured
+from hierchat.ui.status import notice
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -22,16 +23,23 @@ if TYPE_CHECKING:
 
 # Taken once: inside a handler Gradio leaves components uninitialised.
 _PROPS = gr.HTML("", render=False, js_on_load=None).get_config()
+_BACK, _FORTH = (
+    "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
+    "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
+)
+_NO_SPANS = "Sources can be shown only while the model that wrote this reply is loaded."
 _NOTES = {"stopped": "stopped", "interrupted": "interrupted", "writing": "still being written"}
 
 
 def _html(value: str) -> ComponentMessage:
-    return ComponentMessage(component="html", value=value, constructor_args={}, props={**_PROPS, "value": value})
+    return ComponentMessage(
+        component="html", value=value, constructor_args={}, props={**_PROPS, "value": value}
+    )
 
 
 def user_message(text: str, actions: str = "") -> Shown:
-    """What the user typed, as typed: no Markdown, white space kept."""
-    body = f'<div class="hc-user">{html.escape(text)}</div>{actions}'
+    """What the user typed, as typed: no Markdown, white space kept. Without actions their place stays free."""
+    body = f'<div class="hc-user">{html.escape(text)}</div><div class="hc-actions hc-mine">{actions}</div>'
     return Shown(role="user", content=[_html(body)])
 
 
@@ -51,7 +59,7 @@ def _siblings(message: Message) -> str:
         return button("hc_branch", label, disabled="", aria_label=name)
 
     count = f'<span class="hc-figure">{place + 1}/{len(message.siblings)}</span>'
-    inside = step(place - 1, "‹", "Previous version") + count + step(place + 1, "›", "Next version")
+    inside = step(place - 1, _BACK, "Previous version") + count + step(place + 1, _FORTH, "Next version")
     return f'<span class="hc-branches">{inside}</span>'
 
 
@@ -60,8 +68,7 @@ def _user(message: Message, last: bool) -> Shown:
     again = button("hc_again", "Again", id=message.id) if last else ""
     edit = button("hc_edit", "Edit", id=message.id, text=message.text)
     copy = button("hc_copy", "Copy", text=message.text)
-    actions = f'<div class="hc-actions hc-mine">{_siblings(message)}{again}{edit}{copy}</div>'
-    return user_message(message.text, actions)
+    return user_message(message.text, f"{_siblings(message)}{again}{edit}{copy}")
 
 
 def _reply(message: Message, figures: Figures | None, spans: list[tuple[str, str]] | None) -> Shown:
@@ -84,8 +91,13 @@ def _reply(message: Message, figures: Figures | None, spans: list[tuple[str, str
         f'<div class="hc-foot" data-message="{message.id}">{figures_view.figures_line(known, note)}'
         f'<div class="hc-actions">{"".join(buttons)}{facts}</div></div>'
     )
-    body = TextMessage(text=shown(message.text)) if spans is None else _html(coloured(spans))
-    content = [body, _html(footer)] if message.text else [_html(footer)]
+    content: list[Any] = [_html(footer)]
+    if spans:
+        content.insert(0, _html(coloured(spans)))
+    elif message.text:
+        if spans is not None:
+            content.insert(0, _html(notice(_NO_SPANS)))
+        content.insert(0, TextMessage(text=shown(message.text)))
     return Shown(role="assistant", content=content)
 
 

@@ -35,8 +35,8 @@ def build_app(service: ChatService, place: str) -> gr.Blocks:
 
         app.load(handlers.load, None, [*middle, *chats, p.host, p.timer, p.model, *p.sampling], **_QUIET)
         app.unload(handlers.unload)
-        p.timer.tick(handlers.poll, None, [p.host, p.timer], **_QUIET)
-        p.model.input(handlers.choose, p.model, [p.host, p.timer, p.live, *p.sampling], **_QUIET)
+        p.timer.tick(handlers.poll, None, [p.host, p.timer, p.model], **_QUIET)
+        p.model.select(handlers.choose, p.model, [p.host, p.timer, p.model, p.live, *p.sampling], **_QUIET)
 
         for trigger in (p.box.submit, p.send.click):
             trigger(replies.send, [p.box, *asking, *p.sampling], every, **_ENGINE)

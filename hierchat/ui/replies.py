@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -42,17 +42,20 @@ class Replies:
             yield {self._parts.live: ""}
             return
         path = self._path(session, user)
+        parent = path[-1].id if path else None
         if path and path[-1].role == "user":  # never answered: the new question takes its place
             parent = path[-1].parent_id
-        else:
-            parent = path[-1].id if path else None
         yield from self._ask(session, user, parent, text, compare, query, values)
 
-    def example(self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
+    def example(
+        self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
+    ) -> Iterator[Update]:
         """An example prompt, sent as if typed."""
         yield from self.send(str(event._data["text"]), compare, query, request, *values)
 
-    def edit(self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
+    def edit(
+        self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
+    ) -> Iterator[Update]:
         """A new version of a question: a sibling of the old one."""
         session, user = self._who(request)
         old = next((m for m in self._path(session, user) if m.id == int(event._data["id"])), None)
@@ -76,7 +79,12 @@ class Replies:
         before = messages.history(self._service, user, path[: place + 1], session.marked)
         question = path[place].id
         yield from self._stream(
-            session, user, query, before, "", lambda stop: self._service.regenerate(user, question, settings, stop)
+            session,
+            user,
+            query,
+            before,
+            "",
+            lambda stop: self._service.regenerate(user, question, settings, stop),
         )
 
     def replay(self, request: gr.Request) -> Iterator[Update]:
@@ -88,7 +96,10 @@ class Replies:
         stop = session.stop = threading.Event()
         p = self._parts
         try:
-            yield {p.verdict: status.waiting("Replaying both at their recorded speed"), **self._views.busy(True)}
+            yield {
+                p.verdict: status.waiting("Replaying both at their recorded speed"),
+                **self._views.busy(True),
+            }
             for arms in versus.replay(session):
                 yield self._views.columns(arms)
                 if stop.is_set():
@@ -136,7 +147,7 @@ class Replies:
 
     def _stream(
         self, session: Session, user: int, query: str, before: list[Any], text: str,
-        start: Callable[[threading.Event], Iterator[Frame]],
+        start: Callable[[threading.Event], Generator[Frame, None, None]],
     ) -> Iterator[Update]:  # fmt: skip
         p, conversation = self._parts, session.conversation
         remark, begun = "", False
@@ -167,7 +178,9 @@ class Replies:
             remark = ""
         except Exception as error:
             remark = status.error(turns.said(error))
-        yield self._ended(session, user, conversation, query, remark) | ({} if begun or not text else {p.box: text})
+        yield self._ended(session, user, conversation, query, remark) | (
+            {} if begun or not text else {p.box: text}
+        )
 
     def _growing(
         self, session: Session, user: int, conversation: int | None, before: list[Any], frame: Frame
@@ -188,14 +201,18 @@ class Replies:
     def _ended(
         self, session: Session, user: int, conversation: int | None, query: str, remark: str
     ) -> Update:
-        update = {**self._views.chats(session, user, query), **self._views.busy(False), self._parts.live: remark}
+        update = {
+            **self._views.chats(session, user, query),
+            **self._views.busy(False),
+            self._parts.live: remark,
+        }
         if session.conversation == conversation:
             update |= self._views.conversation(session, user)
         return update
 
     def _compare(
         self, session: Session, user: int, query: str, text: str,
-        start: Callable[[threading.Event], Iterator[CompareFrame]],
+        start: Callable[[threading.Event], Generator[CompareFrame, None, None]],
     ) -> Iterator[Update]:  # fmt: skip
         p, conversation = self._parts, session.conversation
         begun, remark, here = False, "", True
@@ -221,9 +238,9 @@ class Replies:
                     if here:
                         back_again = {} if was else self._views.stage("versus")
                         if arm := item.arms.get("speculative"):
-                            session.context[conversation or 0] = status.context_line(arm) or session.context.get(
-                                conversation or 0, ""
-                            )
+                            session.context[conversation or 0] = status.context_line(
+                                arm
+                            ) or session.context.get(conversation or 0, "")
                         yield self._views.columns(item.arms) | back_again
                     else:
                         yield {p.live: status.waiting("Still comparing in another chat")}

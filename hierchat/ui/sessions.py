@@ -26,7 +26,6 @@ class Session:
     recording: list[tuple[Arm, float, Frame]] = field(default_factory=list)
     """Frames of the last comparison with the seconds since it began."""
     verdict: str = ""
-    prompt: str = ""
 
 
 class Sessions:

@@ -41,7 +41,11 @@ def conversation_list(
 
 def _entry(conversation: Conversation, current: bool) -> str:
     title = conversation.title or UNTITLED
-    snippet = f'<small class="hc-snippet">{html.escape(conversation.snippet)}</small>' if conversation.snippet else ""
+    snippet = (
+        f'<small class="hc-snippet">{html.escape(conversation.snippet)}</small>'
+        if conversation.snippet
+        else ""
+    )
     marks = {"aria_current": "page"} if current else {}
     return (
         f'<li class="{"hc-current" if current else ""}">'

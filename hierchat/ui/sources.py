@@ -36,9 +36,7 @@ def style_of(source: str) -> Style:
     known = STYLES.get(source)
     if known is not None:
         return known
-    return Style(
-        _DRAFT.slug, source, _DRAFT.fill, _DRAFT.line_light, _DRAFT.line_dark, _DRAFT.underline
-    )
+    return Style(_DRAFT.slug, source, _DRAFT.fill, _DRAFT.line_light, _DRAFT.line_dark, _DRAFT.underline)
 
 
 def in_order(sources: Iterable[str]) -> list[str]:
@@ -64,15 +62,19 @@ def css() -> str:
 def swatch(source: str) -> str:
     """A short sample of the underline, for legends."""
     style = style_of(source)
-    border = "none" if style.underline == "none" else f"{style.underline} var(--{style.slug}-line)"
+    if style.underline == "none":
+        return ""
     width = "4px" if style.underline == "double" else "3px"
-    return f'<i class="hc-swatch" style="border-bottom:{width} {border}"></i>'
+    return (
+        f'<i class="hc-swatch" style="border-bottom:{width} {style.underline} var(--{style.slug}-line)"></i>'
+    )
 
 
 def legend(sources: Iterable[str]) -> str:
     """Names of the sources beside their samples."""
     entries = "".join(
-        f"<li>{swatch(source)}{html.escape(style_of(source).label)}</li>" for source in in_order(sources)
+        f"<li>{swatch(source)}{html.escape(style_of(source).label)}{' (unmarked)' if source == TARGET else ''}</li>"
+        for source in in_order(sources)
     )
     return f'<ul class="hc-legend" aria-label="Where the tokens came from">{entries}</ul>'
 

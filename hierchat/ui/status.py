@@ -37,9 +37,9 @@ def host_sentence(status: HostStatus) -> str:
 
 
 def host_line(status: HostStatus) -> str:
-    """The same as HTML with a bar of progress; empty once the model is ready."""
+    """The same as HTML with a bar of progress; empty once the model that was asked for is ready."""
     if status.phase == "ready":
-        return ""
+        return error(status.message) if status.message else ""
     sentence = html.escape(host_sentence(status))
     if status.phase == "failed":
         return f'<div class="hc-error" role="alert">{sentence}</div>'

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,8 +44,8 @@ def run(
     session: Session,
     line: Line,
     host: ModelHost,
-    start: Callable[[threading.Event], Iterator[T]],
-) -> Iterator[str | T]:
+    start: Callable[[threading.Event], Generator[T, None, None]],
+) -> Generator[str | T, None, None]:
     """Waits, as HTML sentences, then what `start` yields. Raises Refused, Stopped, or what `start` raises.
 
     The first value comes before anything slow: Gradio can cancel a generator only after it has yielded once.
@@ -60,17 +60,12 @@ def run(
         yield status.waiting("Waiting for the model…")
         yield from _wait(lambda: line.ahead(ticket), lambda n: status.waiting(status.place_sentence(n)), stop)
         yield from _wait(lambda: _unready(host), status.host_line, stop)
-        with closing(_closable(start(stop))) as frames:
+        with closing(start(stop)) as frames:
             yield from frames
     finally:
         stop.set()
         session.stop = None
         line.leave(ticket)
-
-
-def _closable(values: Iterator[T]) -> Any:
-    """The iterator itself if it can be closed (a generator), else a generator around it."""
-    return values if hasattr(values, "close") else (value for value in values)
 
 
 def _unready(host: ModelHost) -> Any:

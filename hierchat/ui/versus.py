@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
@@ -41,18 +42,20 @@ def asked(text: str) -> str:
     return f'<div class="hc-asked"><div class="hc-user">{html.escape(text)}</div></div>'
 
 
-def record(session: Session, frames: Iterator[CompareFrame]) -> Iterator[CompareFrame]:
+def record(
+    session: Session, frames: Generator[CompareFrame, None, None]
+) -> Generator[CompareFrame, None, None]:
     """The same frames, noting when each arm's came."""
     session.recording, session.verdict = [], ""
     began = time.monotonic()
-    for frame in frames:
-        for arm in ARMS:
-            state = frame.arms.get(arm)
-            if state is not None and (state.phase != "waiting" and (frame.running == arm or state.phase == "done")):
-                session.recording.append((arm, time.monotonic() - began, state))
-        if frame.verdict is not None:
-            session.verdict = verdict_line(frame.verdict)
-        yield frame
+    with closing(frames):
+        for frame in frames:
+            for arm, state in frame.arms.items():
+                if state.phase != "waiting" and (frame.running == arm or state.phase == "done"):
+                    session.recording.append((arm, time.monotonic() - began, state))
+            if frame.verdict is not None:
+                session.verdict = verdict_line(frame.verdict)
+            yield frame
 
 
 def tracks(recording: list[tuple[Arm, float, Frame]]) -> dict[Arm, list[tuple[float, Frame]]]:

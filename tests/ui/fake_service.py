@@ -111,7 +111,7 @@ class FakeService:
                 arms[arm] = frame
                 yield CompareFrame(dict(arms), arm)
         tokens = arms["vanilla"].figures.tokens
-        sentence = f"Identical, {tokens} of {tokens} tokens. 2.0× faster."
+        sentence = f"Identical, {tokens} of {tokens} tokens. 2.0\u00d7 faster."
         yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, 2.0, sentence))
 
     def spans(self, user_id: int, message_id: int) -> list[tuple[str, str]]:
@@ -147,12 +147,18 @@ class FakeService:
         yield Frame("reading", prompt_tokens=1200, context_tokens=0, context_limit=8192)
         while (now := time.monotonic() - began) < script.reading_seconds and not stop.is_set():
             read = int(1200 * now / script.reading_seconds)
-            yield Frame("reading", prompt_read=read, prompt_tokens=1200, context_tokens=read, context_limit=8192)
+            yield Frame(
+                "reading", prompt_read=read, prompt_tokens=1200, context_tokens=read, context_limit=8192
+            )
             stop.wait(1 / 12)
         words = script.reply.split(" ")
         first = time.monotonic()
         while True:
-            share = 1.0 if not script.seconds else min((time.monotonic() - first) / (script.seconds * factor), 1.0)
+            share = (
+                1.0
+                if not script.seconds
+                else min((time.monotonic() - first) / (script.seconds * factor), 1.0)
+            )
             count = max(1, int(len(words) * share))
             text = script.reply if count == len(words) else " ".join(words[:count])
             figures = _figures(count * 2, time.monotonic() - first, script, first - began)

@@ -1,0 +1,1 @@
+"""Measurements: every figure in docs/benchmarks.md comes from a command here."""

@@ -1,0 +1,52 @@
+"""One browser and one server over the scripted service for all browser tests; each test gets a fresh visitor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import browser as driving
+import pytest
+from browser import Chat
+from playwright.sync_api import Browser
+
+from ui.fake_service import FakeHost, FakeService, Script, make
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with driving.browser() as launched:
+        yield launched
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeService, str]]:
+    service = make(tmp_path_factory.mktemp("page"))
+    with driving.serving(service) as address:
+        yield service, address
+
+
+@pytest.fixture
+def service(server: tuple[FakeService, str]) -> FakeService:
+    """The service behind the page, its script and its data as new."""
+    fake = server[0]
+    fake.script, fake.host.status, fake.host.started = Script(), FakeHost().status, []
+    user = fake.store.ensure_user("local")
+    for conversation in fake.store.conversations(user):
+        fake.store.delete_conversation(user, conversation.id)
+    return fake
+
+
+@pytest.fixture
+def chat(chromium: Browser, server: tuple[FakeService, str], service: FakeService) -> Iterator[Chat]:
+    """The page, opened wide and light; no test may leave the app's origin."""
+    with driving.visiting(chromium, server[1]) as visitor:
+        visitor.open()
+        yield visitor
+        assert visitor.foreign == []
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> FakeService:
+    """A service of its own, for tests without a browser."""
+    return make(tmp_path)

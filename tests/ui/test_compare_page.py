@@ -1,0 +1,116 @@
+"""Compare, replay, themes, widths and the login, in a real browser."""
+
+from __future__ import annotations
+
+import browser as driving
+import pytest
+from browser import Chat
+from playwright.sync_api import Browser, expect
+
+from ui.fake_service import FakeService
+
+pytestmark = pytest.mark.browser
+
+
+def compare(chat: Chat, service: FakeService, seconds: float = 0.8) -> None:
+    service.script.seconds = seconds
+    chat.page.locator("#hc-compare input").check()
+    expect(chat.page.locator("#hc-box textarea")).to_have_attribute(
+        "placeholder", "Message both, plain and speculative…"
+    )
+    chat.send("And in Rust?")
+
+
+def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeService) -> None:
+    compare(chat, service)
+    fast, plain = chat.page.locator("#hc-speculative"), chat.page.locator("#hc-vanilla")
+    expect(fast).to_contain_text("tok/s")
+    expect(plain).to_contain_text("Not started yet")
+    expect(plain).to_contain_text("tok/s")
+    chat.shot("comparing")
+    verdict = chat.page.locator("#hc-verdict")
+    expect(verdict).to_contain_text("Identical, 130 of 130 tokens.", timeout=driving.PATIENCE_MS)
+    chat.idle()
+    chat.shot("compared")
+    words = plain.inner_text()
+    chat.page.locator("#hc-replay").click()
+    expect(verdict).to_contain_text("Replaying")
+    chat.page.wait_for_timeout(500)
+    chat.shot("replay")
+    assert len(plain.inner_text()) < len(words)
+    expect(verdict).to_contain_text("Identical", timeout=driving.PATIENCE_MS)
+    assert plain.inner_text() == words
+    chat.page.locator("#hc-back").click()
+    expect(chat.replies).to_have_count(1)
+    expect(chat.page.locator("#hc-versus")).to_be_hidden()
+    chat.page.locator("#hc-compare input").uncheck()
+    chat.ask("And plain?")
+    expect(chat.replies).to_have_count(2)
+
+
+def test_compare_can_be_stopped(chat: Chat, service: FakeService) -> None:
+    compare(chat, service, seconds=60)
+    expect(chat.page.locator("#hc-speculative")).to_contain_text("tok/s")
+    chat.page.locator("#hc-stop").click()
+    chat.idle(3_000)
+    expect(chat.page.locator("#hc-back")).to_be_visible()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)], ids=["narrow", "wide"])
+def test_every_theme_and_width(
+    chromium: Browser,
+    server: tuple[FakeService, str],
+    service: FakeService,
+    dark: bool,
+    width: int,
+    height: int,
+) -> None:
+    name = f"{'dark' if dark else 'light'}-{'narrow' if width < 768 else 'wide'}"
+    service.script.seconds = 0
+    with driving.visiting(chromium, server[1], width, height, dark) as visitor:
+        visitor.open()
+        visitor.page.wait_for_timeout(500)
+        visitor.shot(f"{name}-empty")
+        visitor.ask("Write a function that reverses a string.")
+        visitor.shot(f"{name}-chat")
+        page = visitor.page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        dark_page = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+        assert dark_page is dark
+        if width < 768:
+            assert page.locator("#hc-sidebar").evaluate("e => e.getBoundingClientRect().right") <= 48
+            page.locator("#hc-sidebar .toggle-button").click()
+            page.wait_for_timeout(500)
+            visitor.shot(f"{name}-list")
+            page.locator("#hc-list .hc-title").first.click()
+            page.wait_for_timeout(500)
+        compare(visitor, service, 0.2)
+        expect(page.locator("#hc-verdict")).to_contain_text("Identical", timeout=driving.PATIENCE_MS)
+        visitor.idle()
+        visitor.shot(f"{name}-compare")
+        boxes = [page.locator(f"#hc-{arm}").bounding_box() for arm in ("vanilla", "speculative")]
+        assert all(boxes)
+        stacked = boxes[1]["y"] > boxes[0]["y"] + 100
+        assert stacked is (width < 768)
+        assert visitor.foreign == []
+
+
+def test_a_login_keeps_strangers_out(chromium: Browser, fresh: FakeService) -> None:
+    with (
+        driving.serving(fresh, ("me", "a long password")) as address,
+        driving.visiting(chromium, address) as visitor,
+    ):
+        page = visitor.page
+        assert page.request.get(f"{address}config").status == 401
+        page.goto(address)
+        page.get_by_label("username").fill("me")
+        page.get_by_label("password").fill("a long password")
+        visitor.shot("login")
+        page.get_by_role("button", name="Login").click()
+        expect(page.locator("#hc-list nav")).to_be_visible(timeout=driving.PATIENCE_MS)
+        fresh.script.seconds = 0
+        visitor.ask("Mine")
+        assert [c.title for c in fresh.store.conversations(fresh.store.ensure_user("me"))] == ["Mine"]
+        assert fresh.store.conversations(fresh.store.ensure_user("local")) == []
+        assert visitor.foreign == []
