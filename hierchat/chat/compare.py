@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
 from hierchat.chat.record import Record
@@ -26,11 +27,17 @@ def compare_arms(
         if stop.is_set():
             break
         target.rollback(min(shared, len(target.tokens)))  # neither arm profits from the other's reading
-        reply = vanilla if arm == "vanilla" else record
-        with closing(reply.frames(stop, measure=False)) as running:
+        runner = vanilla if arm == "vanilla" else record
+        with closing(runner.frames(stop, measure=arm == "speculative")) as running:
             for frame in running:
                 frames[arm] = frame
                 yield CompareFrame(dict(frames), arm)
+    plain = vanilla.statistics
+    if plain.tokens and plain.finish != "stopped":
+        replies: dict[Arm, Reply] = {"vanilla": vanilla, "speculative": speculative}
+        for arm, reply in replies.items():
+            reply.statistics.set_baseline(plain.decode_ms / len(plain.tokens), "measured")
+            frames[arm] = replace(frames[arm], figures=reply.statistics.figures())
     yield CompareFrame(dict(frames), None, _verdict(vanilla, speculative))
 
 

@@ -79,7 +79,11 @@ class ChatService:
                     raise RuntimeError(self._absence(stop))
                 speculative = self._reply(hosted, user_id, conversation_id, question, settings)
                 record = Record(self.store, speculative, user_id, conversation_id, question)
-                vanilla = replace(speculative, statistics=_statistics(hosted, settings), drafter=None)
+                vanilla = replace(
+                    speculative,
+                    statistics=ReplyStatistics(partial(plain_decode, hosted), settings.stop),
+                    drafter=None,
+                )
                 with closing(compare_arms(vanilla, speculative, record, stop)) as frames:
                     yield from frames
             except TROUBLE as error:

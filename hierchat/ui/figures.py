@@ -40,19 +40,16 @@ def _speedup(figures: Figures) -> str:
 def shares_bar(figures: Figures) -> str:
     """A thin segmented bar of draft shares with its labels; the model's own share is the empty rest."""
     drafted = [s for s in in_order(figures.shares) if s != TARGET and figures.shares[s] > 0]
-    if not figures.tokens:
+    if not drafted:
         return ""
     segments = "".join(
         f'<i style="width:{figures.shares[s] * 100:.2f}%;background:var(--{style_of(s).slug}-line)"></i>'
         for s in drafted
     )
-    labels = (
-        "".join(
-            f'<span class="hc-share"><i class="hc-dot" style="background:var(--{style_of(s).slug}-line)"></i>'
-            f"{html.escape(style_of(s).label)} {percent(figures.shares[s])}</span>"
-            for s in drafted
-        )
-        or '<span class="hc-share">no drafts accepted</span>'
+    labels = "".join(
+        f'<span class="hc-share"><i class="hc-dot" style="background:var(--{style_of(s).slug}-line)"></i>'
+        f"{html.escape(style_of(s).label)} {percent(figures.shares[s])}</span>"
+        for s in drafted
     )
     return (
         '<span class="hc-shares"><span class="hc-bar" role="img" aria-label="Draft share by source">'

@@ -135,7 +135,7 @@ class Handlers:
 
     def compare(self, on: bool, request: gr.Request) -> Update:
         """The switch; turned off, the conversation comes back."""
-        box = gr.update(placeholder="Message both, plain and speculative…" if on else "Message…")
+        box = gr.update(placeholder="Message both…" if on else "Message…")
         return {self._parts.box: box} | ({} if on else self.back(request))
 
     def back(self, request: gr.Request) -> Update:

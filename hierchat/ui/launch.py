@@ -62,7 +62,7 @@ def login(host: str, share: bool, asked: bool) -> tuple[str, str] | None:
 def options(auth: tuple[str, str] | None = None) -> dict[str, Any]:
     """Arguments of Blocks.launch that are the same in the app and in its tests."""
     return {
-        "theme": gr.themes.Base(font=_SANS, font_mono=_MONO),
+        "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO),
         "css": source_css() + (ASSETS / "page.css").read_text(encoding="utf-8"),
         "favicon_path": ASSETS / "icon.svg",
         "footer_links": [],

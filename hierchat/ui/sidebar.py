@@ -64,4 +64,5 @@ def footer(totals: Totals) -> str:
     if not totals.replies:
         return ""
     replies = "1 reply" if totals.replies == 1 else f"{totals.replies:,} replies"
-    return f'<p class="hc-quiet">{replies}, {totals.tokens:,} tokens written on this machine</p>'
+    tokens = "1 token" if totals.tokens == 1 else f"{totals.tokens:,} tokens"
+    return f'<p class="hc-quiet">{replies}, {tokens} written on this machine</p>'

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import browser as driving
 import pytest
-from browser import Chat
 from playwright.sync_api import Browser
 
-from ui.fake_service import FakeHost, FakeService, Script, make
+from tests import browser as driving
+from tests.browser import Chat
+from tests.ui.fake_service import FakeHost, FakeService, Script, make
 
 
 @pytest.fixture(scope="session")

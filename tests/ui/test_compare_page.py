@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import browser as driving
 import pytest
-from browser import Chat
 from playwright.sync_api import Browser, expect
 
-from ui.fake_service import FakeService
+from tests import browser as driving
+from tests.browser import Chat
+from tests.ui.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 
@@ -15,9 +15,7 @@ pytestmark = pytest.mark.browser
 def compare(chat: Chat, service: FakeService, seconds: float = 0.8) -> None:
     service.script.seconds = seconds
     chat.page.locator("#hc-compare input").check()
-    expect(chat.page.locator("#hc-box textarea")).to_have_attribute(
-        "placeholder", "Message both, plain and speculative…"
-    )
+    expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
     chat.send("And in Rust?")
 
 

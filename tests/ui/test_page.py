@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-import browser as driving
 import pytest
-from browser import Chat
 from playwright.sync_api import Browser, expect
 
-from ui.fake_service import FakeService, HostStatus
+from tests import browser as driving
+from tests.browser import Chat
+from tests.ui.fake_service import FakeService, HostStatus
 
 pytestmark = pytest.mark.browser
 

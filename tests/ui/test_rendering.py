@@ -17,7 +17,7 @@ from hierchat.ui import actions, sampling, sidebar, sources, status
 from hierchat.ui.figures import details, figures_line
 from hierchat.ui.markdown import shown
 from hierchat.ui.messages import history, user_message
-from ui.fake_service import HostStatus
+from tests.ui.fake_service import HostStatus
 
 FIGURES = Figures(
     tokens=1214,

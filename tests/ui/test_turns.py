@@ -11,7 +11,7 @@ from hierchat.chat.frames import CompareFrame, Figures, Frame
 from hierchat.ui import turns, versus
 from hierchat.ui.launch import is_loopback, login
 from hierchat.ui.sessions import Line, Session, Sessions
-from ui.fake_service import FakeHost, HostStatus
+from tests.ui.fake_service import FakeHost, HostStatus
 
 
 def test_line_is_first_come_first_served_and_bounded() -> None:
