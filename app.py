@@ -50,9 +50,9 @@ def serve(args: argparse.Namespace) -> None:
                 server_name=args.host, server_port=args.port, share=args.share, prevent_thread_lock=True,
                 **launch.options(auth),
             )  # fmt: skip
-        except OSError as error:
+        except OSError:
             raise OSError(
-                f"Cannot serve on {args.host} port {args.port}; is it in use? Try --port. ({error})"
+                f"Cannot serve on {args.host} port {args.port}: in use? Choose another --port."
             ) from None
         print(f"hierchat is at {local}\nYour data: {args.db.absolute()}", flush=True)
         if args.share:

@@ -92,9 +92,15 @@ if (window.hcPress) document.removeEventListener('click', window.hcPress);
 window.hcPress = press;
 document.addEventListener('click', press);
 
-// On a narrow screen the list would cover the chat.
+// On a narrow screen the list would cover the chat. Gradio opens it a moment after the page is there.
 if (window.innerWidth < 768) {
-  requestAnimationFrame(() => document.querySelector('.sidebar.open .toggle-button')?.click());
+  let tries = 0;
+  const folding = setInterval(() => {
+    const toggle = document.querySelector('.sidebar.open .toggle-button');
+    toggle?.click();
+    tries += 1;
+    if (toggle || tries > 100) clearInterval(folding);
+  }, 50);
 }
 
 // The open conversation stands in the address, so that a reload finds it again.

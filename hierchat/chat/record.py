@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.reply import Reply
-from hierchat.store import NewTurn, Store
+from hierchat.store import NewTurn, Store, StoreError
 from hierchat.store.records import FinalState
 
 WRITE_SECONDS = 0.5
@@ -55,17 +55,27 @@ class Record:
             failed = False  # the reader left: that is a stop
             raise
         finally:
-            self._append(message_id)
-            state: FinalState = "complete"
-            if failed:
-                state = "interrupted"
-                reply.statistics.finish = "error"
-            elif reply.statistics.finish in (None, "stopped"):
-                state = "stopped"
-                reply.statistics.finish = "stopped"
-            self._store.finish_reply(message_id, reply.statistics.text, state, reply.statistics.record())
+            try:
+                self._append(message_id)
+            except StoreError:  # the reply ends with what was written before
+                failed = True
+                reply.statistics.cut(self._written)
+                raise
+            finally:
+                self._finish(message_id, failed)
         if last:
             yield last
+
+    def _finish(self, message_id: int, failed: bool) -> None:
+        statistics = self.reply.statistics
+        state: FinalState = "complete"
+        if failed:
+            state = "interrupted"
+            statistics.finish = "error"
+        elif statistics.finish in (None, "stopped"):
+            state = "stopped"
+            statistics.finish = "stopped"
+        self._store.finish_reply(message_id, statistics.text, state, statistics.record())
 
     def _append(self, message_id: int) -> None:
         statistics = self.reply.statistics

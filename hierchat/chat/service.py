@@ -137,8 +137,12 @@ class ChatService:
         history = self._histories.source(user_id, hosted.model_key)
         notice = None
         if prompt.dropped_turns:
-            turns = "turn no longer fits" if prompt.dropped_turns == 1 else "turns no longer fit"
-            notice = f"The {prompt.dropped_turns} oldest {turns} the context window and were left out."
+            turns = (
+                "oldest turn no longer fits the context window and was"
+                if prompt.dropped_turns == 1
+                else f"{prompt.dropped_turns} oldest turns no longer fit the context window and were"
+            )
+            notice = f"The {turns} left out."
         return Reply(
             hosted,
             prompt.ids,

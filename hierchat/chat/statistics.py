@@ -53,6 +53,11 @@ class ReplyStatistics:
         if self.first_ms is None:
             self.first_ms = self.read_ms + spent
 
+    def cut(self, tokens: int) -> None:
+        """Forget what came after the first `tokens`: it could not be stored."""
+        del self.tokens[tokens:], self.sources[tokens:]
+        self.accepted = Counter(source for source in self.sources if source != TARGET)
+
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
         self.vanilla_ms, self.baseline = vanilla_ms, kind
 

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hierchat.chat.frames import CompareFrame, Frame
+from hierchat.chat.host import Hosted
+from hierchat.chat.service import ChatService
+from hierchat.config import GenerationSettings
+from hierchat.store import Message, Store
+
+from .tiny import END, ready_host
+
+
+@pytest.fixture(autouse=True)
+def _every_step_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.chat.reply.FRAME_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _one_thread() -> Iterator[None]:
+    """A tiny model's threads would only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "chat.db") as store:
+        yield store
+
+
+@dataclass
+class Talk:
+    """One user's chat: short calls for the tests."""
+
+    service: ChatService
+    user: int
+    conversation: int
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def store(self) -> Store:
+        return self.service.store
+
+    @property
+    def hosted(self) -> Hosted:
+        assert self.service.host.hosted
+        return self.service.host.hosted
+
+    @property
+    def target(self) -> Any:
+        return self.hosted.engine.target
+
+    def sending(self, text: str, parent: int | None = None, **settings: Any) -> Any:
+        """The generator of frames."""
+        return self.service.send(
+            self.user, self.conversation, parent, text, self._settings(settings), self.stop
+        )
+
+    def send(self, text: str, parent: int | None = None, **settings: Any) -> Frame:
+        """The last frame."""
+        return list(self.sending(text, parent, **settings))[-1]
+
+    def again(self, question: int, **settings: Any) -> Frame:
+        return list(self.service.regenerate(self.user, question, self._settings(settings), self.stop))[-1]
+
+    def comparing(self, text: str, parent: int | None = None, **settings: Any) -> Iterator[CompareFrame]:
+        return self.service.compare(
+            self.user, self.conversation, parent, text, self._settings(settings), self.stop
+        )
+
+    def messages(self) -> list[Message]:
+        return self.store.messages(self.user, self.conversation)
+
+    def other(self, user: str = "ann") -> Talk:
+        """A new conversation of that user on the same service."""
+        number = self.store.ensure_user(user)
+        return Talk(self.service, number, self.store.create_conversation(number))
+
+    def _settings(self, changed: dict[str, Any]) -> GenerationSettings:
+        """Sampled, and without an end by chance."""
+        usual = {"max_new_tokens": 24, "temperature": 1.0, "seed": 7, "logit_bias": {END: -100.0}}
+        return GenerationSettings(**{**usual, **changed})
+
+
+def talk_on(store: Store, host: Any) -> Talk:
+    user = store.ensure_user("ann")
+    return Talk(ChatService(store, host), user, store.create_conversation(user))
+
+
+@pytest.fixture
+def talk(store: Store) -> Talk:
+    return talk_on(store, ready_host())

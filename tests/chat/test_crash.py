@@ -1,0 +1,66 @@
+"""The process is killed in mid-reply; the next one finds the reply and goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from hierchat.store import Store
+
+from .conftest import talk_on
+from .tiny import ready_host, tokenizer
+
+TESTS = Path(__file__).parents[1]
+
+
+def test_a_killed_reply(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "chat.writer", str(path)],
+        cwd=TESTS,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert writer.stdout
+        conversation = int(writer.stdout.readline())
+        with Store.open(path) as store:
+            user = store.ensure_user("ann")
+            while len(store.messages(user, conversation)) < 2 or not (
+                store.messages(user, conversation)[-1].text
+            ):
+                assert writer.poll() is None
+                time.sleep(0.01)
+            assert store.messages(user, conversation)[-1].state == "writing"
+        writer.kill()
+        writer.wait()
+        said = [line.split() for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+    finally:
+        writer.kill()
+        writer.wait()
+
+    with Store.open(path) as store:
+        reply = store.messages(user, conversation)[-1]
+        tokens = store.reply_tokens(user, reply.id)
+        assert reply.state == "interrupted"
+        assert tokens
+        assert reply.text == tokenizer().decode(tokens, skip_special_tokens=True).rstrip("\ufffd")
+        a_second_before = float(said[-1][0]) - 1
+        assert len(tokens) >= max(int(count) for when, count in said if float(when) <= a_second_before)
+
+        talk = talk_on(store, ready_host())
+        talk.conversation = conversation
+        last = talk.send("go on", reply.id)
+        assert last.finish == "length"
+        assert [message.state for message in talk.messages()] == [
+            "complete",
+            "interrupted",
+            "complete",
+            "complete",
+        ]
+        held = tokenizer().decode(talk.target.tokens, skip_special_tokens=True)
+        assert tokenizer().decode(tokens) in held

@@ -1,0 +1,137 @@
+"""The model that answers: loading, failing, replacing."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hierchat.chat.host import Hosted, HostStatus, ModelHost
+from hierchat.models.errors import FetchError, UnknownModelError
+from hierchat.models.progress import Progress, Report
+from hierchat.store import Store
+
+from .conftest import talk_on
+from .tiny import catalogue, hosted, settle
+
+
+def load(name: str, report: Report) -> Hosted:
+    if name == "broken":
+        raise FetchError("broken cannot be fetched.")
+    return hosted(name)
+
+
+@pytest.fixture
+def host() -> ModelHost:
+    return ModelHost(catalogue("tiny", "broken", "another"), load=load)
+
+
+def start(host: ModelHost, name: str) -> HostStatus:
+    host.start(name)
+    return settle(host).status
+
+
+def test_the_default_comes_first(host: ModelHost) -> None:
+    assert host.names[0] == "tiny"
+    assert sorted(host.names) == ["another", "broken", "tiny"]
+    assert host.settings("tiny") == host.catalogue.entry("tiny").sampling
+
+
+def test_nothing_is_loaded_at_first(host: ModelHost) -> None:
+    assert host.status.phase == "none"
+    assert host.hosted is None
+
+
+def test_a_model_is_loaded_in_the_background(host: ModelHost) -> None:
+    assert start(host, "tiny") == HostStatus("tiny", "ready")
+    assert host.hosted is not None
+    assert host.hosted.name == "tiny"
+
+
+def test_an_unknown_name_is_refused_at_once(host: ModelHost) -> None:
+    start(host, "tiny")
+    with pytest.raises(UnknownModelError, match="Did you mean tiny"):
+        host.start("tinny")
+    assert host.status == HostStatus("tiny", "ready")
+
+
+def test_a_failing_load_says_so(host: ModelHost) -> None:
+    assert start(host, "broken") == HostStatus("broken", "failed", message="broken cannot be fetched.")
+    assert host.hosted is None
+    assert start(host, "tiny").phase == "ready"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(MemoryError(), "tiny ran out of memory"), (KeyError("odd"), "tiny could not be loaded: KeyError: 'odd'")],
+)
+def test_any_error_is_said(error: Exception, said: str) -> None:
+    def load(name: str, report: Report) -> Hosted:
+        raise error
+
+    status = start(ModelHost(catalogue("tiny"), load=load), "tiny")
+    assert status.phase == "failed"
+    assert status.message.startswith(said)
+
+
+def test_a_failing_replacement_keeps_the_model(host: ModelHost, store: Store) -> None:
+    start(host, "tiny")
+    status = start(host, "broken")
+    assert status == HostStatus("tiny", "ready", message="broken cannot be fetched. tiny goes on answering.")
+    assert talk_on(store, host).send("hello").finish == "length"
+
+
+def test_another_model_takes_over(host: ModelHost, store: Store) -> None:
+    start(host, "tiny")
+    start(host, "another")
+    talk = talk_on(store, host)
+    last = talk.send("hello")
+    assert talk.store.turn(talk.user, last.message_id).begun.model == "another"
+
+
+def test_a_conversation_goes_on_with_another_model(host: ModelHost, store: Store) -> None:
+    start(host, "tiny")
+    talk = talk_on(store, host)
+    first = talk.send("hello")
+    start(host, "another")
+    second = talk.send("go on", first.message_id)
+    assert second.finish == "length"
+    assert talk.service.spans(talk.user, first.message_id) == []
+    assert talk.service.figures(talk.user, first.message_id) is not None
+
+
+def test_the_status_tells_the_phases() -> None:
+    said: list[Progress] = []
+    seen: list[HostStatus] = []
+    asked, go = threading.Event(), threading.Event()
+
+    def load(name: str, report: Report) -> Hosted:
+        asked.set()
+        go.wait()
+        for phase in ("downloading", "converting", "loading"):
+            report(Progress(phase, 1, 2, name))
+            seen.append(host.status)
+        return hosted(name)
+
+    host = ModelHost(catalogue("tiny"), said.append, load)
+    host.start("tiny")
+    asked.wait()
+    assert host.status.phase == "loading"
+    go.set()
+    settle(host)
+    assert [status.phase for status in seen] == ["downloading", "converting", "loading"] == [p.phase for p in said]
+    assert seen[0] == HostStatus("tiny", "downloading", 1, 2, "tiny")
+
+
+def test_no_model_leaves_in_the_middle_of_a_reply(host: ModelHost, store: Store) -> None:
+    start(host, "tiny")
+    talk = talk_on(store, host)
+    frames = talk.sending("hello")
+    for frame in frames:
+        if frame.phase == "writing":
+            break
+    host.start("another")
+    last = list(frames)[-1]
+    assert last.finish == "length"
+    assert talk.store.turn(talk.user, last.message_id).begun.model == "tiny"
+    assert settle(host).status.name == "another"

@@ -1,0 +1,443 @@
+"""The chat over a real store and a real engine on a tiny model."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from pytest import approx
+
+from hierchat.chat.frames import Figures, Frame
+from hierchat.chat.host import Hosted, ModelHost
+from hierchat.drafting.drafter import Drafter
+from hierchat.models.errors import FetchError
+from hierchat.models.progress import Report
+from hierchat.store import DatabaseUnwritable, NotFound, Store
+
+from .conftest import Talk, talk_on
+from .tiny import END, SYSTEM, catalogue, hosted, ready_host, settle, spy, tokenizer
+
+LONG = "What is the longest river of this country, and where does it end? " * 12
+
+
+def proposed(talk: Talk, frame: Frame) -> set[str]:
+    """The sources that drafted for a reply."""
+    turn = talk.store.turn(talk.user, frame.message_id)
+    return {name for name, count in turn.figures.sources.items() if count.proposed}
+
+
+def same(first: Figures, second: Figures) -> bool:
+    """Equal but for the rounding of a quotient."""
+    rates = {"tokens_per_second": 0, "shares": {}}
+    return (
+        replace(first, **rates) == replace(second, **rates)
+        and first.tokens_per_second == approx(second.tokens_per_second)
+        and dict(first.shares) == approx(dict(second.shares))
+    )
+
+
+# A reply, from question to record
+
+
+def test_question_and_reply_are_stored(talk: Talk) -> None:
+    last = talk.send("hello")
+    question, reply = talk.messages()
+    assert (question.role, question.text, question.parent_id) == ("user", "hello", None)
+    assert (reply.role, reply.parent_id, reply.id) == ("assistant", question.id, last.message_id)
+    assert reply.state == "complete"
+    assert reply.text == last.text != ""
+
+
+def test_frames_go_from_waiting_to_done(talk: Talk) -> None:
+    frames = list(talk.sending(LONG[:200]))
+    phases = [frame.phase for frame in frames]
+    assert phases[0] == "waiting"
+    assert phases == sorted(phases, key=["waiting", "reading", "writing", "done"].index)
+    assert set(phases) == {"waiting", "reading", "writing", "done"}
+    assert phases.count("done") == 1
+    assert len({frame.message_id for frame in frames[1:]}) == 1
+    assert [frame.finish for frame in frames[:-1]] == [None] * (len(frames) - 1)
+    assert frames[-1].finish == "length"
+
+
+def test_frames_count_up(talk: Talk) -> None:
+    frames = [frame for frame in talk.sending("count") if frame.phase != "waiting"]
+    tokens = [frame.figures.tokens for frame in frames]
+    assert tokens == sorted(tokens)
+    assert tokens[-1] == 24
+    last = frames[-1]
+    assert last.prompt_read == last.prompt_tokens
+    assert last.context_tokens == last.prompt_tokens + 24
+    assert last.context_limit == talk.target.context_length
+    assert all(last.text.startswith(frame.text) for frame in frames)
+
+
+def test_the_token_log_is_the_reply(talk: Talk) -> None:
+    last = talk.send("hello")
+    tokens = talk.store.reply_tokens(talk.user, last.message_id)
+    assert len(tokens) == last.figures.tokens == 24
+    assert tokenizer().decode(tokens, skip_special_tokens=True) == last.text
+    turn = talk.store.turn(talk.user, last.message_id)
+    assert (turn.begun.model, turn.begun.seed, turn.begun.drafted) == ("tiny", 7, True)
+    assert turn.begun.model_key == talk.hosted.model_key
+
+
+def test_a_reply_ends_with_its_end_token(talk: Talk) -> None:
+    last = talk.send("hello", logit_bias={END: 100.0})
+    assert (last.finish, last.text, last.figures.tokens) == ("end", "", 1)
+    assert talk.messages()[-1].state == "complete"
+    talk.send("more", last.message_id)
+    assert tokenizer().decode(talk.target.tokens).count("<|im_end|>") == 4
+
+
+def test_spans_join_to_the_text(talk: Talk) -> None:
+    talk.send("hello")
+    last = talk.other().send("hello")  # in two colours: history drafts it
+    spans = talk.service.spans(talk.user, last.message_id)
+    assert "".join(text for _, text in spans) == last.text
+    assert {source for source, _ in spans} >= {"history", "target"}
+
+
+def test_there_are_no_spans_without_the_model_that_wrote_them(talk: Talk) -> None:
+    last = talk.send("hello")
+    talk.service.host.hosted = replace(talk.hosted, model_key="another")
+    assert talk.service.spans(talk.user, last.message_id) == []
+
+
+def test_stored_figures_are_those_that_were_shown(talk: Talk) -> None:
+    talk.send("hello")
+    last = talk.other().send("hello")
+    stored = talk.service.figures(talk.user, last.message_id)
+    assert stored is not None
+    assert same(stored, last.figures)
+    assert sum(last.figures.shares.values()) == approx(1)
+    assert last.figures.baseline == "measured"
+    assert last.figures.speedup == approx(
+        last.figures.tokens_per_second / last.figures.baseline_tokens_per_second
+    )
+    assert 0 < last.figures.acceptance_rate <= 1
+    assert last.figures.tokens_per_forward > 1
+
+
+def test_a_question_has_no_figures(talk: Talk) -> None:
+    talk.send("hello")
+    assert talk.service.figures(talk.user, talk.messages()[0].id) is None
+
+
+def test_a_message_to_a_strange_conversation_is_not_found(talk: Talk) -> None:
+    bob = talk.other("bob")
+    with pytest.raises(NotFound):
+        next(talk.service.send(bob.user, talk.conversation, None, "hi", bob._settings({}), bob.stop))
+
+
+# Turns and branches
+
+
+def test_the_next_turn_reads_only_what_is_new(talk: Talk) -> None:
+    first = talk.send(LONG[:200])
+    read: list[int] = []
+    kept: list[int] = []
+    spy(talk.target, "read", lambda tokens: read.append(len(tokens)))
+    spy(talk.target, "rollback", kept.append)
+    second = talk.send("more", first.message_id)
+    assert second.finish == "length"
+    assert kept[0] == first.context_tokens - 1  # all that was committed
+    assert sum(read) == second.prompt_tokens - 1 - kept[0]
+    assert sum(read) < first.prompt_tokens
+
+
+def test_the_next_turn_stands_below_the_last(talk: Talk) -> None:
+    first = talk.send("one")
+    second = talk.send("two", first.message_id)
+    assert [message.text for message in talk.messages()] == ["one", first.text, "two", second.text]
+    held = tokenizer().decode(talk.target.tokens)
+    assert held.startswith(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\none<|im_end|>")
+    assert "<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n" in held
+
+
+def test_regenerating_makes_a_sibling_with_a_new_seed(talk: Talk) -> None:
+    first = talk.send("hello")
+    question, _ = talk.messages()
+    second = talk.again(question.id)
+    reply = talk.store.message(talk.user, second.message_id)
+    assert reply.siblings == (first.message_id, second.message_id)
+    assert talk.store.turn(talk.user, second.message_id).begun.seed != 7
+    assert second.text != first.text
+
+
+def test_a_greedy_reply_is_regenerated_as_it_was(talk: Talk) -> None:
+    first = talk.send("hello", temperature=0)
+    second = talk.again(talk.messages()[0].id, temperature=0)
+    assert talk.store.turn(talk.user, second.message_id).begun.seed == 7
+    assert second.text == first.text
+
+
+def test_an_edit_is_a_sibling_of_the_question(talk: Talk) -> None:
+    first = talk.send("one")
+    talk.send("two", first.message_id)
+    edited = talk.send("three", first.message_id)
+    assert [message.text for message in talk.messages()] == ["one", first.text, "three", edited.text]
+    assert len(talk.messages()[2].siblings) == 2
+    assert "two" not in tokenizer().decode(talk.target.tokens)
+
+
+# History
+
+
+def test_an_earlier_conversation_drafts(talk: Talk) -> None:
+    first = talk.send("hello")
+    second = talk.other().send("hello")
+    assert "history" not in proposed(talk, first)
+    assert "history" in proposed(talk, second)
+    assert second.figures.shares["history"] > 0.5
+    assert second.text == first.text
+
+
+def test_another_users_history_never_drafts(talk: Talk) -> None:
+    first = talk.send("hello")
+    bob = talk.other("bob")
+    second = bob.send("hello")
+    assert "history" not in proposed(bob, second)
+    assert "history" not in second.figures.shares
+    assert second.text == first.text
+    assert "history" in proposed(talk, talk.other().send("hello"))
+
+
+def test_another_models_history_never_drafts(talk: Talk) -> None:
+    talk.send("hello")
+    talk.service.host.hosted = replace(talk.hosted, model_key="another")
+    assert "history" not in proposed(talk, talk.other().send("hello"))
+
+
+def test_a_deleted_conversation_no_longer_drafts(talk: Talk) -> None:
+    talk.send("hello")
+    second = talk.other()
+    assert "history" in proposed(second, second.send("hello"))
+    for one in (talk, second):
+        one.store.delete_conversation(one.user, one.conversation)
+    third = talk.other()
+    assert "history" not in proposed(third, third.send("hello"))
+
+
+def test_history_is_there_after_a_restart(talk: Talk, store: Store) -> None:
+    talk.send("hello")
+    restarted = talk_on(store, talk.service.host)
+    assert "history" in proposed(restarted, restarted.send("hello"))
+
+
+# Stop
+
+
+def test_stop_before_the_model_is_ready(store: Store) -> None:
+    go = threading.Event()
+
+    def load(name: str, report: Report) -> Hosted:
+        go.wait()
+        return hosted(name)
+
+    host = ModelHost(catalogue("tiny"), load=load)
+    host.start("tiny")
+    talk = talk_on(store, host)
+    frames = talk.sending("hello")
+    assert next(frames).phase == "waiting"
+    talk.stop.set()
+    (last,) = frames
+    assert (last.phase, last.notice) == ("done", "Stopped before the model was ready.")
+    assert [message.text for message in talk.messages()] == ["hello"]
+    go.set()
+    settle(host)
+    talk.stop.clear()
+    assert talk.send("again").finish == "length"
+
+
+def test_stop_while_the_prompt_is_read(talk: Talk) -> None:
+    read: list[int] = []
+    spy(talk.target, "read", lambda tokens: read.append(len(tokens)))
+    frames = talk.sending(LONG)
+    for frame in frames:
+        if frame.phase == "reading":
+            break
+    talk.stop.set()
+    last = list(frames)[-1]
+    assert (last.phase, last.finish, last.text) == ("done", "stopped", "")
+    assert last.prompt_read < last.prompt_tokens
+    assert sum(read) < last.prompt_tokens - 1
+    assert talk.messages()[-1].state == "stopped"
+    talk.stop.clear()
+    assert talk.send("go on", last.message_id).finish == "length"
+
+
+def test_stop_while_it_is_written(talk: Talk) -> None:
+    frames = talk.sending("hello", max_new_tokens=200)
+    for frame in frames:
+        if frame.figures.tokens >= 5:
+            break
+    talk.stop.set()
+    last = list(frames)[-1]
+    reply = talk.messages()[-1]
+    assert last.finish == "stopped"
+    assert (reply.state, reply.text) == ("stopped", last.text)
+    assert last.text.startswith(frame.text) and frame.text
+    assert last.figures.tokens < 200
+    assert len(talk.store.reply_tokens(talk.user, reply.id)) == last.figures.tokens
+    assert talk.store.turn(talk.user, reply.id).figures.finish == "stopped"
+
+
+def test_a_reader_who_leaves_stops_the_reply(talk: Talk) -> None:
+    frames = talk.sending("hello", max_new_tokens=200)
+    for frame in frames:
+        if frame.figures.tokens >= 5:
+            break
+    frames.close()
+    reply = talk.messages()[-1]
+    assert (reply.state, reply.text) == ("stopped", frame.text)
+    assert talk.store.turn(talk.user, reply.id).figures.finish == "stopped"
+    talk.stop.clear()
+    assert talk.send("go on", reply.id).finish == "length"
+
+
+# Trouble
+
+
+def test_no_model(store: Store) -> None:
+    talk = talk_on(store, ModelHost(catalogue("tiny")))
+    last = talk.send("hello")
+    assert (last.finish, last.notice) == ("error", "No model is loaded. Choose one above.")
+    assert [message.role for message in talk.messages()] == ["user"]
+
+
+def test_a_model_that_failed_to_load(store: Store) -> None:
+    def load(name: str, report: Report) -> Hosted:
+        raise FetchError("the cable is out")
+
+    last = talk_on(store, ready_host(load)).send("hello")
+    assert (last.phase, last.finish, last.notice) == ("done", "error", "the cable is out")
+
+
+def test_broken_weights_in_mid_reply(talk: Talk) -> None:
+    weight = talk.target.model.model.norm.weight
+    whole = weight.detach().clone()
+    frames = talk.sending("hello", max_new_tokens=100)
+    for frame in frames:
+        if frame.figures.tokens >= 5:
+            break
+    with torch.no_grad():
+        weight.fill_(float("nan"))
+    last = list(frames)[-1]
+    reply = talk.messages()[-1]
+    assert (last.phase, last.finish) == ("done", "error")
+    assert "weights are damaged" in last.notice
+    assert (reply.state, reply.text) == ("interrupted", frame.text)
+    assert len(talk.store.reply_tokens(talk.user, reply.id)) == frame.figures.tokens
+    with torch.no_grad():
+        weight.copy_(whole)
+    assert talk.send("go on", reply.id).finish == "length"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_full_disk_in_mid_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Once: there is room again when the reply is closed. Twice: there is not."""
+    monkeypatch.setattr("hierchat.chat.record.WRITE_SECONDS", 0.0)
+    append, left = talk.store.append_reply, times
+    written: list[str] = []
+
+    def full(message_id: int, text: str, *rest: Any) -> None:
+        nonlocal left
+        if len(written) >= 5 and left:
+            left -= 1
+            raise DatabaseUnwritable("chat.db cannot be written (disk full).")
+        append(message_id, text, *rest)
+        written.append(text)
+
+    monkeypatch.setattr(talk.store, "append_reply", full)
+    last = talk.send("hello", max_new_tokens=100)
+    reply = talk.messages()[-1]
+    assert (last.phase, last.finish) == ("done", "error")
+    assert "disk full" in last.notice
+    assert reply.text == written[-1] != ""
+    assert reply.state == "interrupted"
+    assert talk.send("go on", reply.id).finish == "length"
+
+
+def test_a_conversation_that_is_deleted_in_mid_reply(talk: Talk) -> None:
+    frames = talk.sending("hello", max_new_tokens=100)
+    for frame in frames:
+        if frame.figures.tokens >= 5:
+            break
+    talk.store.delete_conversation(talk.user, talk.conversation)
+    last = list(frames)[-1]
+    assert last.finish == "error"
+    assert "deleted" in last.notice
+    again = talk.other().send("hello")
+    assert again.finish == "length"
+    assert "history" not in again.figures.shares
+
+
+def test_a_full_memory(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Drafter, "propose", full)
+    last = talk.send("hello")
+    assert last.finish == "error"
+    assert last.notice.startswith("Out of memory")
+
+
+# One reply at a time
+
+
+def test_two_senders_take_turns(talk: Talk) -> None:
+    talks = [talk, talk.other("bob")]
+    seen: list[tuple[int, str]] = []
+
+    def send(number: int) -> None:
+        for frame in talks[number].sending("hello"):
+            seen.append((number, frame.phase))
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    working = [number for number, phase in seen if phase != "waiting"]
+    assert working == sorted(working, reverse=working[0] == 1)
+    assert sorted(number for number, phase in seen if phase == "done") == [0, 1]
+    assert talks[0].messages()[-1].text == talks[1].messages()[-1].text
+
+
+# The context window
+
+
+def test_a_long_conversation_drops_its_oldest_turns_whole(talk: Talk) -> None:
+    parent, notices = None, []
+    for turn in range(7):
+        last = talk.send(f"turn {turn}: {LONG[:100]}", parent, max_new_tokens=60)
+        assert last.finish == "length"
+        parent = last.message_id
+        notices.append(last.notice)
+    assert notices[0] is None
+    assert "The oldest turn no longer fits the context window and was left out." in notices
+    assert "oldest turns no longer fit the context window and were left out." in notices[-1]
+    dropped = int(notices[-1].split()[1])
+    held = tokenizer().decode(talk.target.tokens)
+    assert held.startswith(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\nturn {dropped}:")
+    assert [f"turn {turn}:" in held for turn in range(7)] == [turn >= dropped for turn in range(7)]
+    assert len(talk.messages()) == 14  # the store forgets nothing
+
+
+def test_a_message_that_does_not_fit(talk: Talk) -> None:
+    last = talk.send(LONG * 4)
+    assert (last.phase, last.finish) == ("done", "error")
+    assert last.notice.startswith("This message has ")
+    assert "Shorten it" in last.notice
+    assert talk.send("short").finish == "length"
+
+
+def test_a_reply_ends_where_the_context_is_full(talk: Talk) -> None:
+    last = talk.send(LONG[:600], max_new_tokens=1000)
+    assert last.finish == "context"
+    assert last.context_tokens == last.context_limit
+    assert talk.messages()[-1].state == "complete"

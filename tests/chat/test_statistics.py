@@ -1,0 +1,164 @@
+"""A reply's text, spans and figures out of its steps."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pytest import approx
+
+from hierchat.chat.frames import Figures
+from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
+from hierchat.engine.step import Step
+
+from .tiny import END, tokenizer
+
+EURO = [tokenizer().convert_tokens_to_ids(token) for token in ("â", "Ĥ", "¬")]  # its three bytes
+
+
+def decode(tokens: list[int]) -> str:
+    return tokenizer().decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def ids_of(text: str) -> list[int]:
+    return tokenizer()(text, add_special_tokens=False)["input_ids"]
+
+
+def step(tokens: list[int], sources: list[str] | None = None, **fields: object) -> Step:
+    return Step(tuple(tokens), tuple(sources or ["target"] * len(tokens)), **fields)
+
+
+# Text
+
+
+def test_an_unfinished_character_is_left_out() -> None:
+    statistics = ReplyStatistics(decode)
+    shown = []
+    for token in [*ids_of("1 "), *EURO, *ids_of(".")]:
+        statistics.add(step([token]))
+        shown.append(statistics.text)
+    assert shown[-4:] == ["1 ", "1 ", "1 €", "1 €."]
+
+
+def test_an_unfinished_character_stays_where_the_reply_ends() -> None:
+    statistics = ReplyStatistics(decode)
+    statistics.add(step(EURO[:2], finish="length"))
+    assert statistics.text == "\ufffd"
+
+
+def test_special_tokens_are_no_text() -> None:
+    statistics = ReplyStatistics(decode)
+    statistics.add(step([*ids_of("What"), END], finish="end"))
+    assert statistics.text == "What"
+    assert statistics.figures().tokens == len(ids_of("What")) + 1
+
+
+@pytest.mark.parametrize(
+    ("stops", "text"), [(("river",), "the "), (("end", "riv"), "the "), (("sea",), "the river, the end")]
+)
+def test_a_stop_string_and_what_follows_is_cut(stops: tuple[str, ...], text: str) -> None:
+    statistics = ReplyStatistics(decode, stops)
+    statistics.add(step(ids_of("the river, the end"), finish="stop"))
+    assert statistics.text == text
+
+
+@given(st.text(max_size=30))
+def test_the_text_grows_to_the_whole(text: str) -> None:
+    statistics = ReplyStatistics(decode)
+    for token in ids_of(text):
+        statistics.add(step([token]))
+        assert text.startswith(statistics.text)
+    statistics.finish = "end"
+    assert statistics.text == text
+
+
+# Spans
+
+
+def test_a_character_belongs_to_the_run_that_completes_it() -> None:
+    tokens = [*ids_of("a"), *EURO, *ids_of("b")]
+    assert text_spans(tokens, ["context", "context", "target", "history", "target"], decode) == [
+        ("context", "a"),
+        ("history", "€"),
+        ("target", "b"),
+    ]
+
+
+@given(st.text(max_size=20), st.data())
+def test_spans_join_to_the_text(text: str, data: st.DataObject) -> None:
+    tokens = ids_of(text)
+    kind = st.sampled_from(["context", "history", "target"])
+    sources = data.draw(st.lists(kind, min_size=len(tokens), max_size=len(tokens)))
+    spans = text_spans(tokens, sources, decode)
+    assert "".join(part for _, part in spans) == text
+    assert all(part for _, part in spans)
+    assert {source for source, _ in spans} <= set(sources)
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(["context", "target"])), max_size=20))
+def test_spans_of_any_tokens_join_to_what_they_decode_to(pairs: list[tuple[int, str]]) -> None:
+    tokens, sources = [token for token, _ in pairs], [source for _, source in pairs]
+    assert "".join(part for _, part in text_spans(tokens, sources, decode)) == decode(tokens)
+
+
+# Figures
+
+
+def test_figures_of_a_reply() -> None:
+    statistics = ReplyStatistics(decode)
+    statistics.set_baseline(50.0, "estimated")
+    statistics.add(Step(prompt_read=4, prompt_tokens=9))
+    statistics.add(Step(forward_ms=30.0, prompt_read=8, prompt_tokens=9))
+    assert statistics.figures() == Figures()
+    statistics.add(
+        step(
+            [5, 6, 7],
+            ["context", "history", "target"],
+            proposed={"context": 2, "history": 2},
+            draft_ms=5.0,
+            forward_ms=60.0,
+            verify_ms=5.0,
+        )
+    )
+    statistics.add(step([8], forward_ms=30.0))
+    figures = statistics.figures()
+    assert figures == Figures(
+        tokens=4,
+        seconds=approx(0.1),
+        first_token_seconds=approx(0.1),
+        tokens_per_second=approx(40),
+        tokens_per_forward=2.0,
+        acceptance_rate=0.5,
+        speedup=approx(2),
+        baseline_tokens_per_second=approx(20),
+        baseline="estimated",
+        shares=MappingProxyType({"target": 0.5, "context": 0.25, "history": 0.25}),
+    )
+
+
+def test_no_baseline_no_speedup() -> None:
+    statistics = ReplyStatistics(decode)
+    statistics.add(step([5], forward_ms=10.0))
+    figures = statistics.figures()
+    assert (figures.speedup, figures.baseline, figures.baseline_tokens_per_second) == (None, None, None)
+    assert figures.acceptance_rate is None  # nothing was proposed
+
+
+sources = st.sampled_from(["context", "history", "target"])
+steps = st.lists(st.tuples(st.lists(sources, min_size=1, max_size=5), st.floats(0.1, 100)), max_size=8)
+
+
+@given(steps)
+def test_the_record_gives_back_the_figures(made: list[tuple[list[str], float]]) -> None:
+    statistics = ReplyStatistics(decode)
+    for names, milliseconds in made:
+        proposed = {name: names.count(name) + 1 for name in names if name != "target"}
+        statistics.add(step([5] * len(names), names, proposed=proposed, forward_ms=milliseconds))
+    shown, stored = statistics.figures(), stored_figures(statistics.record(), len(statistics.tokens))
+    assert dict(stored.shares) == approx(dict(shown.shares))
+    assert stored.tokens_per_second == approx(shown.tokens_per_second)
+    for name in ("tokens", "seconds", "first_token_seconds", "tokens_per_forward", "acceptance_rate"):
+        assert getattr(stored, name) == getattr(shown, name)
+    assert not made or sum(shown.shares.values()) == approx(1)

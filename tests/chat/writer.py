@@ -1,0 +1,29 @@
+"""Run by test_crash.py as a process of its own: writes a slow reply and says how far it is."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from hierchat.chat.service import ChatService
+from hierchat.config import GenerationSettings
+from hierchat.store import Store
+
+from .tiny import END, ready_host, spy
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    store = Store.open(Path(sys.argv[1]))
+    user = store.ensure_user("ann")
+    host = ready_host()
+    assert host.hosted
+    spy(host.hosted.engine.target, "forward", lambda *a, **k: time.sleep(0.02))
+    settings = GenerationSettings(temperature=1, max_new_tokens=400, logit_bias={END: -100.0})
+    conversation = store.create_conversation(user)
+    print(conversation, flush=True)
+    for frame in ChatService(store, host).send(
+        user, conversation, None, "hello", settings, threading.Event()
+    ):
+        print(time.monotonic(), frame.figures.tokens, flush=True)

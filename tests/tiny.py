@@ -1,0 +1,91 @@
+"""Tiny random models and engines over them: a millisecond per forward, and a vocabulary so small that drafts hit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import Drafter
+from hierchat.engine.engine import Engine
+from hierchat.engine.step import Step
+from hierchat.engine.torch_target import TorchTarget
+
+Kind = Literal["llama", "qwen3"]
+Backend = Literal["llama-float32", "llama-packed", "qwen3-float32"]
+BACKENDS: tuple[Backend, ...] = ("llama-float32", "llama-packed", "qwen3-float32")
+VOCABULARY = 97
+CONTEXT = 512
+
+
+def tiny_model(kind: Kind = "llama", seed: int = 0) -> Any:
+    """Weights wide enough that greedy text wanders. Qwen3 has norms of queries and keys, and tied embeddings."""
+    shape: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 64,
+        "num_hidden_layers": 2 if kind == "llama" else 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "intermediate_size": 96,
+        "max_position_embeddings": CONTEXT,
+        "initializer_range": 0.3,
+        "tie_word_embeddings": kind == "qwen3",
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = (
+            LlamaForCausalLM(LlamaConfig(**shape))
+            if kind == "llama"
+            else Qwen3ForCausalLM(Qwen3Config(**shape))
+        )
+    return model.eval().requires_grad_(False)
+
+
+@cache
+def _target(backend: Backend) -> TorchTarget:
+    kind, how = backend.split("-")
+    return TorchTarget(tiny_model("llama" if kind == "llama" else "qwen3"), packed=how == "packed")
+
+
+def tiny_target(backend: Backend = "llama-float32") -> TorchTarget:
+    """The one target of this backend, emptied."""
+    if backend.endswith("packed") and "fbgemm" not in torch.backends.quantized.supported_engines:
+        pytest.skip("this CPU has no FBGEMM")
+    target = _target(backend)
+    assert target.exact
+    target.rollback(0)
+    return target
+
+
+def text_of(tokens: Sequence[int]) -> str:
+    """One character per token."""
+    return "".join(chr(ord("一") + token) for token in tokens)
+
+
+def tiny_engine(backend: Backend = "llama-float32", end_ids: Collection[int] = ()) -> Engine:
+    return Engine(tiny_target(backend), end_ids, text_of)
+
+
+def random_tokens(length: int, seed: int = 0, vocabulary: int = VOCABULARY) -> list[int]:
+    return np.random.default_rng(seed).integers(0, vocabulary, length).tolist()
+
+
+def fresh_steps(
+    engine: Engine, prompt: Sequence[int], settings: GenerationSettings, drafter: Drafter | None = None
+) -> list[Step]:
+    """All steps of a reply that reuses nothing."""
+    engine.target.rollback(0)
+    return list(engine.generate(prompt, settings, drafter))
+
+
+def tokens_of(steps: Iterable[Step]) -> list[int]:
+    return [token for step in steps for token in step.tokens]
