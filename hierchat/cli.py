@@ -16,7 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return list_models() if args.action == "list" else get_model(args.name)
     from hierchat.bench import session
 
-    return session.run(args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json)
+    return session.run(
+        args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,8 +33,12 @@ def _parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
-    talk = kinds.add_parser("session", help="one conversation of several turns: start, memory, speed, restart")
-    talk.add_argument("--questions", type=Path, help="JSON lines with `turns`; by default ten built-in questions")
+    talk = kinds.add_parser(
+        "session", help="one conversation of several turns: start, memory, speed, restart"
+    )
+    talk.add_argument(
+        "--questions", type=Path, help="JSON lines with `turns`; by default ten built-in questions"
+    )
     talk.add_argument("--model", help="a name from `models list`")
     talk.add_argument("--turns", type=int, default=10)
     talk.add_argument("--max-new-tokens", type=int, default=128)

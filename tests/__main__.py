@@ -21,7 +21,15 @@ def get_browser() -> None:
     if shutil.which("apt-get") and os.geteuid() == 0:
         quiet = {"stdout": subprocess.DEVNULL, "env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}}
         subprocess.run(["apt-get", "update", "-q"], check=False, **quiet)
-        install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", "chromium", "fonts-dejavu-core"]
+        install = [
+            "apt-get",
+            "install",
+            "-y",
+            "-q",
+            "--no-install-recommends",
+            "chromium",
+            "fonts-dejavu-core",
+        ]
         if subprocess.run(install, check=False, **quiet).returncode == 0:
             return
     print("Getting Playwright's Chromium …", flush=True)

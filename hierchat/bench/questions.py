@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 CONVERSATION = (
     "Write a Python function that returns the n-th Fibonacci number.",
@@ -29,9 +30,19 @@ def read_turns(path: Path | None, limit: int) -> list[str]:
         return list(CONVERSATION[:limit])
     try:
         with path.open(encoding="utf-8") as lines:
-            turns = [turn for line in lines if line.strip() for turn in json.loads(line)["turns"]]
+            turns = [turn for line in lines if line.strip() for turn in _listed(json.loads(line)["turns"])]
     except (OSError, UnicodeDecodeError) as error:
         raise QuestionsError(f"{path} cannot be read: {error}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise QuestionsError(f'{path}: every line must be a JSON object with "turns": [...] ({error})') from error
+        raise QuestionsError(
+            f'{path}: every line must be a JSON object with "turns": [...] ({error})'
+        ) from error
+    if not turns or not all(isinstance(turn, str) for turn in turns):
+        raise QuestionsError(f'{path}: "turns" must hold questions as text')
     return turns[:limit]
+
+
+def _listed(turns: Any) -> list[Any]:
+    if not isinstance(turns, list):
+        raise TypeError('"turns" is no list')
+    return turns

@@ -26,7 +26,7 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.errors import ModelError
-from hierchat.store import Store
+from hierchat.store import Store, StoreError
 
 
 class SessionError(RuntimeError):
@@ -34,7 +34,12 @@ class SessionError(RuntimeError):
 
 
 def run(
-    questions: Path | None, model: str | None, turns: int, max_new_tokens: int, temperature: float, out: Path | None
+    questions: Path | None,
+    model: str | None,
+    turns: int,
+    max_new_tokens: int,
+    temperature: float,
+    out: Path | None,
 ) -> int:
     """Prints a line per turn and the medians; writes JSON where asked. Returns the exit code."""
     try:
@@ -42,13 +47,17 @@ def run(
         settings = GenerationSettings(max_new_tokens=max_new_tokens, temperature=temperature)
         with tempfile.TemporaryDirectory() as folder:
             result = _session(Path(folder) / "session.db", model, asked, settings)
-    except (QuestionsError, SessionError, ModelError, ValueError) as error:
+    except (QuestionsError, SessionError, ModelError, StoreError, ValueError) as error:
         print(f"hierchat: {error}", file=sys.stderr)
         return 1
     text = json.dumps(result, indent=2)
-    if out:
-        out.write_text(text + "\n", encoding="utf-8")
     print(text)
+    if out:
+        try:
+            out.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            print(f"hierchat: {out} cannot be written; the figures stand above. ({error})", file=sys.stderr)
+            return 1
     return 0 if result["mismatches"] == 0 else 1
 
 
@@ -96,8 +105,8 @@ def _talk(service: ChatService, asked: list[str], settings: GenerationSettings) 
     rows = []
     for number, text in enumerate(asked, 1):
         last: CompareFrame | None = None
-        for last in service.compare(user, conversation, parent, text, settings, threading.Event()):
-            pass
+        for frame in service.compare(user, conversation, parent, text, settings, threading.Event()):
+            last = frame
         if last is None or last.verdict is None:
             raise SessionError(last.arms["speculative"].notice or "no reply" if last else "no reply")
         row = _row(number, last, last.verdict)

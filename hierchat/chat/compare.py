@@ -32,13 +32,19 @@ def compare_arms(
             for frame in running:
                 frames[arm] = frame
                 yield CompareFrame(dict(frames), arm)
+        _set_baselines(vanilla, speculative)
+    replies: dict[Arm, Reply] = {"vanilla": vanilla, "speculative": speculative}
+    for arm, reply in replies.items():
+        frames[arm] = replace(frames[arm], figures=reply.statistics.figures())
+    yield CompareFrame(dict(frames), None, _verdict(vanilla, speculative))
+
+
+def _set_baselines(vanilla: Reply, speculative: Reply) -> None:
+    """A whole plain reply is the better baseline than a few plain forwards."""
     plain = vanilla.statistics
     if plain.tokens and plain.finish != "stopped":
-        replies: dict[Arm, Reply] = {"vanilla": vanilla, "speculative": speculative}
-        for arm, reply in replies.items():
+        for reply in (vanilla, speculative):
             reply.statistics.set_baseline(plain.decode_ms / len(plain.tokens), "measured")
-            frames[arm] = replace(frames[arm], figures=reply.statistics.figures())
-    yield CompareFrame(dict(frames), None, _verdict(vanilla, speculative))
 
 
 def _verdict(vanilla: Reply, speculative: Reply) -> Verdict:

@@ -47,7 +47,7 @@ class Reply:
                 if step.finish is None and now - shown >= FRAME_SECONDS:
                     shown = now
                     yield self.frame("writing" if statistics.tokens else "reading")
-        if measure and statistics.tokens and not stop.is_set():
+        if measure and statistics.tokens and statistics.baseline != "measured" and not stop.is_set():
             statistics.set_baseline(engine.measure_vanilla(self.settings), "measured")
         yield self.frame("done")
 

@@ -55,7 +55,9 @@ class TorchTarget:
         self.backend = "float16-packed" if packed else str(model.dtype).removeprefix("torch.")
         model.set_attn_implementation(attention.NAME)
         self.slots = Slots(config.num_hidden_layers, min(FIRST_SLOTS, self.context_length))
-        self._group = config.num_attention_heads // getattr(config, "num_key_value_heads", config.num_attention_heads)
+        self._group = config.num_attention_heads // getattr(
+            config, "num_key_value_heads", config.num_attention_heads
+        )
         self._tokens: list[int] = []
         self.quantum = quantum or 1
         self.exact = True

@@ -1,7 +1,5 @@
 """What can go wrong with the database, each with a sentence that says what to do."""
 
-
-
 from __future__ import annotations
 
 import sqlite3

@@ -86,6 +86,15 @@ def test_the_first_difference_and_its_gap(talk: Talk, order: tuple[Arm, Arm]) ->
     assert verdict.sentence.startswith(f"First difference at token 6 (logit gap {verdict.logit_gap:.4f}). ")
 
 
+def test_the_vanilla_arm_is_the_baseline(talk: Talk, order: tuple[Arm, Arm]) -> None:
+    last = list(talk.comparing("hello"))[-1]
+    vanilla, speculative = last.arms["vanilla"].figures, last.arms["speculative"].figures
+    assert vanilla.baseline == speculative.baseline == "measured"
+    assert vanilla.speedup == pytest.approx(1)
+    assert speculative.speedup == pytest.approx(last.verdict.speedup)
+    assert speculative.baseline_tokens_per_second == pytest.approx(vanilla.tokens_per_second)
+
+
 def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
     from hierchat.chat.compare import _verdict
     from hierchat.chat.reply import Reply

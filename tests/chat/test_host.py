@@ -63,7 +63,10 @@ def test_a_failing_load_says_so(host: ModelHost) -> None:
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(MemoryError(), "tiny ran out of memory"), (KeyError("odd"), "tiny could not be loaded: KeyError: 'odd'")],
+    [
+        (MemoryError(), "tiny ran out of memory"),
+        (KeyError("odd"), "tiny could not be loaded: KeyError: 'odd'"),
+    ],
 )
 def test_any_error_is_said(error: Exception, said: str) -> None:
     def load(name: str, report: Report) -> Hosted:
@@ -119,7 +122,11 @@ def test_the_status_tells_the_phases() -> None:
     assert host.status.phase == "loading"
     go.set()
     settle(host)
-    assert [status.phase for status in seen] == ["downloading", "converting", "loading"] == [p.phase for p in said]
+    assert (
+        [status.phase for status in seen]
+        == ["downloading", "converting", "loading"]
+        == [p.phase for p in said]
+    )
     assert seen[0] == HostStatus("tiny", "downloading", 1, 2, "tiny")
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from pytest import approx
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.host import Hosted, ModelHost
@@ -34,8 +33,8 @@ def same(first: Figures, second: Figures) -> bool:
     rates = {"tokens_per_second": 0, "shares": {}}
     return (
         replace(first, **rates) == replace(second, **rates)
-        and first.tokens_per_second == approx(second.tokens_per_second)
-        and dict(first.shares) == approx(dict(second.shares))
+        and first.tokens_per_second == pytest.approx(second.tokens_per_second)
+        and dict(first.shares) == pytest.approx(dict(second.shares))
     )
 
 
@@ -113,9 +112,9 @@ def test_stored_figures_are_those_that_were_shown(talk: Talk) -> None:
     stored = talk.service.figures(talk.user, last.message_id)
     assert stored is not None
     assert same(stored, last.figures)
-    assert sum(last.figures.shares.values()) == approx(1)
+    assert sum(last.figures.shares.values()) == pytest.approx(1)
     assert last.figures.baseline == "measured"
-    assert last.figures.speedup == approx(
+    assert last.figures.speedup == pytest.approx(
         last.figures.tokens_per_second / last.figures.baseline_tokens_per_second
     )
     assert 0 < last.figures.acceptance_rate <= 1
@@ -280,7 +279,8 @@ def test_stop_while_it_is_written(talk: Talk) -> None:
     reply = talk.messages()[-1]
     assert last.finish == "stopped"
     assert (reply.state, reply.text) == ("stopped", last.text)
-    assert last.text.startswith(frame.text) and frame.text
+    assert frame.text
+    assert last.text.startswith(frame.text)
     assert last.figures.tokens < 200
     assert len(talk.store.reply_tokens(talk.user, reply.id)) == last.figures.tokens
     assert talk.store.turn(talk.user, reply.id).figures.finish == "stopped"

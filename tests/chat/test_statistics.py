@@ -7,7 +7,6 @@ from types import MappingProxyType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest import approx
 
 from hierchat.chat.frames import Figures
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
@@ -126,13 +125,13 @@ def test_figures_of_a_reply() -> None:
     figures = statistics.figures()
     assert figures == Figures(
         tokens=4,
-        seconds=approx(0.1),
-        first_token_seconds=approx(0.1),
-        tokens_per_second=approx(40),
+        seconds=pytest.approx(0.1),
+        first_token_seconds=pytest.approx(0.1),
+        tokens_per_second=pytest.approx(40),
         tokens_per_forward=2.0,
         acceptance_rate=0.5,
-        speedup=approx(2),
-        baseline_tokens_per_second=approx(20),
+        speedup=pytest.approx(2),
+        baseline_tokens_per_second=pytest.approx(20),
         baseline="estimated",
         shares=MappingProxyType({"target": 0.5, "context": 0.25, "history": 0.25}),
     )
@@ -157,8 +156,8 @@ def test_the_record_gives_back_the_figures(made: list[tuple[list[str], float]]) 
         proposed = {name: names.count(name) + 1 for name in names if name != "target"}
         statistics.add(step([5] * len(names), names, proposed=proposed, forward_ms=milliseconds))
     shown, stored = statistics.figures(), stored_figures(statistics.record(), len(statistics.tokens))
-    assert dict(stored.shares) == approx(dict(shown.shares))
-    assert stored.tokens_per_second == approx(shown.tokens_per_second)
+    assert dict(stored.shares) == pytest.approx(dict(shown.shares))
+    assert stored.tokens_per_second == pytest.approx(shown.tokens_per_second)
     for name in ("tokens", "seconds", "first_token_seconds", "tokens_per_forward", "acceptance_rate"):
         assert getattr(stored, name) == getattr(shown, name)
-    assert not made or sum(shown.shares.values()) == approx(1)
+    assert not made or sum(shown.shares.values()) == pytest.approx(1)

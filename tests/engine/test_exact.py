@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +14,6 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.history import HistorySource
-from hierchat.engine.engine import Engine
 from hierchat.engine.torch_target import TorchTarget
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
 from tests.tiny import (
@@ -23,9 +22,7 @@ from tests.tiny import (
     Backend,
     fresh_steps,
     random_tokens,
-    text_of,
     tiny_engine,
-    tiny_model,
     tiny_target,
     tokens_of,
 )
@@ -83,15 +80,6 @@ def test_speculative_equals_vanilla(backend: Backend, kind: str, length: int) ->
     seed = length + len(kind)
     wanted = GenerationSettings(max_new_tokens=16, seed=seed, **SETTINGS[kind])  # type: ignore[arg-type]
     assert_same_words(backend, random_tokens(length, seed, vocabulary=12), wanted)
-
-
-def test_on_two_threads() -> None:
-    torch.set_num_threads(2)  # conftest.py sets it back
-    engine = Engine(TorchTarget(tiny_model("llama")), (), text_of)
-    assert engine.target.exact
-    wanted = GenerationSettings(max_new_tokens=8, temperature=0.8)
-    vanilla = tokens_of(fresh_steps(engine, [1, 2, 3], wanted))
-    assert tokens_of(fresh_steps(engine, [1, 2, 3], wanted, Buried(vanilla))) == vanilla
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -227,7 +215,7 @@ def test_prompt_may_be_read_in_any_pieces(backend: Backend, cuts: set[int]) -> N
     whole = target.forward([7, 8, 9], [-1, 0, 0])
     borders = [0, *sorted(cuts), 300]
     target.rollback(0)
-    for begin, end in zip(borders, borders[1:], strict=False):
+    for begin, end in pairwise(borders):
         target.read(prompt[begin:end])
     assert np.array_equal(target.forward([7, 8, 9], [-1, 0, 0]), whole)
 

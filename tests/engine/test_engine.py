@@ -1,0 +1,330 @@
+"""The decode loop: how a reply begins, stops and ends, and what its steps say."""
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from dataclasses import FrozenInstanceError
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+import hierchat.engine
+from hierchat.config import GenerationSettings
+from hierchat.drafting.context import ContextSource
+from hierchat.drafting.drafter import Drafter
+from hierchat.engine.engine import CHUNK, Engine, PromptTooLong
+from hierchat.engine.sampler import BrokenLogits
+from hierchat.engine.step import TARGET, Step
+from hierchat.engine.torch_target import TorchTarget, UnsupportedModel
+from tests.engine.drafters import Noise, Oracle, TreeDrafter
+from tests.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
+
+PROMPT = random_tokens(300)
+"""Read in three chunks."""
+
+
+def reply_to(prompt: list[int], **settings: Any) -> list[int]:
+    return tokens_of(fresh_steps(tiny_engine(), prompt, GenerationSettings(**settings)))
+
+
+def drafters(reply: list[int]) -> list[Drafter | None]:
+    return [None, Drafter([ContextSource()]), Drafter([Oracle(reply)]), TreeDrafter()]
+
+
+# Stop
+
+
+@pytest.mark.parametrize("drafter", [None, Drafter([ContextSource(), Noise()])])
+@pytest.mark.parametrize("after", range(7))
+def test_stop_is_heard_within_one_step(after: int, drafter: Drafter | None) -> None:
+    """Steps 0 to 3 read the prompt, the others decode."""
+    engine, stop = tiny_engine(), threading.Event()
+    steps: list[Step] = []
+    for step in engine.generate(PROMPT, GenerationSettings(max_new_tokens=50), drafter, stop):
+        steps.append(step)
+        if len(steps) == after + 1:
+            stop.set()
+    assert len(steps) == after + 2
+    assert steps[-1].finish == "stopped"
+    assert bool(tokens_of(steps)) == (after >= 4)
+    assert steps[-1].prompt_read == min(CHUNK * after, 299) + (after >= 4)
+    assert engine.target.tokens == [*PROMPT, *tokens_of(steps)][: len(engine.target.tokens)]
+
+
+def test_stop_before_the_beginning() -> None:
+    stop = threading.Event()
+    stop.set()
+    steps = list(tiny_engine().generate(PROMPT, GenerationSettings(), None, stop))
+    assert [step.finish for step in steps] == [None, "stopped"]
+    assert tokens_of(steps) == []
+
+
+@pytest.mark.parametrize("after", range(7))
+def test_after_a_stop_the_next_reply_is_as_ever(after: int) -> None:
+    wanted = GenerationSettings(max_new_tokens=10)
+    expected = reply_to(PROMPT, max_new_tokens=10)
+    engine, stop = tiny_engine(), threading.Event()
+    for number, _ in enumerate(engine.generate(PROMPT, wanted, Drafter([ContextSource()]), stop)):
+        if number == after:
+            stop.set()
+    assert tokens_of(engine.generate(PROMPT, wanted)) == expected
+
+
+@pytest.mark.parametrize("after", range(7))
+def test_after_a_generator_is_dropped_the_next_reply_is_as_ever(after: int) -> None:
+    wanted = GenerationSettings(max_new_tokens=10)
+    expected = reply_to(PROMPT, max_new_tokens=10)
+    engine = tiny_engine()
+    steps = engine.generate(PROMPT, wanted, Drafter([ContextSource()]))
+    for _ in range(after):
+        next(steps)
+    steps.close()
+    assert tokens_of(engine.generate(PROMPT, wanted, Drafter([ContextSource()]))) == expected
+
+
+# Ends
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("limit", [1, 2, 5, 8, 9])
+def test_token_limit_cuts_an_accepted_run(limit: int, which: int) -> None:
+    reply = reply_to(PROMPT[:20], max_new_tokens=30)
+    steps = fresh_steps(
+        tiny_engine(), PROMPT[:20], GenerationSettings(max_new_tokens=limit), drafters(reply)[which]
+    )
+    assert tokens_of(steps) == reply[:limit]
+    assert steps[-1].finish == "length"
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("at", [0, 3, 7, 12])
+def test_end_token_cuts_an_accepted_run(at: int, which: int) -> None:
+    reply = reply_to(PROMPT[:20], max_new_tokens=30)
+    engine = tiny_engine(end_ids={reply[at]})
+    steps = fresh_steps(engine, PROMPT[:20], GenerationSettings(max_new_tokens=30), drafters(reply)[which])
+    assert tokens_of(steps) == reply[: reply.index(reply[at]) + 1]
+    assert steps[-1].finish == "end"
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("at", [0, 3, 7, 12])
+def test_stop_string_cuts_an_accepted_run(at: int, which: int) -> None:
+    reply = reply_to(PROMPT[:20], max_new_tokens=30)
+    string = text_of(reply[at : at + 3])
+    wanted = GenerationSettings(max_new_tokens=30, stop=("never", string))
+    steps = fresh_steps(tiny_engine(), PROMPT[:20], wanted, drafters(reply)[which])
+    assert tokens_of(steps) == reply[: text_of(reply).index(string) + 3]
+    assert steps[-1].finish == "stop"
+
+
+def test_stop_string_in_the_prompt_does_not_count() -> None:
+    prompt = PROMPT[:20]
+    reply = reply_to(prompt, max_new_tokens=10)
+    across = text_of([prompt[-1], reply[0]])
+    assert across not in text_of(reply)
+    assert reply_to(prompt, max_new_tokens=10, stop=(across,)) == reply
+
+
+def test_stop_string_longer_than_a_glance() -> None:
+    reply = reply_to(PROMPT[:20], max_new_tokens=60)
+    assert reply_to(PROMPT[:20], max_new_tokens=60, stop=(text_of(reply[5:45]),)) == reply[:45]
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("length", [1, 50, 62, 63])
+def test_context_full(length: int, which: int) -> None:
+    reply = reply_to(PROMPT[:length], max_new_tokens=80)
+    target = tiny_target()
+    engine = Engine(
+        TorchTarget(target.model, context_length=64, quantum=target.quantum, packed=False), (), text_of
+    )
+    steps = list(engine.generate(PROMPT[:length], GenerationSettings(), drafters(reply)[which]))
+    assert tokens_of(steps) == reply[: 64 - length]
+    assert steps[-1].finish == "context"
+    assert max(step.width for step in steps) <= 64
+
+
+@pytest.mark.parametrize("length", [0, 512, 600])
+def test_prompt_too_long(length: int) -> None:
+    with pytest.raises(PromptTooLong, match=f"{length} tokens"):
+        list(tiny_engine().generate(random_tokens(length), GenerationSettings()))
+
+
+def test_broken_weights_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny_engine()
+    broken = np.full((1, 97), np.nan, dtype=np.float32)
+    monkeypatch.setattr(engine.target, "forward", lambda *_, **__: broken)
+    with pytest.raises(BrokenLogits):
+        list(engine.generate([1, 2], GenerationSettings()))
+
+
+# Steps
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("which", range(5))
+def test_what_steps_say(which: int, temperature: float) -> None:
+    reply = reply_to(PROMPT, max_new_tokens=30, temperature=temperature)
+    drafter = [*drafters(reply), Drafter([ContextSource(), Noise()], budget=12)][which]
+    steps = fresh_steps(
+        tiny_engine(), PROMPT, GenerationSettings(max_new_tokens=30, temperature=temperature), drafter
+    )
+    assert [step.finish for step in steps] == [*[None] * (len(steps) - 1), "length"]
+    assert all(before.prompt_read <= after.prompt_read for before, after in pairwise(steps))
+    assert {step.prompt_tokens for step in steps} == {len(PROMPT)}
+    assert steps[0].prompt_read == 0
+    assert steps[-1].prompt_read == len(PROMPT)
+    for step in steps:
+        assert len(step.tokens) == len(step.sources)
+        assert min(step.draft_ms, step.forward_ms, step.verify_ms) >= 0
+        if step.tokens:
+            assert step.width == 1 + sum(step.proposed.values())
+            assert all(source != TARGET for source in step.sources[:-1])
+            accepted = Counter(source for source in step.sources if source != TARGET)
+            assert all(step.proposed[source] >= count for source, count in accepted.items())
+        else:
+            assert not step.proposed
+            assert step.width <= CHUNK
+    assert sum(step.width for step in steps if not step.tokens) == len(PROMPT) - 1
+    if drafter is None:
+        assert all(step.sources == (TARGET,) for step in steps if step.tokens)
+
+
+def test_steps_do_not_change() -> None:
+    step = Step(tokens=(1,), sources=(TARGET,))
+    with pytest.raises(FrozenInstanceError):
+        step.tokens = ()  # type: ignore[misc]
+    for made in (step, fresh_steps(tiny_engine(), [1], GenerationSettings(max_new_tokens=1))[-1]):
+        with pytest.raises(TypeError):
+            made.proposed["context"] = 1  # type: ignore[index]
+
+
+def test_prompt_of_one_token() -> None:
+    steps = fresh_steps(tiny_engine(), [5], GenerationSettings(max_new_tokens=2))
+    assert [step.width for step in steps] == [0, 1, 1]
+
+
+def test_fastest_plain_decoding_decodes() -> None:
+    """Its bits may differ, its steps do not."""
+    steps = list(tiny_engine().generate([1, 2, 3], GenerationSettings(max_new_tokens=8), padded=False))
+    assert [step.width for step in steps if step.tokens] == [1] * 8
+
+
+# Measurements
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_measuring_changes_nothing(temperature: float) -> None:
+    wanted = GenerationSettings(max_new_tokens=10, temperature=temperature)
+    engine = tiny_engine()
+    first = tokens_of(fresh_steps(engine, PROMPT, wanted))
+    again = [*PROMPT, *first, 3, 4]
+    expected = tokens_of(fresh_steps(engine, again, wanted))
+    assert tokens_of(fresh_steps(engine, PROMPT, wanted)) == first
+    held = list(engine.target.tokens)
+    row = engine.target.forward([5], [-1])
+    assert engine.measure_vanilla(wanted) > 0
+    assert engine.target.tokens == held
+    assert np.array_equal(engine.target.forward([5], [-1]), row)
+    assert tokens_of(engine.generate(again, wanted)) == expected
+
+
+def test_measuring_empty_slots() -> None:
+    engine = tiny_engine()
+    assert engine.measure_vanilla(GenerationSettings(temperature=0.8), forwards=1) > 0
+    assert engine.target.tokens == []
+
+
+def test_logit_gap() -> None:
+    engine = tiny_engine()
+    gap = engine.logit_gap(PROMPT, 3, 8)
+    row = engine.target.forward([PROMPT[-1]], [-1])[0]
+    assert engine.target.tokens == PROMPT[:-1]
+    assert gap == engine.logit_gap(PROMPT, 8, 3) == abs(float(row[3]) - float(row[8]))
+
+
+# Models and imports
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "intermediate_size": 32,
+}
+
+
+def test_sliding_window_is_refused() -> None:
+    config = Qwen2Config(**SMALL, use_sliding_window=True, sliding_window=16, max_window_layers=1)
+    with pytest.raises(UnsupportedModel, match="sliding_attention"):
+        TorchTarget(Qwen2ForCausalLM(config))
+
+
+def test_no_window_is_accepted() -> None:
+    assert TorchTarget(
+        MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False
+    ).exact
+
+
+@pytest.mark.xfail(
+    reason="BUG in torch_target._require_full_attention: only layer_types is looked at", strict=True
+)
+def test_sliding_window_without_layer_types_is_refused() -> None:
+    """Mistral, Mixtral, Phi-3 and Starcoder2 say it by config.sliding_window alone."""
+    with pytest.raises(UnsupportedModel):
+        TorchTarget(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=16)).eval(), packed=False)
+
+
+def test_self_test_says_when_rows_are_not_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TorchTarget, "_invariant", lambda *_: False)
+    target = TorchTarget(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False)
+    assert not target.exact
+    assert target.tokens == []
+
+
+def test_self_test_catches_a_model_that_looks_at_the_block() -> None:
+    """A model whose rows differ by the size of the block, whatever its padding."""
+    model = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval()
+    model.lm_head.register_forward_hook(lambda _, inputs, rows: rows + inputs[0].shape[1])
+    assert not TorchTarget(model, packed=False, quantum=None).exact
+
+
+def test_engine_imports_neither_pages_nor_databases() -> None:
+    names = [module.name for module in pkgutil.iter_modules(hierchat.engine.__path__, "hierchat.engine.")]
+    assert "hierchat.engine.torch_target" in names
+    code = f"import sys, {', '.join(names)}; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"gradio", "sqlite_utils"} & set(loaded)
+    layers = {name.split(".")[1] for name in loaded if name.startswith("hierchat.")}
+    assert layers <= {"engine", "drafting", "hierarchy", "config"}
+
+
+def test_engine_itself_imports_no_sqlite() -> None:
+    """torch may; we do not."""
+    for file in Path(hierchat.engine.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.split(".")[0] in {"sqlite3", "sqlite_utils", "gradio"} for name in names)
+
+
+def test_inference_keeps_no_gradients() -> None:
+    target = tiny_target()
+    target.read([1, 2, 3])
+    assert not torch.is_inference_mode_enabled()
+    keys = target.slots.layers[0].keys
+    assert keys is not None
+    assert not keys.requires_grad
