@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 
+from hierchat.chat.ahead import run_ahead
 from hierchat.chat.compare import compare_arms
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Span
 from hierchat.chat.history import Histories
@@ -84,7 +85,8 @@ class ChatService:
                     statistics=ReplyStatistics(partial(plain_decode, hosted), settings.stop),
                     drafter=None,
                 )
-                with closing(compare_arms(vanilla, speculative, record, stop)) as frames:
+                run = partial(compare_arms, vanilla, speculative, record, stop)
+                with closing(run_ahead(run, stop)) as frames:
                     yield from frames
             except TROUBLE as error:
                 failed = _failed(error)
@@ -120,7 +122,7 @@ class ChatService:
                     raise RuntimeError(self._absence(stop))
                 reply = self._reply(hosted, user_id, conversation_id, question, settings)
                 record = Record(self.store, reply, user_id, conversation_id, question)
-                with closing(record.frames(stop, measure=True)) as frames:
+                with closing(run_ahead(partial(record.frames, stop, measure=True), stop)) as frames:
                     yield from frames
             except TROUBLE as error:
                 yield _failed(error)

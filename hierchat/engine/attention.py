@@ -29,6 +29,8 @@ def block_attention(
     **unused: Any,
 ) -> tuple[torch.Tensor, None]:
     """Returns ([1, nodes, heads, d], None), as transformers asks."""
+    if unused.get("softcap"):
+        raise NotImplementedError("attention with soft-capped scores is not built")
     if block.plain:
         seen = slice(0, block.start + 1)
         out = functional.scaled_dot_product_attention(

@@ -24,7 +24,7 @@ NOISE_SPAN = 41.0
 
 
 class BrokenLogits(RuntimeError):
-    """The model returned NaN for every choice: its checkpoint is damaged."""
+    """The model returned NaN or infinite logits: its checkpoint is damaged."""
 
 
 class Counts:
@@ -44,12 +44,12 @@ def choose(
     """The token at `position` (0-based, prompt included).
 
     `logits`: [vocabulary], the target's row for this position. Pure: nothing is changed, equal arguments give equal
-    tokens. Raises BrokenLogits when the row holds NaN.
+    tokens. Raises BrokenLogits when the row holds NaN or an infinite best.
     """
     best = int(logits.argmax())
-    if np.isnan(logits[best]):  # argmax returns the first NaN if there is one
+    if not np.isfinite(logits[best]):  # argmax returns the first NaN if there is one
         raise BrokenLogits(
-            "The model returned NaN logits: its weights are damaged. Delete it and get it again."
+            "The model returned logits that are no numbers: its weights are damaged. Delete it and get it again."
         )
     if settings.temperature == 0 and not (settings.logit_bias or _penalised(settings)):
         return best
@@ -76,6 +76,8 @@ def processed(
     if counts is not None and _penalised(settings):
         _penalise(row, settings, counts)
     for token, bias in settings.logit_bias.items():
+        if not 0 <= token < len(row):
+            raise ValueError(f"logit_bias names token {token}, but the model has tokens 0 to {len(row) - 1}.")
         row[token] += bias
     if settings.temperature == 0:
         return row

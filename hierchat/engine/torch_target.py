@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from hierchat.engine.layout import CHUNK, lay_out
 from hierchat.engine.packed import can_pack, pack
 from hierchat.engine.slots import Slots
 from hierchat.engine.target import Rows
+from hierchat.engine.threads import Threads
 
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
 """Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""
@@ -42,7 +44,7 @@ class TorchTarget:
         quantum: int | None = None,
     ) -> None:
         config = model.config
-        _require_full_attention(config)
+        _require_full_attention(config, context_length or config.max_position_embeddings)
         self.model = model
         self.device = model.device
         self.vocabulary: int = config.vocab_size
@@ -54,6 +56,7 @@ class TorchTarget:
             pack(model)
         self.backend = "float16-packed" if packed else str(model.dtype).removeprefix("torch.")
         model.set_attn_implementation(attention.NAME)
+        self._threads = Threads()
         self.slots = Slots(config.num_hidden_layers, min(FIRST_SLOTS, self.context_length))
         self._group = config.num_attention_heads // getattr(
             config, "num_key_value_heads", config.num_attention_heads
@@ -107,10 +110,14 @@ class TorchTarget:
             "use_cache": True,
             "block": layout,
         }
-        if not logits:
-            self.model.base_model(**arguments)
-            return torch.empty(0)
-        return self.model(**arguments).logits[0, : len(tokens)]
+        self._threads.enter()
+        began = time.perf_counter()
+        out = (
+            self.model(**arguments).logits[0, : len(tokens)] if logits else self.model.base_model(**arguments)
+        )
+        if self.device.type == "cpu":
+            self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
+        return out if logits else torch.empty(0)
 
     def _find_quantum(self) -> tuple[int, bool]:
         """The smallest row quantum under which the bits of a row do not depend on the block, and whether one is."""
@@ -131,6 +138,12 @@ class TorchTarget:
         self.rollback(0)
         self.read(prompt)
         block = self.forward(drafts, tree)
+        wider = 2 * self.quantum  # so that two padded widths are compared, whatever the quantum
+        chain = range(len(drafts) - 1, len(drafts) - 1 + wider)
+        if not np.array_equal(
+            self.forward(drafts + drafts[:1] * wider, [*tree, *chain])[: len(drafts)], block
+        ):
+            return False
         for leaf in (2, 4, len(drafts) - 1):
             path = [leaf]
             while tree[path[0]] >= 0:
@@ -140,14 +153,26 @@ class TorchTarget:
                 if not np.array_equal(self.forward([drafts[node]], [-1])[0], block[node]):
                     return False
                 self.commit([0])
+        self.rollback(len(prompt))
+        self._threads.most, most = 1, self._threads.most
+        alone = self.forward(drafts, tree)
+        self._threads.most = most
+        if not np.array_equal(alone, block):
+            return False
         self.rollback(0)
         for begin, end in ((0, 5), (5, 6), (6, 38), (38, PROBE)):
             self.read(prompt[begin:end])
         return np.array_equal(self.forward(drafts, tree), block)
 
 
-def _require_full_attention(config: Any) -> None:
+def _require_full_attention(config: Any, context_length: int) -> None:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    # Some configurations name a window and no layers (Mistral); one as wide as the context hides nothing.
+    window = getattr(config, "sliding_window", None)
+    if window and window < context_length and not getattr(config, "layer_types", None):
+        kinds = {"sliding_attention"}
+    if getattr(config, "attn_logit_softcapping", None):
+        kinds.add("soft-capped")
     if kinds != {"full_attention"}:
         odd = ", ".join(sorted(kinds - {"full_attention"}))
         raise UnsupportedModel(

@@ -134,9 +134,9 @@ def wrong_noise(position: int, seed: int) -> int:
 
 
 def wrong_redraw(position: int, seed: int) -> int:
-    """Draws the best token a second time in a hundred."""
+    """Takes the best token one time in twenty."""
     token = choose(LOGITS, position, seed, made({"temperature": 1.0}))
-    return int(LOGITS.argmax()) if position % 50 == 0 else token
+    return int(LOGITS.argmax()) if position % 20 == 0 else token
 
 
 @pytest.mark.parametrize("sampler", [wrong_temperature, wrong_noise, wrong_redraw])
@@ -232,9 +232,6 @@ def test_what_is_minus_infinity_never_comes(kind: dict[str, object]) -> None:
     assert {choose(logits, position, 1, made(kind), COUNTS) for position in range(50)} <= {6, 9}
 
 
-@pytest.mark.xfail(
-    reason="BUG in sampler.choose: ValueError of an empty argmax", strict=True, raises=ValueError
-)
 @pytest.mark.parametrize("value", [-np.inf, np.inf])
 def test_infinite_logits_are_an_error_that_says_so(value: float) -> None:
     """All excluded, or an overflow: no distribution is left to draw from."""
