@@ -11,7 +11,7 @@ from hierchat.drafting.tree import DraftTree, grow
 class Drafter:
     """Sources in order of temporal locality, highest first, and a fixed budget of nodes per forward."""
 
-    def __init__(self, sources: Sequence[DraftSource], budget: int = 7) -> None:
+    def __init__(self, sources: Sequence[DraftSource], budget: int = 11) -> None:
         self.sources = list(sources)
         self.budget = budget
         self._context: list[int] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hierchat.drafting.source import Candidate
 
-MIN_PATH_PROBABILITY = 0.05
+MIN_PATH_PROBABILITY = 0.1
 """A node is worth its row only when it is accepted about this often: the cost of a further row of a forward over the
 cost of a token, on the backends measured so far (docs/benchmarks.md)."""
 
