@@ -37,5 +37,6 @@ def pack(model: nn.Module) -> None:
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
                 setattr(parent, name, PackedLinear(child))
-    for parameter in model.parameters():  # what is left lies in the mapped file, all of which would stay in memory
+    # What is left lies in the mapped file, all of which would stay in memory.
+    for parameter in model.parameters():
         parameter.data = parameter.data.clone()
