@@ -293,7 +293,8 @@ def test_a_reader_who_leaves_stops_the_reply(talk: Talk) -> None:
             break
     frames.close()
     reply = talk.messages()[-1]
-    assert (reply.state, reply.text) == ("stopped", frame.text)
+    assert reply.state == "stopped"
+    assert reply.text.startswith(frame.text)  # it runs ahead of its reader
     assert talk.store.turn(talk.user, reply.id).figures.finish == "stopped"
     talk.stop.clear()
     assert talk.send("go on", reply.id).finish == "length"

