@@ -28,7 +28,11 @@ def can_pack(model: nn.Module) -> bool:
         return False
     limit = torch.finfo(torch.float16).max
     linears = [module for module in model.modules() if type(module) is nn.Linear]
-    return bool(linears) and all(linear.weight.detach().abs().max() < limit for linear in linears)
+    for linear in linears:
+        low, high = linear.weight.detach().aminmax()
+        if not (-limit < low and high < limit):
+            return False
+    return bool(linears)
 
 
 def pack(model: nn.Module) -> None:
