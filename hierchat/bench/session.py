@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -130,7 +129,7 @@ def _row(number: int, frame: CompareFrame, verdict: Verdict) -> dict[str, Any]:
         "tokens_per_forward": round(figures.tokens_per_forward or 0.0, 2),
         "speculative_seconds": round(figures.seconds, 3),
         "vanilla_seconds": round(plain.seconds, 3),
-        "shares": {name: round(share, 2) for name, share in Counter(dict(figures.shares)).most_common()},
+        "shares": {name: round(share, 2) for name, share in figures.shares.items()},
     }
 
 

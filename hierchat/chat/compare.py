@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 
 from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
 from hierchat.chat.record import Record
 from hierchat.chat.reply import Reply
+from hierchat.engine.engine import common_prefix
 
 
 def compare_arms(
@@ -22,7 +23,7 @@ def compare_arms(
     if secrets.randbelow(2):
         order.reverse()
     target = vanilla.hosted.engine.target
-    shared = _common(target.tokens, vanilla.prompt_ids)
+    shared = common_prefix(target.tokens, vanilla.prompt_ids)
     for arm in order:
         if stop.is_set():
             break
@@ -49,7 +50,7 @@ def _set_baselines(vanilla: Reply, speculative: Reply) -> None:
 
 def _verdict(vanilla: Reply, speculative: Reply) -> Verdict:
     plain, drafted = vanilla.statistics, speculative.statistics
-    same = _common(plain.tokens, drafted.tokens)
+    same = common_prefix(plain.tokens, drafted.tokens)
     total = max(len(plain.tokens), len(drafted.tokens))
     stopped = "stopped" in (plain.finish, drafted.finish) or not (plain.tokens and drafted.tokens)
     if stopped:
@@ -80,12 +81,3 @@ def _pace(speedup: float | None) -> str:
     if speedup >= 1:
         return f"{speedup:.1f}\u00d7 faster."
     return f"{1 / speedup:.1f}\u00d7 slower."
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    same = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        same += 1
-    return same

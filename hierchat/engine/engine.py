@@ -104,11 +104,7 @@ class Engine:
     def _read(self, prompt: Sequence[int], stop: threading.Event) -> Iterator[Step]:
         """Commit all of the prompt but its last token, which opens the first block."""
         target, needed = self.target, len(prompt) - 1
-        common = 0
-        for held, wanted in zip(target.tokens, prompt[:needed], strict=False):
-            if held != wanted:
-                break
-            common += 1
+        common = common_prefix(target.tokens, prompt[:needed])
         target.rollback(common)
         yield Step(prompt_read=common, prompt_tokens=len(prompt))
         while common < needed and not stop.is_set():
@@ -144,6 +140,16 @@ class Engine:
             pass
         rows = self.target.forward((context[-1],), (-1,))
         return abs(float(rows[0][first]) - float(rows[0][second]))
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of what two token sequences share from their beginning on."""
+    same = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        same += 1
+    return same
 
 
 def _sources(nodes: Sequence[int], drafts: DraftTree, kept: int) -> tuple[str, ...]:
