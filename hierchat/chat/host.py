@@ -10,7 +10,7 @@ from typing import Literal
 from hierchat.chat.prompt import PromptBuilder
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import Engine
-from hierchat.models.catalogue import Catalogue
+from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.progress import Progress, Report, silent
 
@@ -47,14 +47,21 @@ Loader = Callable[[str, Report], Hosted]
 class ModelHost:
     """Holds one model. `engine_lock` is held for a whole reply, so that no model leaves in the middle of one."""
 
-    def __init__(self, catalogue: Catalogue, report: Report = silent, load: Loader | None = None) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        report: Report = silent,
+        load: Loader | None = None,
+        backend: Backend | None = None,
+    ) -> None:
         self.catalogue = catalogue
         self.names = sorted(catalogue.models, key=lambda name: name != catalogue.default)
         self.status = HostStatus()
         self.engine_lock = threading.Lock()
         self.hosted: Hosted | None = None
         self._report = report
-        self._load = load or self._load_torch
+        self._backend = backend
+        self._load = load or self._load_model
         self._starting = threading.Lock()
 
     def settings(self, name: str) -> GenerationSettings:
@@ -97,16 +104,30 @@ class ModelHost:
         self.status = HostStatus(name, "ready")
         return None
 
-    def _load_torch(self, name: str, report: Report) -> Hosted:
-        # torch takes seconds to import: only when a model is really loaded
-        from hierchat.engine.torch_target import TorchTarget
-        from hierchat.models.load import load
+    def _load_model(self, name: str, report: Report) -> Hosted:
+        def measuring() -> None:
+            self.status = HostStatus(name, "measuring", message="measuring plain decoding")
 
-        entry = self.catalogue.entry(name)
-        loaded = load(entry, progress=report)
-        self.status = HostStatus(name, "measuring", message="measuring plain decoding")
-        target = TorchTarget(loaded.model, context_length=loaded.context_length)
-        engine = Engine(target, loaded.end_ids, loaded.tokenizer.decode)
-        vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
-        prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
-        return Hosted(name, loaded.model_key, engine, prompts, vanilla_ms)
+        return load_hosted(self.catalogue.entry(name), self._backend, report, measuring)
+
+
+def load_hosted(
+    entry: ModelEntry,
+    backend: Backend | None = None,
+    report: Report = silent,
+    measuring: Callable[[], None] = lambda: None,
+) -> Hosted:
+    """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
+
+    Raises a ModelError.
+    """
+    # These take seconds to import: only when a model is really loaded
+    from hierchat.engine.backends import make_target
+    from hierchat.models.load import load
+
+    loaded = load(entry, progress=report, backend=backend)
+    measuring()
+    engine = Engine(make_target(loaded), loaded.end_ids, loaded.tokenizer.decode)
+    vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
+    prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
+    return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms)

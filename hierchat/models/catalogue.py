@@ -22,6 +22,9 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Repo = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantisation = Literal["none", "nf4", "int8"]
+Backend = Literal["blocks", "float16", "float32", "bfloat16", "nf4", "int8"]
+"""What computes a model: our kernels on GGUF blocks, float16-packed layers (both on the CPU), plain torch in a
+precision, or bitsandbytes."""
 
 
 class _Strict(BaseModel):

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
-from hierchat.models.catalogue import ModelEntry, Quantisation, Size, read_catalogue
+from hierchat.models.catalogue import Backend, ModelEntry, Quantisation, Size, read_catalogue
 from hierchat.models.errors import BrokenFileError, DoesNotFitError, ModelError, UnsupportedError
 from hierchat.models.fetch import get
 from hierchat.models.folder import read_folder
@@ -34,18 +34,27 @@ class LoadedModel:
     device: torch.device
     dtype: torch.dtype
     quantisation: Quantisation
+    backend: Backend
     context_length: int
     model_key: str
     end_ids: frozenset[int]
 
 
-def load(entry: ModelEntry, device: str | None = None, progress: Report = silent) -> LoadedModel:
-    """Fetches the model where needed and loads it, by default on CUDA if there, else on the CPU.
+def load(
+    entry: ModelEntry,
+    device: str | None = None,
+    progress: Report = silent,
+    backend: Backend | None = None,
+) -> LoadedModel:
+    """Fetches the model where needed and loads it, by default on CUDA if there, else on the CPU. `backend` overrides
+    the catalogue's dtype and quantisation; by default the fastest that the device and the model allow.
 
     Raises a ModelError that says what to do; DoesNotFitError before anything is fetched where the catalogue
     knows the size, and before loading in any case. Free another model first: its memory counts as taken.
     """
     device = device or best_device()
+    if backend:
+        entry = _with_backend(entry, backend)
     if entry.size:
         _require_fit(entry, entry.size, entry.context_length or 0, device)
     folder = get(entry, progress, device)
@@ -77,10 +86,27 @@ def load(entry: ModelEntry, device: str | None = None, progress: Report = silent
         device=model.device,
         dtype=dtype,
         quantisation=entry.quantisation,
+        backend=backend or _backend(entry, dtype, device),
         context_length=context_length,
         model_key=key,
         end_ids=_end_ids(model, tokenizer),
     )
+
+
+def _with_backend(entry: ModelEntry, backend: Backend) -> ModelEntry:
+    """The entry as if the catalogue asked for this backend."""
+    if backend in ("nf4", "int8"):
+        return entry.model_copy(update={"dtype": "auto", "quantisation": backend})
+    dtype = "bfloat16" if backend == "bfloat16" else "float32"  # float16 layers are packed from float32
+    return entry.model_copy(update={"dtype": dtype, "quantisation": "none"})
+
+
+def _backend(entry: ModelEntry, dtype: torch.dtype, device: str) -> Backend:
+    if entry.quantisation != "none":
+        return entry.quantisation
+    if dtype == torch.float32:
+        return "float16" if device.startswith("cpu") else "float32"
+    return "bfloat16"
 
 
 def _require_fit(entry: ModelEntry, size: Size, context_length: int, device: str) -> None:

@@ -1,0 +1,17 @@
+"""From a loaded model to the target that computes it."""
+
+from __future__ import annotations
+
+from hierchat.engine.target import Target
+from hierchat.models.load import LoadedModel
+
+
+def make_target(loaded: LoadedModel) -> Target:
+    """The target of the backend that the model was loaded for."""
+    from hierchat.engine.torch_target import TorchTarget
+
+    return TorchTarget(
+        loaded.model,
+        context_length=loaded.context_length,
+        packed=None if loaded.backend == "float16" else False,
+    )
