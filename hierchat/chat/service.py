@@ -12,6 +12,7 @@ from functools import partial
 
 from hierchat.chat.ahead import run_ahead
 from hierchat.chat.compare import compare_arms
+from hierchat.chat.drafters import default_drafter
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Span
 from hierchat.chat.history import Histories
 from hierchat.chat.host import Hosted, ModelHost
@@ -20,8 +21,6 @@ from hierchat.chat.record import Record
 from hierchat.chat.reply import Reply, plain_decode
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
 from hierchat.config import GenerationSettings
-from hierchat.drafting.context import ContextSource
-from hierchat.drafting.drafter import Drafter
 from hierchat.engine.engine import PromptTooLong
 from hierchat.engine.sampler import BrokenLogits
 from hierchat.store import Store, StoreError
@@ -150,7 +149,7 @@ class ChatService:
             prompt.ids,
             settings,
             _statistics(hosted, settings),
-            Drafter([ContextSource(), history]),
+            default_drafter(hosted, history),
             notice,
         )
 

@@ -1,0 +1,21 @@
+"""The drafter that the program uses: one place for the page and for every measurement of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hierchat.chat.host import Hosted
+from hierchat.drafting.context import ContextSource
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.history import HistorySource
+from hierchat.drafting.source import DraftSource
+
+
+def default_drafter(hosted: Hosted, history: HistorySource, width: int | None = None) -> Drafter:
+    """All sources that the program has."""
+    return drafter_over(hosted, [ContextSource(), history], width)
+
+
+def drafter_over(hosted: Hosted, sources: Sequence[DraftSource], width: int | None = None) -> Drafter:
+    """The program's drafter over some of its sources. `width` fixes the positions per forward, drafts and one."""
+    return Drafter(sources) if width is None else Drafter(sources, budget=width - 1)
