@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hierchat.engine.target import Target
-from hierchat.models.load import LoadedModel
+
+if TYPE_CHECKING:
+    from hierchat.models.load import LoadedModel
 
 
 def make_target(loaded: LoadedModel) -> Target:
@@ -14,4 +18,5 @@ def make_target(loaded: LoadedModel) -> Target:
         loaded.model,
         context_length=loaded.context_length,
         packed=None if loaded.backend == "float16" else False,
+        key=loaded.model_key,
     )

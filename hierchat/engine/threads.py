@@ -7,6 +7,9 @@ faster (docs/benchmarks.md). The number of threads changes no bit: the target's 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 SLOW = 2.5
@@ -35,6 +38,15 @@ class Threads:
         """Each Python thread has its own setting."""
         if torch.get_num_threads() != self.now:
             torch.set_num_threads(self.now)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One thread for what is within."""
+        self.most, most = 1, self.most
+        try:
+            yield
+        finally:
+            self.most = most
 
     def note(self, width: int, ms: float) -> None:
         """A forward over `width` positions took `ms`."""

@@ -7,20 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from hierchat.engine import attention
 from hierchat.engine.layout import CHUNK, lay_out
 from hierchat.engine.packed import can_pack, pack
+from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.slots import Slots
 from hierchat.engine.target import Rows
 from hierchat.engine.threads import Threads
 
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
 """Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""
-PROBE = CHUNK - 4
-"""Positions of the self-test's prompt: its drafts cross into the next chunk of attention."""
 FIRST_SLOTS = 1024
 
 
@@ -31,8 +29,10 @@ class UnsupportedModel(RuntimeError):
 class TorchTarget:
     """A causal language model of transformers behind the Target contract; batch 1.
 
-    `packed`: float16-packed linear layers on the CPU (None: where they can be). Raises UnsupportedModel for sliding
-    windows, linear attention and recurrent layers, whose state cannot be rolled back.
+    `packed`: float16-packed linear layers on the CPU (None: where they can be). `quantum`: rows to whose multiples
+    blocks are padded, where it is known; otherwise the self-test finds it, and keeps it under `key`, which names the
+    weights (None: not kept). Raises UnsupportedModel for sliding windows, linear attention and recurrent layers,
+    whose state cannot be rolled back.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class TorchTarget:
         context_length: int | None = None,
         packed: bool | None = None,
         quantum: int | None = None,
+        key: str | None = None,
     ) -> None:
         config = model.config
-        _require_full_attention(config, context_length or config.max_position_embeddings)
+        require_full_attention(config, context_length or config.max_position_embeddings)
         self.model = model
         self.device = model.device
         self.vocabulary: int = config.vocab_size
@@ -54,7 +55,7 @@ class TorchTarget:
             packed = on_cpu and can_pack(model)
         if packed:
             pack(model)
-        self.backend = "float16-packed" if packed else str(model.dtype).removeprefix("torch.")
+        self.backend = "float16-packed" if packed else precision(model)
         model.set_attn_implementation(attention.NAME)
         self._threads = Threads()
         self.slots = Slots(config.num_hidden_layers, min(FIRST_SLOTS, self.context_length))
@@ -65,7 +66,8 @@ class TorchTarget:
         self.quantum = quantum or 1
         self.exact = True
         if quantum is None:
-            self.quantum, self.exact = self._find_quantum()
+            proof = remembered(key and cache_key(key, self.backend, gpu(self.device)), self._find_quantum)
+            self.quantum, self.exact = proof.quantum, proof.exact
 
     @property
     def tokens(self) -> list[int]:
@@ -119,53 +121,30 @@ class TorchTarget:
             self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
         return out if logits else torch.empty(0)
 
-    def _find_quantum(self) -> tuple[int, bool]:
-        """The smallest row quantum under which the bits of a row do not depend on the block, and whether one is."""
-        generator = np.random.default_rng(0)
-        prompt = generator.integers(0, self.vocabulary, PROBE).tolist()
-        drafts = generator.integers(0, self.vocabulary, 11).tolist()
-        tree = [-1, 0, 1, 0, 3, 1, 5, 6, 7, 8, 9]
-        try:
-            for self.quantum in QUANTA:
-                if self._invariant(prompt, drafts, tree):
-                    return self.quantum, True
-        finally:
-            self.rollback(0)
-        return 8, False
-
-    def _invariant(self, prompt: list[int], drafts: list[int], tree: list[int]) -> bool:
-        """Trees against one by one, and a prompt read whole against one read in pieces: bit for bit."""
-        self.rollback(0)
-        self.read(prompt)
-        block = self.forward(drafts, tree)
-        wider = 2 * self.quantum  # so that two padded widths are compared, whatever the quantum
-        chain = range(len(drafts) - 1, len(drafts) - 1 + wider)
-        if not np.array_equal(
-            self.forward(drafts + drafts[:1] * wider, [*tree, *chain])[: len(drafts)], block
-        ):
-            return False
-        for leaf in (2, 4, len(drafts) - 1):
-            path = [leaf]
-            while tree[path[0]] >= 0:
-                path.insert(0, tree[path[0]])
-            self.rollback(len(prompt))
-            for node in path:
-                if not np.array_equal(self.forward([drafts[node]], [-1])[0], block[node]):
-                    return False
-                self.commit([0])
-        self.rollback(len(prompt))
-        self._threads.most, most = 1, self._threads.most
-        alone = self.forward(drafts, tree)
-        self._threads.most = most
-        if not np.array_equal(alone, block):
-            return False
-        self.rollback(0)
-        for begin, end in ((0, 5), (5, 6), (6, 38), (38, PROBE)):
-            self.read(prompt[begin:end])
-        return np.array_equal(self.forward(drafts, tree), block)
+    def _find_quantum(self) -> Proof:
+        """The smallest row quantum under which the bits of a row do not depend on the block, if there is one."""
+        for self.quantum in QUANTA:
+            if invariant(self, quantum=self.quantum, border=CHUNK, one_thread=self._threads.alone):
+                return Proof(exact=True, quantum=self.quantum)
+        return Proof(exact=False, quantum=8)
 
 
-def _require_full_attention(config: Any, context_length: int) -> None:
+def precision(model: Any) -> str:
+    """What a transformers model computes in: a dtype, nf4 or int8."""
+    if getattr(model, "is_loaded_in_4bit", False):
+        return "nf4"
+    if getattr(model, "is_loaded_in_8bit", False):
+        return "int8"
+    return str(model.dtype).removeprefix("torch.")
+
+
+def gpu(device: torch.device) -> str | None:
+    """Name of a CUDA device; None for the processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+
+
+def require_full_attention(config: Any, context_length: int) -> None:
+    """Raises UnsupportedModel unless every layer sees all positions."""
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     # Some configurations name a window and no layers (Mistral); one as wide as the context hides nothing.
     window = getattr(config, "sliding_window", None)

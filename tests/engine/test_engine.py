@@ -287,7 +287,7 @@ def test_sliding_window_without_layer_types_is_refused() -> None:
 
 
 def test_self_test_says_when_rows_are_not_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TorchTarget, "_invariant", lambda *_: False)
+    monkeypatch.setattr("hierchat.engine.torch_target.invariant", lambda *_, **__: False)
     target = TorchTarget(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False)
     assert not target.exact
     assert target.tokens == []

@@ -1,0 +1,192 @@
+"""The start-up self-test: does a position get the same bits whatever else is in its block?
+
+Written against the Target contract: every backend takes the same test. What it found is kept in the cache folder under
+a key that names all that bits may depend on, so that the test runs once per model, backend and machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from hierchat import __version__
+from hierchat.config import cache_dir
+from hierchat.engine.target import Target
+
+BORDER = 128
+"""Positions per chunk of attention, in every backend: the test's drafts lie across this border."""
+TREE = (-1, 0, 1, 0, 3, 1, 5, 6, 7, 8, 9)
+"""Three branches; the longest holds eight positions."""
+PIECES = (0, 5, 6, 38)
+"""Where the second reading of the prompt is cut."""
+LIBRARIES = ("numpy", "torch", "transformers", "numba", "llvmlite", "bitsandbytes", "triton")
+SWITCHES = (
+    "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES",
+)
+"""Environment variables by which kernels are chosen."""
+
+
+class Proof(BaseModel, frozen=True, extra="forbid", strict=True):
+    """What a self-test found."""
+
+    exact: bool
+    quantum: int = Field(default=1, ge=1, description="rows to whose multiples a block is padded")
+    widest: int | None = Field(default=None, ge=1, description="rows of the widest forward; None: any")
+
+
+def prove(target: Target, key: str | None = None, *, border: int = BORDER) -> bool:
+    """Whether the target is exact. `key` (see cache_key) names the kept result; None: tested anew, not kept."""
+    return remembered(key, lambda: Proof(exact=invariant(target, border=border))).exact
+
+
+def remembered(key: str | None, test: Callable[[], Proof]) -> Proof:
+    """The proof kept under `key`, or what `test` finds now. A damaged file counts as none."""
+    if key is None:
+        return test()
+    file = cache_dir() / "selftest" / f"{key}.json"
+    with suppress(OSError, ValueError):
+        return Proof.model_validate_json(file.read_bytes())
+    proof = test()
+    with suppress(OSError):  # then the next start tests again
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(f".{os.getpid()}")
+        new.write_text(proof.model_dump_json() + "\n", encoding="utf-8")
+        new.replace(file)
+    return proof
+
+
+def invariant(
+    target: Target,
+    *,
+    quantum: int = 1,
+    border: int = BORDER,
+    one_thread: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> bool:
+    """One test under the target's present settings; leaves it empty. `quantum`: rows to which it pads."""
+    try:
+        return all(np.array_equal(*pair) for pair in _pairs(target, quantum, border, one_thread))
+    finally:
+        target.rollback(0)
+
+
+def cache_key(model_key: str, backend: str, device: str | None = None) -> str:
+    """A name for all that the bits may depend on. `device`: None for this machine's processor.
+
+    The number of threads is left out: the test compares them.
+    """
+    parts = [
+        model_key,
+        backend,
+        device or _processor(),
+        __version__,
+        [_version(name) for name in LIBRARIES],
+        [os.environ.get(name) for name in SWITCHES],
+        _sources(),
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _pairs(
+    target: Target, quantum: int, border: int, one_thread: Callable[[], AbstractContextManager[Any]]
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Logits that must be equal, those that differ most often first: a backend that fails does so quickly.
+
+    One thread does most of it: beside other work, which is likely at start, several are much slower.
+    """
+    random = np.random.default_rng(0)
+    prompt = random.integers(0, target.vocabulary, border - 4).tolist()
+    drafts = random.integers(0, target.vocabulary, len(TREE)).tolist()
+    start, long = len(prompt), _path(len(TREE) - 1)
+    with one_thread():
+        target.rollback(0)
+        target.read(prompt)
+        block = _rows(target, drafts, TREE)
+        for leaf in (long[-1], 2, 4):  # every branch token by token
+            target.rollback(start)
+            for node in _path(leaf):
+                yield _rows(target, [drafts[node]], [-1])[0], block[node]
+                target.commit([0])
+        target.rollback(start)
+        for width in (2, 3, 5, 8):
+            chain = [drafts[node] for node in long[:width]]
+            yield _rows(target, chain, range(-1, width - 1)), block[long[:width]]
+
+        # Among other rows: five before, and so many behind that a block is padded to another size
+        behind = 2 * quantum
+        tokens = [*drafts[:5], *drafts, *drafts[:1] * behind]
+        parents = [-1] * 5 + [parent + 5 if parent >= 0 else -1 for parent in TREE]
+        parents += range(len(parents) - 1, len(parents) - 1 + behind)
+        yield _rows(target, tokens, parents)[5 : 5 + len(TREE)], block
+
+        order = sorted(range(len(TREE)), key=lambda node: len(_path(node)))  # the same tree by depth
+        parents = [order.index(TREE[node]) if TREE[node] >= 0 else -1 for node in order]
+        yield _rows(target, [drafts[node] for node in order], parents), block[order]
+
+        _rows(target, drafts, TREE)
+        target.commit(long[:6])  # their slots move together
+        yield _rows(target, [drafts[node] for node in long[6:]], [-1, 0]), block[long[6:]]
+
+        target.rollback(0)
+        for begin, end in zip(PIECES, (*PIECES[1:], start), strict=True):
+            target.read(prompt[begin:end])
+        yield _rows(target, drafts, TREE), block
+    yield _rows(target, drafts, TREE), block
+    yield _rows(target, drafts[:1], [-1])[0], block[0]
+
+
+def _rows(target: Target, tokens: Sequence[int], parents: Sequence[int]) -> NDArray[np.float32]:
+    """A copy of a block's logits: a target may use the same memory again."""
+    rows = target.forward(tokens, parents)
+    return np.array([rows[node] for node in range(len(tokens))])
+
+
+def _path(node: int) -> list[int]:
+    path = [node]
+    while TREE[path[0]] >= 0:
+        path.insert(0, TREE[path[0]])
+    return path
+
+
+@cache
+def _processor() -> str:
+    """Name and instruction sets."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        wanted = ("model name", "flags", "Features")
+        found = {line.split(":")[0].strip(): line for line in reversed(lines) if line.startswith(wanted)}
+        if found:
+            return "\n".join(found[name] for name in sorted(found))
+    return f"{platform.machine()} {platform.processor()}"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def _sources() -> str:
+    """Of the engine's own code."""
+    folder = Path(__file__).parent
+    total = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        total.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return total.hexdigest()

@@ -1,0 +1,191 @@
+"""The self-test finds every kind of dependence on the block, and its result is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hierchat.engine import selftest
+from hierchat.engine.selftest import Proof, cache_key, invariant, prove, remembered
+from hierchat.engine.target import Rows
+from hierchat.engine.torch_target import TorchTarget
+from tests.tiny import tiny_model
+
+FAULTS = (
+    "width",
+    "row",
+    "depth of the block",
+    "branches",
+    "committed in pieces",
+    "moved slots",
+    "long blocks",
+    "threads",
+)
+
+
+class Toy:
+    """Logits are a function of the text before a node, and of one thing more that they should not depend on."""
+
+    vocabulary, context_length, exact = 50, 512, True
+
+    def __init__(self, fault: str | None = None) -> None:
+        self.fault = fault
+        self.threads = 2
+        self.forwards = 0
+        self.marks: list[float] = []
+        self._tokens: list[int] = []
+
+    @property
+    def tokens(self) -> list[int]:
+        return self._tokens
+
+    def rollback(self, length: int) -> None:
+        del self._tokens[length:], self.marks[length:]
+
+    def read(self, tokens: Sequence[int]) -> None:
+        self._tokens += tokens
+        self.marks += [float(len(tokens))] * len(tokens) if self.fault == "committed in pieces" else []
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        self.forwards += 1
+        self.block, paths = list(tokens), []
+        rows = np.empty((len(tokens), self.vocabulary), dtype=np.float32)
+        for node, parent in enumerate(parents):
+            paths.append((*(paths[parent] if parent >= 0 else ()), tokens[node]))
+            text = [*self._tokens, *paths[node]]
+            rows[node] = np.random.default_rng(text).random(self.vocabulary) + sum(self.marks)
+        rows += {
+            "width": len(tokens) == 1,
+            "row": np.arange(len(tokens))[:, None] > 9,
+            "depth of the block": max(map(len, paths)) == 5,
+            "branches": len(set(parents)) == len(parents) > 7,
+            "long blocks": len(tokens) > 16,
+            "threads": self.threads == 2,
+        }.get(self.fault or "", 0)
+        return rows
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        self._tokens += [self.block[node] for node in nodes]
+        if self.fault == "moved slots" and list(nodes) != list(range(len(nodes))):
+            self.marks.append(1.0)
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        self.threads = 1
+        yield
+        self.threads = 2
+
+
+def test_a_sound_target_passes() -> None:
+    toy = Toy()
+    assert invariant(toy, one_thread=toy.one_thread)
+    assert (toy.tokens, toy.threads) == ([], 2)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_found(fault: str) -> None:
+    toy = Toy(fault)
+    assert not invariant(toy, one_thread=toy.one_thread)
+    assert toy.tokens == []
+
+
+def test_a_usual_fault_is_found_at_once() -> None:
+    toy = Toy("width")
+    invariant(toy)
+    assert toy.forwards == 2
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))
+    return tmp_path / "selftest"
+
+
+@pytest.mark.parametrize("fault", [None, "width"])
+def test_a_result_is_kept(kept: Path, fault: str | None) -> None:
+    assert prove(Toy(fault), "key") is (fault is None)
+    again = Toy()
+    assert prove(again, "key") is (fault is None)
+    assert again.forwards == 0
+    assert os.listdir(kept) == ["key.json"]
+    prove(again, "another")
+    assert again.forwards > 0
+
+
+def test_without_a_key_nothing_is_kept(kept: Path) -> None:
+    assert prove(Toy())
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"{",
+        b"\xff\x00",
+        b"[]",
+        b"null",
+        b'{"exact": "yes"}',
+        b'{"exact": true, "quantum": 0}',
+        b'{"exact": true, "x": 1}',
+    ],
+)
+def test_a_damaged_result_is_found_anew(kept: Path, damaged: bytes) -> None:
+    kept.mkdir()
+    file = kept / "key.json"
+    file.write_bytes(damaged)
+    proof = Proof(exact=True, quantum=6, widest=32)
+    assert remembered("key", lambda: proof) == proof
+    assert remembered("key", lambda: pytest.fail("it was written anew")) == proof
+
+
+def test_where_nothing_can_be_written_it_is_tested_each_time(kept: Path) -> None:
+    kept.write_text("a file in the folder's place")
+    for _ in range(2):
+        toy = Toy()
+        assert prove(toy, "key")
+        assert toy.forwards > 0
+
+
+def test_the_key_names_what_bits_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = cache_key("model", "float32")
+    assert key == cache_key("model", "float32")
+    others = {
+        cache_key("other", "float32"),
+        cache_key("model", "bfloat16"),
+        cache_key("model", "float32", "a GPU"),
+    }
+    for name, value in {
+        "_version": lambda name: "0",
+        "_sources": lambda: "changed",
+        "_processor": lambda: "new",
+    }.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(selftest, name, value)
+            others.add(cache_key("model", "float32"))
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    others.add(cache_key("model", "float32"))
+    assert len(others - {key}) == 7
+
+
+def test_the_engine_s_own_code_is_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpu").mkdir()
+    inner = tmp_path / "cpu" / "dot.py"
+    hashes = set()
+    monkeypatch.setattr(selftest, "__file__", str(tmp_path / "selftest.py"))
+    for text in ("one", "two"):
+        inner.write_text(text)
+        hashes.add(selftest._sources.__wrapped__())
+    assert len(hashes) == 2
+
+
+def test_the_torch_target_keeps_its_quantum(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = TorchTarget(tiny_model(), packed=False, key="tiny")
+    monkeypatch.setattr(TorchTarget, "_find_quantum", lambda _: pytest.fail("it was kept"))
+    again = TorchTarget(tiny_model(), packed=False, key="tiny")
+    assert (again.quantum, again.exact, again.tokens) == (first.quantum, first.exact, [])
