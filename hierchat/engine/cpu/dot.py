@@ -1,0 +1,240 @@
+"""Rows of weights times rows of activations: the inner loop of everything, written in LLVM.
+
+Quantised weights come in blocks of 32 with a scale, and a minimum where their type has one; activations as int16 with
+a scale per 256 of a row (rows.quantise). Products are added as integers inside a block, then as floats block after
+block, in an order that does not depend on how many rows are computed together. Weights of 16 or 32 bits are plain
+floats and take the activations as float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from hierchat.engine.cpu import llvm
+from hierchat.engine.cpu.jit import INSTRUCTIONS
+from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, I64, LANES, broadcast, call, fused, i64, load, loop, vector
+from hierchat.models.blocks import BLOCK, BYTES_PER_BLOCK, MINIMUM, QUANTISED, SCALES_PER_BLOCK, Kind
+
+GROUP = 256
+"""Activations to a scale."""
+ROWS = 8
+"""Most rows of activations in one pass over the weights."""
+HEIGHTS = (1, 2, 3, 4, 6, 8)
+"""Rows that a pass may compute; for 5 and 7 it computes one too many."""
+
+_X = 2 * LANES
+"""Products that one instruction adds to `LANES` sums."""
+
+
+_NAMES = ("weights", "scales", "minimums", "x", "levels", "sums", "blocks", "out", "stride", "count")
+
+
+@intrinsic
+def multiply(
+    typingctx: Any,
+    kind: Any,
+    height: Any,
+    weights: Any,
+    scales: Any,
+    minimums: Any,
+    x: Any,
+    levels: Any,
+    sums: Any,
+    blocks: Any,
+    out: Any,
+    stride: Any,
+    count: Any,
+) -> Any:
+    """out[row, n] for `height` rows of activations and `count` rows of weights; all int64, most of them addresses.
+
+    kind: a Kind; height: one of HEIGHTS; weights, scales, minimums: of the first row of weights, the next ones follow;
+    x: int16 [height, 32 blocks], float32 for plain kinds; levels: float32 [height, groups], the scales of x; sums:
+    float32 [blocks, 8], a block of activations added up, per row; blocks: of a row; out: float32, `stride` bytes from
+    one row of activations to the next.
+    """
+
+    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        kind, height, *rest = arguments
+        end = b.append_basic_block("multiplied")
+        case = b.add(b.mul(kind, i64(16)), height)
+        switch = b.switch(case, end)
+        for one in Kind:
+            for rows in HEIGHTS:
+                block = b.append_basic_block(f"{one.name}_{rows}")
+                switch.add_case(i64(16 * one + rows), block)
+                b.position_at_end(block)
+                b.call(_function(b.module, one, rows), rest)
+                b.branch(end)
+        b.position_at_end(end)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 12), codegen
+
+
+def _function(module: ir.Module, kind: Kind, rows: int) -> ir.Function:
+    """The loop over `count` rows of weights, defined once in a module."""
+    name = f"hierchat_{kind.name.lower()}_{rows}"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * len(_NAMES)), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    given = dict(zip(_NAMES, function.args, strict=True))
+    blocks, count = given["blocks"], given["count"]
+    row_bytes = b.mul(blocks, i64(BYTES_PER_BLOCK[kind]))
+    row_scales = b.mul(blocks, i64(4 * SCALES_PER_BLOCK.get(kind, 0)))
+
+    def one_row(n: ir.Value) -> None:
+        place = dict(given)
+        place["weights"] = b.add(given["weights"], b.mul(n, row_bytes))
+        place["scales"] = b.add(given["scales"], b.mul(n, row_scales))
+        place["minimums"] = b.add(given["minimums"], b.mul(n, row_scales))
+        results = (_quantised if kind in QUANTISED else _plain)(b, kind, rows, place)
+        for row, result in enumerate(results):
+            address = b.add(b.add(given["out"], b.mul(n, i64(4))), b.mul(given["stride"], i64(row)))
+            b.store(result, b.inttoptr(address, F32.as_pointer()), align=4)
+
+    loop(b, i64(0), count, [], lambda n, _: (one_row(n), [])[1])
+    b.ret_void()
+    return function
+
+
+def _quantised(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) -> list[ir.Value]:
+    """One row of weights times `rows` rows of int16: groups of eight blocks, each group scaled once."""
+    floats, eight = vector(F32, LANES), vector(F32, 8)
+    blocks = at["blocks"]
+    groups = b.udiv(b.add(blocks, i64(7)), i64(8))
+
+    def one_block(block: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
+        *parts, low = values
+        address = b.add(at["weights"], b.mul(block, i64(BYTES_PER_BLOCK[kind])))
+        weights = _nibbles(b, address) if kind is Kind.NIBBLES else _bytes(b, address)
+        scales = _scales(b, kind, at["scales"], block)
+        grown = []
+        for row, part in enumerate(parts):
+            place = b.mul(b.add(b.mul(blocks, i64(row)), block), i64(2 * BLOCK))
+            grown.append(_add_products(b, weights, scales, b.add(at["x"], place), part))
+        if kind in MINIMUM:
+            least = broadcast(b, load(b, F32, b.add(at["minimums"], b.mul(block, i64(4))), 4), 8)
+            low = fused(b, least, load(b, eight, b.add(at["sums"], b.mul(block, i64(32))), 4), low)
+        return [*grown, low]
+
+    def one_group(group: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
+        *totals, low = values
+        first = b.mul(group, i64(8))
+        ahead = b.add(first, i64(8))
+        last = b.select(b.icmp_signed("<", ahead, blocks), ahead, blocks)
+        *parts, low = loop(b, first, last, [*[llvm.zeros(floats)] * rows, low], one_block)
+        scaled = []
+        for row, part in enumerate(parts):
+            place = b.mul(b.add(b.mul(groups, i64(row)), group), i64(4))
+            level = broadcast(b, load(b, F32, b.add(at["levels"], place), 4), LANES)
+            scaled.append(fused(b, part, level, totals[row]))
+        return [*scaled, low]
+
+    zero = [*[llvm.zeros(floats)] * rows, llvm.zeros(eight)]
+    *totals, low = loop(b, i64(0), groups, zero, one_group)
+    results = [llvm.sum_of(b, total) for total in totals]
+    if kind in MINIMUM:
+        lows = [b.extract_element(low, ir.Constant(I32, row)) for row in range(rows)]
+        results = [b.fadd(result, least) for result, least in zip(results, lows, strict=True)]
+    return results
+
+
+def _plain(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) -> list[ir.Value]:
+    """One row of float weights times `rows` rows of float32."""
+    floats = vector(F32, LANES)
+    blocks = at["blocks"]
+    size = BYTES_PER_BLOCK[kind] // BLOCK
+
+    def one_block(block: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
+        for place in range(0, BLOCK, LANES):
+            index = b.add(b.mul(block, i64(BLOCK)), i64(place))
+            weights = _floats(b, kind, b.add(at["weights"], b.mul(index, i64(size))))
+            grown = []
+            for row, part in enumerate(parts):
+                further = b.add(b.mul(blocks, i64(BLOCK * row)), index)
+                x = load(b, floats, b.add(at["x"], b.mul(further, i64(4))), 4)
+                grown.append(fused(b, weights, x, part))
+            parts = grown
+        return parts
+
+    totals = loop(b, i64(0), blocks, [llvm.zeros(floats)] * rows, one_block)
+    return [llvm.sum_of(b, total) for total in totals]
+
+
+def _scales(b: ir.IRBuilder, kind: Kind, scales: ir.Value, block: ir.Value) -> list[ir.Value]:
+    """A block's scales, spread over the lanes: one for all products, or one for each half of them."""
+    if kind is not Kind.SPLIT:
+        return [broadcast(b, load(b, F32, b.add(scales, b.mul(block, i64(4))), 4), LANES)]
+    first = b.add(scales, b.mul(block, i64(8)))
+    pair = [broadcast(b, load(b, F32, b.add(first, i64(place)), 4), 8) for place in (0, 4)]
+    return [llvm.joined(b, *pair)] if LANES == 16 else pair
+
+
+def _add_products(
+    b: ir.IRBuilder, weights: list[ir.Value], scales: list[ir.Value], x: ir.Value, part: ir.Value
+) -> ir.Value:
+    """part + scale * (a block of weights times a block of int16), lane by lane."""
+    sums = [
+        _pairs(b, weight, load(b, vector(I16, _X), b.add(x, i64(2 * _X * number)), 2))
+        for number, weight in enumerate(weights)
+    ]
+    if len(scales) < len(sums):
+        sums = [b.add(*sums)]
+    for one, scale in zip(sums, scales, strict=True):
+        part = fused(b, b.sitofp(one, part.type), scale, part)
+    return part
+
+
+def _pairs(b: ir.IRBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
+    """Products of two vectors of int16, neighbours added: half as many int32."""
+    if INSTRUCTIONS == "avx512":
+        return call(b, "llvm.x86.avx512.pmaddw.d.512", vector(I32, 16), one, other)
+    if INSTRUCTIONS == "avx2":
+        return call(b, "llvm.x86.avx2.pmadd.wd", vector(I32, 8), one, other)
+    wide = b.mul(b.sext(one, vector(I32, 16)), b.sext(other, vector(I32, 16)))
+    even, odd = (ir.Constant(vector(I32, 8), list(range(first, 16, 2))) for first in (0, 1))
+    none = ir.Constant(wide.type, ir.Undefined)
+    return b.add(b.shuffle_vector(wide, none, even), b.shuffle_vector(wide, none, odd))
+
+
+def _nibbles(b: ir.IRBuilder, address: ir.Value) -> list[ir.Value]:
+    """32 weights of 4 bits as int16."""
+    wide = b.zext(load(b, vector(I8, 16), address, 1), vector(I16, 16))
+    low = b.and_(wide, ir.Constant(wide.type, [15] * 16))
+    high = b.lshr(wide, ir.Constant(wide.type, [4] * 16))
+    return [llvm.joined(b, low, high)] if LANES == 16 else [low, high]
+
+
+def _bytes(b: ir.IRBuilder, address: ir.Value) -> list[ir.Value]:
+    """32 weights of 8 bits as int16."""
+    return [
+        b.sext(load(b, vector(I8, _X), b.add(address, i64(place)), 1), vector(I16, _X))
+        for place in range(0, BLOCK, _X)
+    ]
+
+
+def _floats(b: ir.IRBuilder, kind: Kind, address: ir.Value) -> ir.Value:
+    """`LANES` float weights as float32."""
+    if kind is Kind.SINGLE:
+        return load(b, vector(F32, LANES), address, 4)
+    if kind is Kind.HALF and INSTRUCTIONS != "generic":
+        return b.fpext(load(b, vector(F16, LANES), address, 2), vector(F32, LANES))
+    wide = b.zext(load(b, vector(I16, LANES), address, 2), vector(I32, LANES))
+
+    def all_of(value: int) -> ir.Constant:
+        return ir.Constant(wide.type, [value] * LANES)
+
+    if kind is Kind.BFLOAT:
+        return b.bitcast(b.shl(wide, all_of(16)), vector(F32, LANES))
+    # float16 by its bits: moved to float32's place, the exponents differ by 112
+    size = b.bitcast(b.shl(b.and_(wide, all_of(0x7FFF)), all_of(13)), vector(F32, LANES))
+    size = b.fmul(size, ir.Constant(vector(F32, LANES), [2.0**112] * LANES))
+    sign = b.shl(b.and_(wide, all_of(0x8000)), all_of(16))
+    return b.bitcast(b.or_(b.bitcast(size, wide.type), sign), vector(F32, LANES))

@@ -1,0 +1,73 @@
+"""A whole forward of the decoder, run by every thread of a team at once."""
+
+from __future__ import annotations
+
+from hierchat.engine.cpu.jit import kernel
+from hierchat.engine.cpu.memory import CHUNK, DOWN, GATE, UP, K, O, Q, V
+from hierchat.engine.cpu.phases import (
+    attention_phase,
+    gate_phase,
+    merge_phase,
+    norm_phase,
+    place_phase,
+    product_tasks,
+    product_wait,
+)
+
+COUNTERS = 14
+"""Counters of a layer; the head needs two more."""
+
+
+@kernel
+def forward(  # type: ignore[no-untyped-def]
+    shape, weights, slots, work, identity, start, rows, logits, counters, threads, rank
+):
+    """Logits of a block whose embeddings stand in work.x and whose paths in work.order (attention.lay_out).
+
+    `logits` float32 [rows padded to ROWS, vocabulary]; without rows only keys and values are wanted. `counters` int64,
+    all zero, phases.COUNTER for each counter; `identity` int32 [CHUNK], the numbers from 0 on. Every thread of the
+    team calls it with its own `rank`; it returns when all is done.
+    """
+    size = shape.head_dim
+    chunks = (start + rows - 1) // CHUNK + 1
+    attended = work.attended[: rows * shape.heads * chunks * (size + 2)]
+    attended = attended.reshape(rows, shape.heads, chunks, size + 2)
+    scratch = work.scratch[rank]
+    wide = work.qkv.shape[1] * size * 4
+    query = work.qkv.ctypes.data
+    key = query + shape.heads * size * 4
+    value = key + shape.kv_heads * size * 4
+    for layer in range(shape.layers):
+        phase = layer * COUNTERS
+        matrices = weights.matrices[layer]
+        norm_phase(counters, phase, rows, work, weights.attention_norms[layer], shape.epsilon, layer > 0)
+        product_tasks(counters, phase + 1, matrices[Q], rows, work, query, wide, threads)
+        product_tasks(counters, phase + 2, matrices[K], rows, work, key, wide, threads)
+        product_tasks(counters, phase + 3, matrices[V], rows, work, value, wide, threads)
+        product_wait(counters, phase + 1, matrices[Q], threads)
+        product_wait(counters, phase + 2, matrices[K], threads)
+        product_wait(counters, phase + 3, matrices[V], threads)
+        place_phase(counters, phase + 4, rows, start, shape, weights, slots, work, layer)
+        if layer == shape.layers - 1 and logits.shape[0] == 0:
+            return
+        attention_phase(
+            counters, phase + 5, rows, start, shape, slots, work, layer, identity, attended, scratch
+        )
+        merge_phase(counters, phase + 7, rows, shape, work, attended)
+        out, stride = work.out.ctypes.data, shape.hidden * 4
+        product_tasks(counters, phase + 8, matrices[O], rows, work, out, stride, threads)
+        product_wait(counters, phase + 8, matrices[O], threads)
+        norm_phase(counters, phase + 9, rows, work, weights.inner_norms[layer], shape.epsilon, True)
+        gate, up, inner = work.gate.ctypes.data, work.up.ctypes.data, shape.inner * 4
+        product_tasks(counters, phase + 10, matrices[GATE], rows, work, gate, inner, threads)
+        product_tasks(counters, phase + 11, matrices[UP], rows, work, up, inner, threads)
+        product_wait(counters, phase + 10, matrices[GATE], threads)
+        product_wait(counters, phase + 11, matrices[UP], threads)
+        gate_phase(counters, phase + 12, rows, work)
+        product_tasks(counters, phase + 13, matrices[DOWN], rows, work, out, stride, threads)
+        product_wait(counters, phase + 13, matrices[DOWN], threads)
+    phase = shape.layers * COUNTERS
+    head = weights.matrices[shape.layers, Q]
+    norm_phase(counters, phase, rows, work, weights.last_norm, shape.epsilon, True)
+    product_tasks(counters, phase + 1, head, rows, work, logits.ctypes.data, logits.shape[1] * 4, threads)
+    product_wait(counters, phase + 1, head, threads)

@@ -1,0 +1,136 @@
+"""What a forward reads and writes: plain arrays in named tuples, as the compiler wants them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.engine.cpu.dot import GROUP, ROWS
+from hierchat.models.blocks import BLOCK
+
+CHUNK = 128
+"""Positions whose scores are added up together; the slots lie in pieces of this size."""
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+# Fields of a matrix in `Weights.matrices`.
+KIND, WEIGHTS, SCALES, MINIMUMS, HEIGHT, BLOCKS = range(6)
+# Matrices of a layer; the head stands in a layer of its own, last, as Q.
+Q, K, V, O, GATE, UP, DOWN = range(7)  # noqa: E741
+
+
+class Shape(NamedTuple):
+    """The decoder's sizes."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    inner: int
+    vocabulary: int
+    epsilon: float
+
+
+class Weights(NamedTuple):
+    """`matrices` int64 [layers + 1, 7, 6]: kinds, addresses and sizes; the arrays behind the addresses are kept alive
+    by their owner. Norms float32 [layers, hidden]; query and key norms [layers, head_dim] and biases of queries, keys and
+    values [layers, heads + 2 kv heads, head_dim], or [0, 0] where there are none; cosines and sines [positions, head_dim / 2]."""
+
+    matrices: Integers
+    attention_norms: Floats
+    inner_norms: Floats
+    query_norms: Floats
+    key_norms: Floats
+    biases: Floats
+    last_norm: Floats
+    cosines: Floats
+    sines: Floats
+
+
+class KeyValues(NamedTuple):
+    """Keys int16 [layers, kv heads, chunks, head_dim, CHUNK], values [layers, kv heads, chunks, CHUNK, head_dim], and
+    a float32 scale for each slot of a head [layers, kv heads, chunks, CHUNK]."""
+
+    keys: NDArray[np.int16]
+    key_scales: Floats
+    values: NDArray[np.int16]
+    value_scales: Floats
+
+
+class Work(NamedTuple):
+    """Buffers of a forward. Rows are padded to a multiple of ROWS, so that a kernel may compute one too many."""
+
+    x: Floats
+    """The residual stream, [rows, hidden]."""
+    plain: Floats
+    """What a product reads, [rows * widest]; also as integers, with their scales and sums:"""
+    integers: NDArray[np.int16]
+    levels: Floats
+    sums: Floats
+    qkv: Floats
+    """Queries, keys and values: [rows, heads + 2 kv heads, head_dim]."""
+    out: Floats
+    """[rows, hidden]"""
+    gate: Floats
+    """[rows, inner]"""
+    up: Floats
+    attended: Floats
+    """[rows * heads * chunks * (head_dim + 2)]: a chunk's weighted values, its highest score, its sum of weights."""
+    scratch: Floats
+    """[threads, ...]: unpacked keys, values and scores of one thread."""
+    positions: Integers
+    """[rows]"""
+    order: NDArray[np.int32]
+    """[rows, tail]: for each position from the last whole chunk on, the slot that holds it, counted from there."""
+
+
+def scratch_size(rows: int, head_dim: int, group: int) -> int:
+    """Floats that a thread needs: a chunk of keys, the tail's values, scores of eight rows over the tail."""
+    tail = tail_size(rows)
+    return head_dim * CHUNK + head_dim * tail + ROWS * group * tail + CHUNK
+
+
+def tail_size(rows: int) -> int:
+    """Slots from the last whole chunk on, at most, in whole chunks."""
+    return -(-(CHUNK - 1 + rows) // CHUNK) * CHUNK
+
+
+def make_work(shape: Shape, rows: int, threads: int) -> Work:
+    """Buffers for blocks of at most `rows` positions; `attended` grows with the context (see target)."""
+    padded = -(-rows // ROWS) * ROWS
+    attention = shape.heads * shape.head_dim
+    widest = max(shape.hidden, shape.inner, attention)
+    blocks = widest // BLOCK
+    return Work(
+        x=np.zeros((padded, shape.hidden), np.float32),
+        plain=np.zeros(padded * widest, np.float32),
+        integers=np.zeros(padded * widest, np.int16),
+        levels=np.zeros(padded * -(-widest // GROUP), np.float32),
+        sums=np.zeros(padded * blocks, np.float32),
+        qkv=np.zeros((padded, shape.heads + 2 * shape.kv_heads, shape.head_dim), np.float32),
+        out=np.zeros((padded, shape.hidden), np.float32),
+        gate=np.zeros((padded, shape.inner), np.float32),
+        up=np.zeros((padded, shape.inner), np.float32),
+        attended=np.zeros(0, np.float32),
+        scratch=np.zeros(
+            (threads, scratch_size(rows, shape.head_dim, shape.heads // shape.kv_heads)), np.float32
+        ),
+        positions=np.zeros(rows, np.int64),
+        order=np.zeros((rows, tail_size(rows)), np.int32),
+    )
+
+
+def make_key_values(shape: Shape, positions: int) -> KeyValues:
+    """Empty slots; the system hands out memory only for those that are written."""
+    chunks = -(-positions // CHUNK)
+    head = (shape.layers, shape.kv_heads, chunks)
+    return KeyValues(
+        keys=np.zeros((*head, shape.head_dim, CHUNK), np.int16),
+        key_scales=np.zeros((*head, CHUNK), np.float32),
+        values=np.zeros((*head, CHUNK, shape.head_dim), np.int16),
+        value_scales=np.zeros((*head, CHUNK), np.float32),
+    )

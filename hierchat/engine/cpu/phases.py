@@ -1,0 +1,201 @@
+"""The phases of a forward: tasks that the threads of a team take from a counter until none is left.
+
+A thread that comes late, or loses its core, leaves its tasks to the others. Which thread does a task changes no bit.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from numba import types
+
+from hierchat.engine.cpu.attention import attend_chunk, attend_tail, merge, store
+from hierchat.engine.cpu.dot import ROWS
+from hierchat.engine.cpu.jit import kernel
+from hierchat.engine.cpu.llvm import atomic_add, atomic_load, pause
+from hierchat.engine.cpu.memory import CHUNK, HEIGHT
+from hierchat.engine.cpu.products import product
+from hierchat.engine.cpu.rows import added, normalise, quantise, rotate
+from hierchat.engine.cpu.softmax import gate
+
+SPINS = 4000
+"""Looks at a counter before a waiting thread offers its core to others."""
+TILES = 4
+"""Tiles of a matrix per thread."""
+LARGEST_TILE = 64
+COUNTER = 16
+"""int64s from one phase's counters to the next: taken and done, each in a cache line of its own."""
+
+if sys.platform == "win32":
+
+    @kernel
+    def rest():  # type: ignore[no-untyped-def]
+        pause()
+
+else:
+    _sched_yield = types.ExternalFunction("sched_yield", types.int32())
+
+    @kernel
+    def rest():  # type: ignore[no-untyped-def]
+        _sched_yield()
+
+
+@kernel
+def take(counters, phase):  # type: ignore[no-untyped-def]
+    """The number of the next task of this phase."""
+    return atomic_add(counters.ctypes.data + phase * COUNTER * 8, 1)
+
+
+@kernel
+def done(counters, phase):  # type: ignore[no-untyped-def]
+    atomic_add(counters.ctypes.data + phase * COUNTER * 8 + 64, 1)
+
+
+@kernel
+def wait(counters, phase, tasks):  # type: ignore[no-untyped-def]
+    """Until all tasks of a phase are done."""
+    spins = 0
+    while atomic_load(counters.ctypes.data + phase * COUNTER * 8 + 64) < tasks:
+        pause()
+        spins += 1
+        if spins > SPINS:
+            rest()
+
+
+@kernel
+def norm_phase(counters, phase, rows, work, norm, epsilon, adding):  # type: ignore[no-untyped-def]
+    """The residual stream takes in the last product (`adding`), is normalised, and becomes what products read."""
+    size = work.x.shape[1]
+    while True:
+        row = take(counters, phase)
+        if row >= rows:
+            break
+        if adding:
+            added(work.x[row], work.out[row])
+        plain = work.plain[row * size : (row + 1) * size]
+        normalise(work.x[row], norm, epsilon, plain)
+        quantise(plain, row, work.integers, work.levels, work.sums)
+        done(counters, phase)
+    wait(counters, phase, rows)
+
+
+@kernel
+def tile_size(height, threads):  # type: ignore[no-untyped-def]
+    """Rows of a matrix in one task."""
+    tile = (height // (threads * TILES) + 7) // 8 * 8
+    return min(max(tile, 8), LARGEST_TILE)
+
+
+@kernel
+def product_tasks(counters, phase, matrix, rows, work, out, stride, threads):  # type: ignore[no-untyped-def]
+    """A matrix times all rows, tile by tile; see product. Does not wait."""
+    height = matrix[HEIGHT]
+    tile = tile_size(height, threads)
+    while True:
+        first = take(counters, phase) * tile
+        if first >= height:
+            break
+        product(matrix, first, min(first + tile, height), rows, work, out, stride)
+        done(counters, phase)
+
+
+@kernel
+def product_wait(counters, phase, matrix, threads):  # type: ignore[no-untyped-def]
+    """Until product_tasks is done."""
+    tile = tile_size(matrix[HEIGHT], threads)
+    wait(counters, phase, (matrix[HEIGHT] + tile - 1) // tile)
+
+
+@kernel
+def place_phase(counters, phase, rows, start, shape, weights, slots, work, layer):  # type: ignore[no-untyped-def]
+    """Biases, query and key norms, rotary positions; keys and values go into the block's slots."""
+    factor = np.float32(1.0 / np.sqrt(np.float64(shape.head_dim)))
+    while True:
+        row = take(counters, phase)
+        if row >= rows:
+            break
+        cosines, sines = weights.cosines[work.positions[row]], weights.sines[work.positions[row]]
+        chunk, at = (start + row) // CHUNK, (start + row) % CHUNK
+        for h in range(shape.heads + 2 * shape.kv_heads):
+            head = work.qkv[row, h]
+            if weights.biases.shape[0]:
+                added(head, weights.biases[layer, h])
+            if h >= shape.heads + shape.kv_heads:
+                kv = h - shape.heads - shape.kv_heads
+                store(head, slots.values[layer, kv, chunk], slots.value_scales[layer, kv, chunk], at, 1)
+                continue
+            if weights.query_norms.shape[0]:
+                norms = weights.query_norms if h < shape.heads else weights.key_norms
+                normalise(head, norms[layer], shape.epsilon, head)
+            rotate(head, cosines, sines)
+            if h < shape.heads:
+                for j in range(shape.head_dim):
+                    head[j] *= factor
+            else:
+                kv = h - shape.heads
+                store(head, slots.keys[layer, kv, chunk], slots.key_scales[layer, kv, chunk], at, 0)
+        done(counters, phase)
+    wait(counters, phase, rows)
+
+
+@kernel
+def attention_phase(  # type: ignore[no-untyped-def]
+    counters, phase, rows, start, shape, slots, work, layer, identity, attended, scratch
+):
+    """Every kv head against every whole chunk, and against the tail for every eight rows. Two counters."""
+    group = shape.heads // shape.kv_heads
+    whole = start // CHUNK
+    while True:
+        task = take(counters, phase)
+        if task >= whole * shape.kv_heads:
+            break
+        head, chunk = task % shape.kv_heads, task // shape.kv_heads
+        attend_chunk(work.qkv, rows, chunk, head, group, slots, layer, attended, identity, scratch)
+        done(counters, phase)
+    tails = -(-rows // ROWS) * shape.kv_heads
+    while True:
+        task = take(counters, phase + 1)
+        if task >= tails:
+            break
+        head, first = task % shape.kv_heads, task // shape.kv_heads * ROWS
+        last = min(first + ROWS, rows)
+        attend_tail(
+            work.qkv, rows, start, first, last, head, group, slots, layer,
+            attended, work.positions, work.order, scratch,
+        )  # fmt: skip
+        done(counters, phase + 1)
+    wait(counters, phase, whole * shape.kv_heads)
+    wait(counters, phase + 1, tails)
+
+
+@kernel
+def merge_phase(counters, phase, rows, shape, work, attended):  # type: ignore[no-untyped-def]
+    """Chunks are added in order of position; the result becomes what the next product reads."""
+    size = shape.heads * shape.head_dim
+    while True:
+        row = take(counters, phase)
+        if row >= rows:
+            break
+        plain = work.plain[row * size : (row + 1) * size]
+        for h in range(shape.heads):
+            out = plain[h * shape.head_dim : (h + 1) * shape.head_dim]
+            merge(attended[row, h], work.positions[row] // CHUNK + 1, out)
+        quantise(plain, row, work.integers, work.levels, work.sums)
+        done(counters, phase)
+    wait(counters, phase, rows)
+
+
+@kernel
+def gate_phase(counters, phase, rows, work):  # type: ignore[no-untyped-def]
+    """SwiGLU; the result becomes what the next product reads."""
+    size = work.gate.shape[1]
+    while True:
+        row = take(counters, phase)
+        if row >= rows:
+            break
+        plain = work.plain[row * size : (row + 1) * size]
+        gate(work.gate[row].ctypes.data, work.up[row].ctypes.data, size, plain.ctypes.data)
+        quantise(plain, row, work.integers, work.levels, work.sums)
+        done(counters, phase)
+    wait(counters, phase, rows)

@@ -1,0 +1,167 @@
+"""The target on the CPU engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hierchat.engine.cpu.attention import lay_out
+from hierchat.engine.cpu.dot import ROWS
+from hierchat.engine.cpu.forward import COUNTERS, forward
+from hierchat.engine.cpu.memory import (
+    CHUNK,
+    KeyValues,
+    Shape,
+    Weights,
+    make_key_values,
+    make_work,
+)
+from hierchat.engine.cpu.phases import COUNTER
+from hierchat.engine.cpu.team import Team
+from hierchat.engine.target import Rows
+from hierchat.models.block_model import MATRICES, BlockModel, heads_of
+from hierchat.models.blocks import Blocks
+from hierchat.models.rope import tables
+
+MOST_ROWS = 128
+"""Positions of the widest forward."""
+ATTENDED = 32 * 2**20
+"""Floats, at most, for the attention of one forward; a chunk of a prompt is cut to fit where the context is long."""
+
+
+class BlockTarget:
+    """A BlockModel behind the Target contract. Rows never mix: exact for every width, tree and chunking."""
+
+    backend = "blocks"
+    exact = True
+
+    def __init__(self, model: BlockModel, *, context_length: int, threads: int | None = None) -> None:
+        config = model.config
+        heads, kv_heads, size = heads_of(config)
+        self.model = model
+        self.vocabulary: int = model.head.shape[0]
+        self.context_length = context_length
+        self.shape = Shape(
+            layers=config["num_hidden_layers"],
+            hidden=config["hidden_size"],
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=size,
+            inner=config["intermediate_size"],
+            vocabulary=self.vocabulary,
+            epsilon=config["rms_norm_eps"],
+        )
+        self.weights = _weights(model, context_length + MOST_ROWS)
+        self.team = Team(threads)
+        self._slots = make_key_values(self.shape, context_length + MOST_ROWS)
+        self._work = make_work(self.shape, MOST_ROWS, self.team.threads)
+        self._identity = np.arange(CHUNK, dtype=np.int32)
+        self._tokens: list[int] = []
+        self._block: list[int] = []
+
+    @property
+    def tokens(self) -> list[int]:
+        return self._tokens
+
+    def rollback(self, length: int) -> None:
+        del self._tokens[length:]
+
+    def read(self, tokens: Sequence[int]) -> None:
+        rows = self._rows_that_fit(len(tokens))
+        for begin in range(0, len(tokens), rows):
+            part = tokens[begin : begin + rows]
+            self._run(part, range(-1, len(part) - 1), logits=False)
+            self._tokens.extend(part)
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        return self._run(tokens, parents, logits=True)
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        start = len(self._tokens)
+        for place, node in enumerate(nodes):
+            if node != place:
+                _move(self._slots, start + node, start + place)
+        self._tokens.extend(self._block[node] for node in nodes)
+
+    def _rows_that_fit(self, wanted: int) -> int:
+        per_row = self.shape.heads * (self.shape.head_dim + 2)
+        chunks = (len(self._tokens) + wanted) // CHUNK + 1
+        return max(1, min(MOST_ROWS, ATTENDED // (per_row * chunks)))
+
+    def _run(self, tokens: Sequence[int], parents: Sequence[int], *, logits: bool) -> Rows:
+        """Logits [nodes, vocabulary], or [0, vocabulary]: the prompt's own logits are never needed."""
+        rows, start = len(tokens), len(self._tokens)
+        self._block = list(tokens)
+        work = self._with_attended(rows, start)
+        work.x[:rows] = self.model.embedding.floats(np.asarray(tokens, np.int64))
+        lay_out(np.asarray(parents, np.int64), start, work.positions, work.order)
+        padded = -(-rows // ROWS) * ROWS if rows > 1 else 1
+        out = np.empty((padded if logits else 0, self.vocabulary), np.float32)
+        counters = np.zeros((self.shape.layers * COUNTERS + 2) * COUNTER, np.int64)
+
+        def job(rank: int) -> None:
+            forward(
+                self.shape,
+                self.weights,
+                self._slots,
+                work,
+                self._identity,
+                start,
+                rows,
+                out,
+                counters,
+                self.team.threads,
+                rank,
+            )
+
+        self.team.run(job)
+        return out[:rows]
+
+    def _with_attended(self, rows: int, start: int) -> Any:
+        needed = (
+            rows * self.shape.heads * ((start + rows - 1) // CHUNK + 1) * (self.shape.head_dim + 2)
+        )
+        if self._work.attended.size < needed:
+            self._work = self._work._replace(attended=np.zeros(2 * needed, np.float32))
+        return self._work
+
+
+def _move(slots: KeyValues, source: int, goal: int) -> None:
+    """A slot's keys and values to an earlier slot, in every layer."""
+    (c, t), (d, u) = divmod(source, CHUNK), divmod(goal, CHUNK)
+    slots.keys[:, :, d, :, u] = slots.keys[:, :, c, :, t]
+    slots.key_scales[:, :, d, u] = slots.key_scales[:, :, c, t]
+    slots.values[:, :, d, u] = slots.values[:, :, c, t]
+    slots.value_scales[:, :, d, u] = slots.value_scales[:, :, c, t]
+
+
+def _weights(model: BlockModel, positions: int) -> Weights:
+    none = np.zeros((0, 0), np.float32)
+    vectors = model.vectors
+    matrices = np.zeros((len(model.layers) + 1, len(MATRICES), 6), np.int64)
+    for number, layer in enumerate(model.layers):
+        for place, name in enumerate(MATRICES):
+            matrices[number, place] = _record(layer[name])
+    matrices[-1, 0] = _record(model.head)
+    cosines, sines = tables(model.config, positions, vectors.get("rope_factors"))
+    return Weights(
+        matrices=matrices,
+        attention_norms=vectors["attention_norms"],
+        inner_norms=vectors["inner_norms"],
+        query_norms=vectors.get("query_norms", none),
+        key_norms=vectors.get("key_norms", none),
+        biases=vectors.get("biases", np.zeros((0, 0, 0), np.float32)),
+        last_norm=vectors["last_norm"],
+        cosines=cosines,
+        sines=sines,
+    )
+
+
+def _record(matrix: Blocks) -> list[int]:
+    """A matrix as the kernels find it; the model keeps the arrays alive."""
+    rows, columns = matrix.shape
+    parts = (matrix.weights, matrix.scales, matrix.minimums)
+    assert all(part.flags.c_contiguous for part in parts)
+    return [int(matrix.kind), *(part.ctypes.data for part in parts), rows, columns // 32]
