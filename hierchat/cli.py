@@ -1,10 +1,11 @@
-"""The command line: python -m hierchat models | bench."""
+"""The command line: python -m hierchat models | bench | verify."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
+
+from hierchat.bench.arguments import add_bench, add_verify
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -14,11 +15,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from hierchat.models.commands import get_model, list_models
 
         return list_models() if args.action == "list" else get_model(args.name)
-    from hierchat.bench import session
+    if args.command == "bench" and args.kind == "session":
+        from hierchat.bench import session
 
-    return session.run(
-        args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
-    )
+        return session.run(
+            args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
+        )
+    from hierchat.bench.commands import run
+
+    return run(args)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,17 +36,6 @@ def _parser() -> argparse.ArgumentParser:
     get = actions.add_parser("get", help="fetch a model now")
     get.add_argument("name", metavar="NAME")
 
-    bench = commands.add_parser("bench", help="measure on this machine")
-    kinds = bench.add_subparsers(dest="kind", required=True)
-    talk = kinds.add_parser(
-        "session", help="one conversation of several turns: start, memory, speed, restart"
-    )
-    talk.add_argument(
-        "--questions", type=Path, help="JSON lines with `turns`; by default ten built-in questions"
-    )
-    talk.add_argument("--model", help="a name from `models list`")
-    talk.add_argument("--turns", type=int, default=10)
-    talk.add_argument("--max-new-tokens", type=int, default=128)
-    talk.add_argument("--temperature", type=float, default=0.0)
-    talk.add_argument("--json", type=Path, help="write the figures here")
+    add_bench(commands)
+    add_verify(commands)
     return parser

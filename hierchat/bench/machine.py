@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import psutil
 
 
 def machine() -> dict[str, str | int | float]:
-    """Processor, cores, memory (GiB) and the versions that matter."""
+    """Processor, cores, memory (GiB), the versions that matter and the revision of this program."""
     import torch
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
@@ -26,6 +27,7 @@ def machine() -> dict[str, str | int | float]:
         "torch": torch.__version__,
         "transformers": version("transformers"),
         "hierchat": version("hierchat"),
+        "revision": _revision(),
     }
 
 
@@ -36,3 +38,17 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def _revision() -> str:
+    """The commit, and whether the program differs from it; empty outside a clone."""
+    package = Path(__file__).parents[1]
+    git = ["git", "-C", str(package)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+        changed = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True)
+    except OSError:
+        return ""
+    if commit.returncode:
+        return ""
+    return commit.stdout.strip() + (" with changes" if changed.stdout.strip() else "")

@@ -10,16 +10,7 @@ import pytest
 from hierchat.bench.questions import CONVERSATION, QuestionsError, read_turns
 from hierchat.cli import main
 
-from ..chat.tiny import model, tokenizer
-
-
-@pytest.fixture(autouse=True)
-def _tiny_in_the_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HIERCHAT_CONFIG", str(tmp_path))
-    model().save_pretrained(tmp_path / "tiny")
-    tokenizer().save_pretrained(tmp_path / "tiny")
-    (tmp_path / "models.yaml").write_text("models:\n  tiny:\n    source: {folder: {path: tiny}}\n")
+pytestmark = pytest.mark.usefixtures("tiny_in_the_catalogue")
 
 
 def ask(*arguments: str | Path) -> int:

@@ -1,0 +1,85 @@
+"""The flags of the measuring commands. Imports nothing heavy: every command line is parsed here first."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_bench(commands: Any) -> None:
+    """`bench decode | log | session`."""
+    bench = commands.add_parser("bench", help="measure on this machine")
+    kinds = bench.add_subparsers(dest="kind", required=True)
+
+    decode = kinds.add_parser("decode", help="arms against each other, each question from an empty history")
+    decode.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
+    log = kinds.add_parser("log", help="arms against each other over days of chats, history growing")
+    log.add_argument("--log", dest="questions", type=Path, required=True, metavar="FILE", help=_LINES)
+    for measured in (decode, log):
+        measured.add_argument(
+            "--arms",
+            required=True,
+            metavar="A,B,...",
+            help="of vanilla, context, context+history, hierchat, transformers, llama.cpp",
+        )
+        _add_run(measured)
+
+    talk = kinds.add_parser(
+        "session", help="one conversation of several turns: start, memory, speed, restart"
+    )
+    talk.add_argument(
+        "--questions", type=Path, help="JSON lines with `turns`; by default ten built-in questions"
+    )
+    talk.add_argument("--model", help="a name from `models list`")
+    talk.add_argument("--turns", type=int, default=10)
+    talk.add_argument("--max-new-tokens", type=int, default=128)
+    talk.add_argument("--temperature", type=float, default=0.0)
+    talk.add_argument("--json", type=Path, help="write the figures here")
+
+
+def add_verify(commands: Any) -> None:
+    """`verify`."""
+    verify = commands.add_parser("verify", help="the same words with drafting on and off, token for token")
+    verify.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
+    verify.add_argument(
+        "--drafter",
+        choices=("default", "random", "adversarial"),
+        default="default",
+        help="the program's own, or one that drafts noise or the target's second choices",
+    )
+    _add_run(verify)
+
+
+_LINES = "JSON lines with `turns`, and `category`, or `day` and `kind`"
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--limit", type=_positive, metavar="N", help="questions, evenly over the groups; or chats"
+    )
+    parser.add_argument("--max-new-tokens", type=int, default=256, metavar="N", help="per reply (256)")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="0, the default, is greedy"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--model", metavar="NAME", help="a name from `models list`")
+    parser.add_argument("--backend", metavar="NAME", help="such as blocks or float32; by default the fastest")
+    parser.add_argument(
+        "--width",
+        type=_positive,
+        metavar="N",
+        help="positions per forward: N - 1 drafts (by default the program's)",
+    )
+    parser.add_argument(
+        "--corpus", type=Path, metavar="PATH", help="text for a statistics database (not yet)"
+    )
+    parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
+    parser.add_argument("--resume", action="store_true", help="go on from OUT")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number

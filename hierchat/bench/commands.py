@@ -1,0 +1,190 @@
+"""`python -m hierchat bench decode`, `bench log` and `verify`: from the command line to a run and back.
+
+All return the process's exit code: 0, 1 for words that differ (verify), 2 for an error, 130 for Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, get_args
+
+import torch
+from pydantic import ValidationError
+
+from hierchat.bench import decode, outfile, verify
+from hierchat.bench.arms import OWN, Arm, OwnArm, parse_arms
+from hierchat.bench.errors import ArmError, BenchError, unknown
+from hierchat.bench.machine import machine
+from hierchat.bench.peers import PeerArm, open_peer
+from hierchat.bench.progress import bar
+from hierchat.bench.questions import Question, QuestionsError, read_questions, spread
+from hierchat.bench.table import show
+from hierchat.chat.host import Hosted, load_hosted
+from hierchat.config import GenerationSettings
+from hierchat.engine.sampler import BrokenLogits
+from hierchat.engine.torch_target import UnsupportedModel
+from hierchat.models.cache import sha256
+from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
+from hierchat.models.errors import ModelError
+from hierchat.models.terminal import terminal_progress
+
+ERRORS = (BenchError, QuestionsError, ModelError, UnsupportedModel, BrokenLogits, MemoryError)
+STOPPED = "Stopped. What was measured is kept; the same command with --resume goes on."
+
+
+def run(args: argparse.Namespace) -> int:
+    """Does what was asked, or says why not."""
+    try:
+        return _verify(args) if args.command == "verify" else _decode(args)
+    except ERRORS as error:
+        _say(f"hierchat: {str(error) or type(error).__name__}")
+        return 2
+    except KeyboardInterrupt:
+        _say("Stopped before anything was measured.")
+        return 130
+
+
+def _decode(args: argparse.Namespace) -> int:
+    names = parse_arms(args.arms)
+    carry = args.kind == "log"
+    asked = _Asked(args, "log" if carry else "decode", {"arms": names})
+    questions = asked.questions[: args.limit] if carry else spread(asked.questions, args.limit)
+    hosted = asked.load()
+    result = decode.Result(args.json, asked.head(hosted), names)
+    found = asked.earlier(result.head)
+    if found:
+        result.rows = found["questions"]
+    arms = _open(names, hosted, asked.entry, args.width, asked.threads, result)
+    stopped = False
+    try:
+        with bar(len(questions), len(result.rows)) as tell:
+            decode.measure(hosted, arms, questions, asked.settings, result, tell, carry=carry)
+    except KeyboardInterrupt:
+        stopped = True
+    finally:
+        for arm in arms:
+            arm.close()
+    show(result.as_dict())
+    if stopped:
+        _say(STOPPED)
+    return 130 if stopped else 0
+
+
+def _open(
+    names: list[str],
+    hosted: Hosted,
+    entry: ModelEntry,
+    width: int | None,
+    threads: int,
+    result: decode.Result,
+) -> list[Arm]:
+    """The arms that can run; the others go to `result.absent`."""
+    arms: list[Arm] = []
+    for name in names:
+        try:
+            if name in OWN:
+                arms.append(OwnArm(name, hosted, width))
+                continue
+            peer: PeerArm = open_peer(name, entry, hosted.engine, threads, _say)
+            arms.append(peer)
+            result.head["machine"].setdefault("peers", {})[name] = peer.versions
+        except (ArmError, ModelError, OSError) as error:
+            result.absent[name] = str(error)
+            _say(f"{name} is absent: {error}")
+    return arms
+
+
+def _verify(args: argparse.Namespace) -> int:
+    asked = _Asked(args, "verify", {"drafter": args.drafter})
+    questions = spread(asked.questions, args.limit)
+    hosted = asked.load()
+    shown = {key: asked.said[key] for key in ("temperature", "seed", "drafter")}
+    head = asked.head(hosted) | {"exact": hosted.engine.target.exact} | shown
+    found = asked.earlier(head)
+    result = verify.Result(args.json, head, found["done"] if found else ())
+    stopped = False
+    try:
+        with bar(len(questions), len(result.rows)) as tell:
+            verify.check(hosted, questions, asked.settings, args.drafter, result, tell, width=args.width)
+    except KeyboardInterrupt:
+        stopped = True
+    said = result.as_dict()
+    print(f"{said['questions']:,} questions, {said['tokens']:,} tokens, {said['mismatches']} replies differ.")
+    for difference in said["first"]:
+        print("  " + ", ".join(f"{key} {value}" for key, value in difference.items()))
+    if stopped:
+        _say(STOPPED)
+    return 1 if result.mismatches else 130 if stopped else 0
+
+
+class _Asked:
+    """What both commands take from the command line. Everything that can be wrong is found before a model loads."""
+
+    def __init__(self, args: argparse.Namespace, kind: str, own: dict[str, Any]) -> None:
+        self._args = args
+        if args.corpus:
+            raise BenchError(
+                "--corpus: this version has no statistics database yet, so nothing would read it."
+            )
+        if args.backend and args.backend not in get_args(Backend):
+            raise unknown("backend", args.backend, get_args(Backend))
+        try:
+            self.settings = GenerationSettings(
+                max_new_tokens=args.max_new_tokens, temperature=args.temperature, seed=args.seed
+            )
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise BenchError(f"--{str(wrong['loc'][0]).replace('_', '-')}: {wrong['msg']}") from error
+        self.questions: list[Question] = read_questions(args.questions)
+        self.entry = read_catalogue().entry(args.model)
+        outfile.require_writable(args.json)
+        self.threads = torch.get_num_threads()  # before a forward under load makes it one
+        self.said: dict[str, Any] = {
+            "kind": kind,
+            "file": args.questions.name,
+            "file_sha256": sha256(args.questions),
+            "limit": args.limit,
+            "max_new_tokens": args.max_new_tokens,
+            "temperature": args.temperature,
+            "seed": args.seed,
+            "width": args.width,
+            **own,
+        }
+        self._machine: dict[str, Any] = machine()
+
+    def load(self) -> Hosted:
+        """The model on its backend."""
+        with terminal_progress() as report:
+            return load_hosted(self.entry, self._args.backend, report)
+
+    def head(self, hosted: Hosted) -> dict[str, Any]:
+        """What stands before the figures."""
+        return {
+            "machine": self._machine,
+            "model": hosted.name,
+            "backend": getattr(hosted.engine.target, "backend", self._args.backend or "default"),
+            "settings": self.said,
+        }
+
+    def earlier(self, head: dict[str, Any]) -> dict[str, Any] | None:
+        """The result to go on from, where one is asked for and there; its machine stays the first one's."""
+        if not self._args.resume:
+            return None
+        found = outfile.read(
+            self._args.json, {"model": head["model"], "backend": head["backend"], **self.said}
+        )
+        if found is None:
+            _say(f"{self._args.json} is not there yet: starting anew.")
+            return None
+        now, then = head["machine"], found["machine"]
+        changed = {key: value for key, value in now.items() if then.get(key) != value}
+        head["machine"] = then
+        if changed:
+            _say(f"This is no longer what the figures before were measured on: {changed}")
+            head["resumed"] = [*found.get("resumed", ()), changed]
+        return found
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,22 @@
+"""What can go wrong in a measurement. Each message is for the user."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BenchError(Exception):
+    """The measurement cannot be made, or not as it was asked for."""
+
+
+class ArmError(Exception):
+    """One arm cannot run here, or can no longer; the others go on."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> BenchError:
+    """The error about a name that is none of `known`, with the nearest of them."""
+    names = list(known)
+    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(names)}."
+    return BenchError(f"No {what} is called {name!r}. {hint}")

@@ -1,0 +1,74 @@
+"""The figures of a run as tables for the terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+FILE_WIDTH = 140
+"""Columns where the output is no terminal, which would say how many it has."""
+
+
+def show(result: dict[str, Any], console: Console | None = None) -> None:
+    """Arms, their speed-ups by group, and what could not run."""
+    console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    arms = result["arms"]
+    if arms:
+        console.print(_arms(arms))
+        console.print(_groups(arms, "by_group", "group"))
+        if any("by_day" in arm for arm in arms):
+            console.print(_groups(arms, "by_day", "day"))
+    skipped = sum("skipped" in row for row in result["questions"])
+    if skipped:
+        console.print(f"{skipped} of {len(result['questions'])} questions do not fit the model's context.")
+    for arm in result["absent"]:
+        console.print(f"absent: {arm['arm']}: {arm['reason']}", markup=False, highlight=False)
+
+
+def _arms(arms: list[dict[str, Any]]) -> Table:
+    table = _table(
+        "arm", "questions", "tokens", "tok/s", "speed-up", "quartiles", "T", "draft ms", "first s", "differ"
+    )
+    for arm in arms:
+        quartiles = arm["quartiles"]["speedup"]
+        table.add_row(
+            arm["arm"],
+            f"{arm['questions']:,}",
+            f"{arm['tokens']:,}",
+            _number(arm["tokens_per_second"], 1),
+            _number(arm["speedup"], 2),
+            " ".join(_number(quartile, 2) for quartile in quartiles) if quartiles else "-",
+            _number(arm["tokens_per_forward"], 2),
+            _number(arm["draft_ms"], 2),
+            _number(arm["first_token_seconds"], 2),
+            _number(arm["mismatches"], 0),
+        )
+    return table
+
+
+def _groups(arms: list[dict[str, Any]], by: str, called: str) -> Table:
+    """Speed-up of each arm; tokens per second where there is no vanilla."""
+    table = _table(called, *(arm["arm"] for arm in arms))
+    for group in dict.fromkeys(group for arm in arms for group in arm.get(by, {})):
+        cells = []
+        for arm in arms:
+            figures = arm.get(by, {}).get(group, {})
+            speedup = figures.get("speedup")
+            cells.append(f"{speedup:.2f}x" if speedup else _number(figures.get("tokens_per_second"), 1))
+        table.add_row(group, *cells)
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right", overflow="fold")
+    return table
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

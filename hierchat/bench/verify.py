@@ -1,0 +1,170 @@
+"""verify: the same words, token for token, with drafting on and off.
+
+Each question is decoded plainly, as exactly as the target can (padded), and again speculatively with slots of its
+own; both get the prompts that the plain replies make. History grows over the questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from hierchat.bench import outfile
+from hierchat.bench.conversation import Conversation
+from hierchat.bench.drafters import Adversary, Noise, Watched
+from hierchat.bench.progress import Tell
+from hierchat.bench.questions import Question
+from hierchat.chat.drafters import default_drafter
+from hierchat.chat.host import Hosted
+from hierchat.chat.prompt import MessageTooLong
+from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.history import HistorySource
+from hierchat.engine.engine import Engine, common_prefix
+from hierchat.engine.target import Target
+
+FIRST = 20
+"""Differences that are written down."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A turn decoded plainly. `seconds` are the target's next best tokens, [reply]."""
+
+    prompt: list[int]
+    reply: list[int]
+    seconds: list[int]
+
+
+Drafting = Callable[[Hosted, HistorySource, Plain, int | None], Drafter]
+"""Makes the drafter of one reply; the last argument is the fixed width, if any."""
+
+DRAFTERS: dict[str, Drafting] = {
+    "default": lambda hosted, history, plain, width: default_drafter(hosted, history, width),
+    "random": lambda hosted, history, plain, width: Noise(
+        hosted.engine.target.vocabulary, width, seed=len(plain.prompt)
+    ),
+    "adversarial": lambda hosted, history, plain, width: Adversary(
+        plain.reply, plain.seconds, hosted.engine.target.vocabulary, width, seed=len(plain.prompt)
+    ),
+}
+
+
+class Result:
+    """What a run has compared so far, and its file. `head`: what stands before the figures."""
+
+    def __init__(self, path: Path, head: dict[str, Any], rows: Sequence[Row] = ()) -> None:
+        self.path = path
+        self.head = head
+        self.rows = list(rows)
+
+    @property
+    def mismatches(self) -> int:
+        """Replies with another token than plain decoding's."""
+        return sum(len(row["differences"]) for row in self.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it stands in the file. `tokens` were compared; `tokens_per_forward` says how many drafts stood."""
+        tokens = sum(len(reply) for row in self.rows for reply in row["replies"])
+        forwards = sum(row["forwards"] for row in self.rows)
+        return {
+            **self.head,
+            "questions": sum("skipped" not in row for row in self.rows),
+            "tokens": tokens,
+            "tokens_per_forward": round(tokens / forwards, 3) if forwards else None,
+            "mismatches": self.mismatches,
+            "first": [difference for row in self.rows for difference in row["differences"]][:FIRST],
+            "done": self.rows,
+        }
+
+    def write(self) -> None:
+        outfile.write(self.path, self.as_dict(), rows="done")
+
+
+def check(
+    hosted: Hosted,
+    questions: Sequence[Question],
+    settings: GenerationSettings,
+    drafter: str,
+    result: Result,
+    tell: Tell,
+    *,
+    width: int | None = None,
+) -> None:
+    """Compares what `result` lacks, and writes it after every question. `drafter`: a key of DRAFTERS."""
+    history = HistorySource(reply for row in result.rows for reply in row["replies"])
+    done = {row["question"] for row in result.rows}
+    for question in questions:
+        if question.number in done:
+            continue
+        tell(f"{question.group} {question.name}", 0)
+        row: Row = {"question": question.number, "forwards": 0, "replies": [], "differences": []}
+        try:
+            plain = _plainly(hosted, question, settings)
+        except MessageTooLong as error:
+            row["skipped"] = str(error)
+        else:
+            _compare(hosted, question, settings, plain, DRAFTERS[drafter], history, width, row)
+        result.rows.append(row)
+        result.write()
+        tell("", 1)
+
+
+def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[Plain]:
+    engine = hosted.engine
+    engine.target.rollback(0)
+    talk = Conversation(hosted, settings.max_new_tokens)
+    turns = []
+    for text in question.turns:
+        prompt = talk.ask(text)
+        target = Watched(engine.target)
+        watched = Engine(cast(Target, target), engine.end_ids, engine.decode)
+        reply = [token for step in watched.generate(prompt, settings) for token in step.tokens]
+        talk.answered(reply)
+        turns.append(Plain(prompt, reply, target.seconds(reply)))
+    return turns
+
+
+def _compare(
+    hosted: Hosted,
+    question: Question,
+    settings: GenerationSettings,
+    turns: Sequence[Plain],
+    drafting: Drafting,
+    history: HistorySource,
+    width: int | None,
+    row: Row,
+) -> None:
+    """Decodes speculatively and fills the row. Gaps are measured last: that writes into the slots."""
+    engine = hosted.engine
+    engine.target.rollback(0)  # nothing that plain decoding left may help, or hide what we wrote wrong
+    found: list[tuple[int, Plain, list[int]]] = []
+    for number, plain in enumerate(turns):
+        reply: list[int] = []
+        for step in engine.generate(
+            plain.prompt, settings, drafting(hosted, history, plain, width), padded=True
+        ):
+            reply += step.tokens
+            row["forwards"] += bool(step.tokens)
+        if reply != plain.reply:
+            found.append((number, plain, reply))
+        history.add(plain.reply)
+        row["replies"].append(plain.reply)
+    row["differences"] = [
+        {"question": question.name, "turn": number, **_difference(engine, plain, reply)}
+        for number, plain, reply in found
+    ]
+
+
+def _difference(engine: Engine, plain: Plain, reply: Sequence[int]) -> dict[str, Any]:
+    """The first one. `position` counts the reply's tokens from 0; a reply that ended there has None for its token."""
+    at = common_prefix(plain.reply, reply)
+    one = plain.reply[at] if at < len(plain.reply) else None
+    other = reply[at] if at < len(reply) else None
+    gap = None
+    if one is not None and other is not None:
+        gap = engine.logit_gap([*plain.prompt, *plain.reply[:at]], one, other)
+    return {"position": at, "vanilla": one, "speculative": other, "gap": gap}

@@ -1,0 +1,87 @@
+"""Peers: one JSON line asked, one answered, by a process of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hierchat.bench import environment
+from hierchat.bench.errors import ArmError
+from hierchat.bench.peers import PEER, PeerArm
+from hierchat.config import GenerationSettings
+
+from ..chat.tiny import CONTEXT, END, hosted, model
+from .fakes import FAKE_PEER
+
+
+@pytest.fixture
+def peer(tmp_path: Path) -> PeerArm:
+    script = tmp_path / "fake.py"
+    script.write_text(FAKE_PEER)
+    return PeerArm("fake", [sys.executable, script], hosted().engine, threads=1)
+
+
+def settings(seed: int = 0) -> GenerationSettings:
+    return GenerationSettings(max_new_tokens=9, seed=seed)
+
+
+def test_asked_and_answered(peer: PeerArm) -> None:
+    assert peer.versions == {"fake": "1"}
+    answer = peer.answer([7, 8, 9], settings())
+    assert (answer.reply, answer.seconds, answer.first_seconds) == ([7, 8, END], 0.5, 0.25)
+    assert (answer.forwards, answer.draft_ms, answer.sources) == (None, None, {})
+    peer.close()
+    assert peer._process.returncode == 0
+
+
+def test_a_peer_says_what_went_wrong_and_lives(peer: PeerArm) -> None:
+    with pytest.raises(ArmError, match="ValueError: too long"):
+        peer.answer([7], settings(14))
+    assert peer.answer([7], settings()).reply
+    peer.close()
+
+
+def test_a_peer_that_dies_leaves_its_last_words(peer: PeerArm) -> None:
+    with pytest.raises(ArmError, match="ended with code 3: unlucky"):
+        peer.answer([7], settings(13))
+
+
+def test_a_peer_that_does_not_start() -> None:
+    with pytest.raises(ArmError, match="ended with code 1: no such thing"):
+        PeerArm("fake", [sys.executable, "-c", "raise SystemExit('no such thing')"], hosted().engine, 1)
+
+
+def test_a_peer_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.bench.peers.CLOSE_SECONDS", 0.05)
+    script = 'import json, time; print(json.dumps({"versions": {}}), flush=True); time.sleep(600)'
+    peer = PeerArm("fake", [sys.executable, "-c", script], hosted().engine, 1)
+    peer.close()
+    assert peer._process.returncode
+
+
+def test_transformers_writes_what_our_plain_decoding_writes(tmp_path: Path) -> None:
+    model().save_pretrained(tmp_path)
+    engine = hosted().engine
+    options = f'{{"threads": 1, "context": {CONTEXT}, "device": "cpu", "dtype": "float32"}}'
+    peer = PeerArm("transformers", [sys.executable, "-P", PEER, "transformers", tmp_path, options], engine, 1)
+    assert set(peer.versions) == {"transformers", "torch"}
+    prompt = list(range(3, 40))
+    for _ in range(3):  # each the conversation before and a word more: slots are reused
+        ours = [token for step in engine.generate(prompt, settings()) for token in step.tokens]
+        answer = peer.answer(prompt, settings())
+        assert answer.reply == ours
+        assert answer.seconds > 0
+        assert answer.first_seconds > 0
+        prompt = [*prompt, *ours, 11]
+    peer.close()
+
+
+def test_an_environment_that_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))
+    monkeypatch.setattr(environment.sys, "executable", "/nowhere/python")
+    said: list[str] = []
+    with pytest.raises(ArmError, match="could not be built"):
+        environment.llama_cpp_python(said.append)
+    assert "minutes" in said[0]
