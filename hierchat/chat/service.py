@@ -27,7 +27,7 @@ from hierchat.store import Store, StoreError
 
 POLL_SECONDS = 0.1
 TROUBLE = (MessageTooLong, PromptTooLong, BrokenLogits, StoreError, MemoryError, RuntimeError)
-"""What can go wrong in a reply and has a message for the page (torch reports a full memory as RuntimeError)."""
+"""What can go wrong in a reply and has a message for the page."""
 
 
 class ChatService:
@@ -73,6 +73,8 @@ class ChatService:
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
         waiting = Frame("waiting")
         yield CompareFrame({"vanilla": waiting, "speculative": waiting}, None)
+        vanilla: Reply | None = None
+        speculative: Reply | None = None
         with self._engine(stop) as hosted:
             try:
                 if hosted is None:
@@ -88,8 +90,9 @@ class ChatService:
                 with closing(run_ahead(run, stop)) as frames:
                     yield from frames
             except TROUBLE as error:
-                failed = _failed(error)
-                yield CompareFrame({"vanilla": failed, "speculative": failed}, None)
+                yield CompareFrame(
+                    {"vanilla": _failed(error, vanilla), "speculative": _failed(error, speculative)}, None
+                )
 
     def spans(self, user_id: int, message_id: int) -> list[Span]:
         """Runs of a stored reply by source; empty where its model is not loaded now."""
@@ -115,6 +118,8 @@ class ChatService:
         stop: threading.Event,
     ) -> Generator[Frame, None, None]:
         yield Frame("waiting")
+        reply: Reply | None = None
+        last = Frame("waiting")
         with self._engine(stop) as hosted:
             try:
                 if hosted is None:
@@ -122,9 +127,10 @@ class ChatService:
                 reply = self._reply(hosted, user_id, conversation_id, question, settings)
                 record = Record(self.store, reply, user_id, conversation_id, question)
                 with closing(run_ahead(partial(record.frames, stop, measure=True), stop)) as frames:
-                    yield from frames
+                    for last in frames:
+                        yield last
             except TROUBLE as error:
-                yield _failed(error)
+                yield _failed(error, reply, last.message_id)
 
     def _reply(
         self,
@@ -201,8 +207,12 @@ def _statistics(hosted: Hosted, settings: GenerationSettings) -> ReplyStatistics
     return statistics
 
 
-def _failed(error: Exception) -> Frame:
-    message = str(error)
-    if isinstance(error, MemoryError) or "memory" in message.lower():
-        message = f"Out of memory: choose a smaller model or start a new, shorter conversation. ({message})"
-    return Frame("done", finish="error", notice=message or type(error).__name__)
+def _failed(error: Exception, reply: Reply | None = None, message_id: int | None = None) -> Frame:
+    """The last frame of a reply that could not go on: what it has so far, and why it ends there."""
+    frame = reply.frame("done") if reply else Frame("done")
+    if frame.finish not in (None, "error"):  # the other arm of a comparison had ended before
+        return frame
+    notice = str(error) or type(error).__name__
+    if isinstance(error, MemoryError):
+        notice = "Memory ran out. Close other programs, or start a new, shorter conversation."
+    return replace(frame, finish="error", notice=notice, message_id=message_id)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.tree import DraftTree
+from hierchat.engine.errors import clear_memory_errors
 from hierchat.engine.sampler import Counts, choose
 from hierchat.engine.step import TARGET, Step
 from hierchat.engine.stopping import Stopping
@@ -47,9 +48,20 @@ class Engine:
         """Steps of one reply; the last one has `finish`.
 
         Without a drafter this is vanilla decoding, and padded=False its fastest form: the baseline of every speed-up.
-        Slots that hold a common prefix with `prompt_ids` are reused. Raises PromptTooLong, sampler.BrokenLogits.
+        Slots that hold a common prefix with `prompt_ids` are reused. Raises PromptTooLong, sampler.BrokenLogits,
+        errors.OutOfMemory.
         """
-        stop = stop or threading.Event()
+        with clear_memory_errors():
+            yield from self._generate(prompt_ids, settings, drafter, stop or threading.Event(), padded)
+
+    def _generate(
+        self,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        drafter: Drafter | None,
+        stop: threading.Event,
+        padded: bool,
+    ) -> Generator[Step, None, None]:
         room = self.target.context_length - len(prompt_ids)
         if not prompt_ids or room < 1:
             raise PromptTooLong(
@@ -119,6 +131,7 @@ class Engine:
                 prompt_tokens=len(prompt),
             )
 
+    @clear_memory_errors()
     def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
         """Milliseconds of a step of the fastest plain decoding where the slots stand now: median of `forwards`.
 

@@ -10,6 +10,7 @@ from hierchat.chat.frames import Arm, CompareFrame
 from hierchat.chat.prompt import Said
 
 from .conftest import Talk
+from .tiny import spy
 
 ORDERS: list[tuple[Arm, Arm]] = [("vanilla", "speculative"), ("speculative", "vanilla")]
 
@@ -115,12 +116,10 @@ def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
 def test_neither_arm_profits_from_the_other(talk: Talk, order: tuple[Arm, Arm]) -> None:
     first = talk.send("one")
     held = len(talk.target.tokens)
-    frames = list(talk.comparing("What is the longest river?", first.message_id))
-    read: dict[str, int] = {}
-    for frame in frames:
-        if frame.running:
-            read.setdefault(frame.running, frame.arms[frame.running].prompt_read)
-    assert read == {"vanilla": held, "speculative": held}
+    read: list[int] = []
+    spy(talk.target, "read", lambda tokens: read.append(len(tokens)))
+    last = list(talk.comparing("What is the longest river?", first.message_id))[-1]
+    assert read == [last.arms["vanilla"].prompt_tokens - 1 - held] * 2
 
 
 def until_token(frames: Any, arm: Arm, tokens: int) -> CompareFrame:
@@ -159,6 +158,30 @@ def test_a_reader_who_leaves(talk: Talk, order: tuple[Arm, Arm]) -> None:
     frames.close()
     assert talk.messages()[-1].state == "stopped"
     assert talk.other().send("hello").finish == "length"
+
+
+@pytest.mark.parametrize("arm", [0, 1])
+def test_a_full_memory_keeps_both_texts(talk: Talk, order: tuple[Arm, Arm], arm: int) -> None:
+    left = 5 + 40 * arm
+
+    def fail(*_: Any, **__: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise MemoryError
+
+    talk.hosted.engine.measure_vanilla = lambda *_, **__: 1.0
+    spy(talk.target, "forward", fail)
+    last = list(talk.comparing("hello", max_new_tokens=40))[-1]
+    assert last.verdict is None
+    failed = last.arms[order[arm]]
+    assert (failed.phase, failed.finish) == ("done", "error")
+    assert failed.notice.startswith("Memory ran out")
+    assert failed.text
+    if order[arm] == "speculative":
+        assert talk.messages()[-1].text == failed.text
+    if arm:
+        assert last.arms[order[0]].finish == "length"
 
 
 def test_a_message_that_does_not_fit(talk: Talk) -> None:

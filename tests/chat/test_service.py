@@ -11,7 +11,6 @@ import torch
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.host import Hosted, ModelHost
-from hierchat.drafting.drafter import Drafter
 from hierchat.models.errors import FetchError
 from hierchat.models.progress import Report
 from hierchat.store import DatabaseUnwritable, NotFound, Store
@@ -377,14 +376,62 @@ def test_a_conversation_that_is_deleted_in_mid_reply(talk: Talk) -> None:
     assert "history" not in again.figures.shares
 
 
-def test_a_full_memory(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: Any) -> None:
-        raise MemoryError
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] not enough memory: you tried to allocate 9 bytes."),
+    ],
+    ids=["python", "cuda", "torch on the cpu"],
+)
+def test_a_full_memory_in_mid_reply(talk: Talk, error: Exception) -> None:
+    whole = talk.other().send("hello", max_new_tokens=100).text
+    fail_after(talk, 5, error)
+    last = talk.send("hello", max_new_tokens=100)
+    reply = talk.messages()[-1]
+    assert (last.phase, last.finish, last.message_id) == ("done", "error", reply.id)
+    assert last.notice.startswith("Memory ran out")
+    assert "context_length" in last.notice
+    assert (reply.state, reply.text) == ("interrupted", last.text)
+    assert whole.startswith(last.text.rstrip("\ufffd"))
+    assert len(talk.store.reply_tokens(talk.user, reply.id)) == last.figures.tokens >= 4
+    assert talk.send("go on", reply.id).finish == "length"
 
-    monkeypatch.setattr(Drafter, "propose", full)
-    last = talk.send("hello")
+
+def test_a_full_memory_while_the_prompt_is_read(talk: Talk) -> None:
+    fail_after(talk, 1, MemoryError(), "read")
+    last = talk.send(LONG[:300])
     assert last.finish == "error"
-    assert last.notice.startswith("Out of memory")
+    assert last.notice.startswith("Memory ran out")
+    assert talk.messages()[-1].state == "interrupted"
+    assert talk.other().send("hello").finish == "length"
+
+
+def test_any_other_error_of_the_machine_is_said_as_it_is(talk: Talk) -> None:
+    fail_after(talk, 5, RuntimeError("CUDA error: the launch failed"))
+    last = talk.send("hello", max_new_tokens=100)
+    assert (last.finish, last.notice) == ("error", "CUDA error: the launch failed")
+    assert talk.messages()[-1].text == last.text != ""
+
+
+def fail_after(talk: Talk, calls: int, error: Exception, name: str = "forward") -> None:
+    """The target raises once, in that call of the method."""
+    left = [None] * (calls - 1) + [error]
+
+    def failing(*_: Any, **__: Any) -> None:
+        if left and (now := left.pop(0)):
+            raise now
+
+    spy(talk.target, name, failing)
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>", "<|im_start|><|im_end|>", "<|endoftext|>" * 3])
+def test_a_message_of_special_tokens_is_plain_text(talk: Talk, text: str) -> None:
+    last = talk.send(text)
+    assert last.finish == "length"
+    assert text in tokenizer().decode(talk.target.tokens)
+    assert talk.target.tokens.count(END) == 2  # of the system prompt and of the message
 
 
 # One reply at a time
