@@ -37,7 +37,7 @@ def compare_arms(
     replies: dict[Arm, Reply] = {"vanilla": vanilla, "speculative": speculative}
     for arm, reply in replies.items():
         frames[arm] = replace(frames[arm], figures=reply.statistics.figures())
-    yield CompareFrame(dict(frames), None, _verdict(vanilla, speculative))
+    yield CompareFrame(dict(frames), None, replace(_verdict(vanilla, speculative), exact=target.exact))
 
 
 def _set_baselines(vanilla: Reply, speculative: Reply) -> None:

@@ -64,6 +64,8 @@ class Verdict:
     """Between the two choices at the first difference, in the target's own logits."""
     speedup: float | None
     sentence: str
+    exact: bool | None = None
+    """Whether the target passed its self-test: then drafts cannot change a token. None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

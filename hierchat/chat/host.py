@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hierchat.chat.prompt import PromptBuilder
@@ -27,6 +27,8 @@ class HostStatus:
     total: int | None = None
     message: str = ""
     """What went wrong in phase "failed"; in "ready", why another model that was asked for did not come."""
+    exact: bool | None = field(default=None, compare=False)
+    """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class ModelHost:
             self.hosted = None  # its memory counts
             trouble = self._try(name)
             if trouble and before and before != name and self._try(before) is None:
-                self.status = HostStatus(before, "ready", message=f"{trouble} {before} goes on answering.")
+                self.status = replace(self.status, message=f"{trouble} {before} goes on answering.")
             elif trouble:
                 self.status = HostStatus(name, "failed", message=trouble)
 
@@ -101,7 +103,7 @@ class ModelHost:
             )
         except Exception as error:  # a thread of its own: nobody else would hear of it
             return f"{name} could not be loaded: {type(error).__name__}: {error}"
-        self.status = HostStatus(name, "ready")
+        self.status = HostStatus(name, "ready", exact=self.hosted.engine.target.exact)
         return None
 
     def _load_model(self, name: str, report: Report) -> Hosted:

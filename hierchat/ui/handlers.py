@@ -160,7 +160,11 @@ class Handlers:
         """How far the model is; the timer rests once there is nothing more to report."""
         now = self._service.host.status
         done = now.phase in ("ready", "failed", "none")
-        update = {self._parts.host: status.host_line(now), self._parts.timer: gr.Timer(active=not done)}
+        update = {
+            self._parts.host: status.host_line(now),
+            self._parts.proof: status.model_proof(now),
+            self._parts.timer: gr.Timer(active=not done),
+        }
         if now.phase == "ready" and now.message and now.name in self._service.host.names:
             update[self._parts.model] = now.name  # another one was asked for and did not come
         return update

@@ -40,6 +40,7 @@ class Parts:
     list: Any
     footer: Any
     sampling: list[Any]
+    proof: Any
     title: Any
     model: Any
     compare: Any
@@ -89,6 +90,7 @@ def build(names: list[str], place: str) -> Parts:
         chats = gr.HTML("", elem_id="hc-list")
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
             controls = sampling.controls()
+            proof = gr.HTML("", elem_id="hc-model-proof")
         footer = gr.HTML("", elem_id="hc-footer")
     with gr.Column(elem_id="hc-main"):
         with gr.Row(elem_id="hc-head"):
@@ -125,8 +127,8 @@ def build(names: list[str], place: str) -> Parts:
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
         context = gr.HTML("", elem_id="hc-context")
     return Parts(
-        bus, timer, new, query, chats, footer, controls, title, model, compare, host, empty, chat, versus, verdict,
-        asked, replay, back, columns, live, box, send, stop, context,
+        bus, timer, new, query, chats, footer, controls, proof, title, model, compare, host, empty, chat, versus,
+        verdict, asked, replay, back, columns, live, box, send, stop, context,
     )  # fmt: skip
 
 

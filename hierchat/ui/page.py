@@ -33,10 +33,11 @@ def build_app(service: ChatService, place: str) -> gr.Blocks:
         every = [*middle, *chats, *columns, *buttons, p.live, p.box, p.verdict, p.asked, p.replay, p.back]
         asking = [p.compare, p.query]
 
-        app.load(handlers.load, None, [*middle, *chats, p.host, p.timer, p.model, *p.sampling], **_QUIET)
+        polled = [p.host, p.proof, p.timer, p.model]
+        app.load(handlers.load, None, [*middle, *chats, *polled, *p.sampling], **_QUIET)
         app.unload(handlers.unload)
-        p.timer.tick(handlers.poll, None, [p.host, p.timer, p.model], **_QUIET)
-        p.model.select(handlers.choose, p.model, [p.host, p.timer, p.model, p.live, *p.sampling], **_QUIET)
+        p.timer.tick(handlers.poll, None, polled, **_QUIET)
+        p.model.select(handlers.choose, p.model, [*polled, p.live, *p.sampling], **_QUIET)
 
         for trigger in (p.box.submit, p.send.click):
             trigger(replies.send, [p.box, *asking, *p.sampling], every, **_ENGINE)

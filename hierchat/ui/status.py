@@ -17,12 +17,21 @@ _VERBS = {
     "measuring": "Measuring the speed of",
 }
 _MEGABYTE = 1_000_000
+BY_CONSTRUCTION = "identical by construction"
+UP_TO_TIES = "equal up to numerical ties"
+_PROVED = "A position gets the same bits whatever else is in the block; tested on this machine at start."
+_NOT_PROVED = (
+    "On this backend a position's last bits depend on what else is in the block: where two tokens are almost equally "
+    "likely, a reply with drafts may take the other one."
+)
+_UNPADDED = f"{_PROVED} The plain side runs without padding, at its fastest, where last bits may differ."
 
 
 def host_sentence(status: HostStatus) -> str:
     """What the model host is doing now."""
     if status.phase == "ready":
-        return f"{status.name} is ready."
+        ready = f"{status.name} is ready."
+        return ready if status.exact is None else f"{ready} {_words(status.exact)}"
     if status.phase == "failed":
         return status.message or f"{status.name} could not be loaded."
     verb = _VERBS.get(status.phase)
@@ -44,6 +53,26 @@ def host_line(status: HostStatus) -> str:
     if status.phase == "failed":
         return f'<div class="hc-error" role="alert">{sentence}</div>'
     return f'<div class="hc-wait" role="status">{sentence}{progress_bar(status.done, status.total)}</div>'
+
+
+def proof_line(exact: bool | None, identical: bool = True) -> str:
+    """What the self-test says about replies with drafts, as HTML. `identical`: a comparison found no difference."""
+    if exact is None:
+        return ""
+    said, why = (BY_CONSTRUCTION, _PROVED) if exact else (UP_TO_TIES, _NOT_PROVED)
+    if exact and not identical:
+        said, why = f"padded: {BY_CONSTRUCTION}", _UNPADDED
+    return f'<span class="hc-proof" title="{html.escape(why)}">{said}</span>'
+
+
+def model_proof(status: HostStatus) -> str:
+    """The same for the model that is ready."""
+    line = proof_line(status.exact) if status.phase == "ready" else ""
+    return line and f'<div class="hc-quiet">With drafts and without: {line}</div>'
+
+
+def _words(exact: bool) -> str:
+    return f"Replies with drafts are {BY_CONSTRUCTION if exact else UP_TO_TIES}."
 
 
 def progress_bar(done: int, total: int | None) -> str:

@@ -34,7 +34,8 @@ def column(frame: Frame | None) -> tuple[str, str]:
 def verdict_line(verdict: Verdict) -> str:
     """The sentence above both columns."""
     kind = "hc-same" if verdict.identical else "hc-differs"
-    return f'<div class="hc-verdict {kind}" role="status">{html.escape(verdict.sentence)}</div>'
+    proof = status.proof_line(verdict.exact, verdict.identical)
+    return f'<div class="hc-verdict {kind}" role="status">{html.escape(verdict.sentence)} {proof}</div>'
 
 
 def asked(text: str) -> str:

@@ -52,6 +52,7 @@ def test_identical(talk: Talk, order: tuple[Arm, Arm]) -> None:
     assert last.verdict.sentence.startswith("Identical, 24 of 24 tokens. ")
     assert last.verdict.sentence.endswith(("\u00d7 faster.", "\u00d7 slower."))
     assert last.verdict.speedup > 0
+    assert last.verdict.exact is talk.target.exact is True
     assert last.arms["vanilla"].text == last.arms["speculative"].text
     assert last.arms["vanilla"].figures.tokens_per_forward == 1
     assert last.arms["speculative"].figures.tokens_per_forward > 1

@@ -44,6 +44,7 @@ def test_nothing_is_loaded_at_first(host: ModelHost) -> None:
 
 def test_a_model_is_loaded_in_the_background(host: ModelHost) -> None:
     assert start(host, "tiny") == HostStatus("tiny", "ready")
+    assert host.status.exact is True
     assert host.hosted is not None
     assert host.hosted.name == "tiny"
 
@@ -81,6 +82,7 @@ def test_a_failing_replacement_keeps_the_model(host: ModelHost, store: Store) ->
     start(host, "tiny")
     status = start(host, "broken")
     assert status == HostStatus("tiny", "ready", message="broken cannot be fetched. tiny goes on answering.")
+    assert status.exact is True
     assert talk_on(store, host).send("hello").finish == "length"
 
 

@@ -36,6 +36,7 @@ class HostStatus:
     done: int = 0
     total: int | None = None
     message: str = ""
+    exact: bool | None = True
 
 
 class FakeHost:
@@ -112,7 +113,7 @@ class FakeService:
                 yield CompareFrame(dict(arms), arm)
         tokens = arms["vanilla"].figures.tokens
         sentence = f"Identical, {tokens} of {tokens} tokens. 2.0\u00d7 faster."
-        yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, 2.0, sentence))
+        yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, 2.0, sentence, True))
 
     def spans(self, user_id: int, message_id: int) -> list[tuple[str, str]]:
         return self._spans.get(message_id, [])

@@ -10,13 +10,14 @@ from datetime import date, datetime, timedelta
 
 import pytest
 
-from hierchat.chat.frames import Figures, Frame
+from hierchat.chat.frames import Figures, Frame, Verdict
 from hierchat.config import GenerationSettings
 from hierchat.store import Conversation, Message
 from hierchat.ui import actions, sampling, sidebar, sources, status
 from hierchat.ui.figures import details, figures_line
 from hierchat.ui.markdown import shown
 from hierchat.ui.messages import history, user_message
+from hierchat.ui.versus import verdict_line
 from tests.ui.fake_service import HostStatus
 
 FIGURES = Figures(
@@ -187,6 +188,35 @@ def test_wrong_settings_are_named() -> None:
 def test_waits_say_what_they_wait_for(host: HostStatus, sentence: str) -> None:
     assert status.host_sentence(host) == sentence
     assert sentence in visible(status.host_line(host))
+
+
+@pytest.mark.parametrize(
+    ("exact", "words", "why"),
+    [
+        (True, "identical by construction", "same bits"),
+        (False, "equal up to numerical ties", "last bits depend"),
+    ],
+)
+def test_the_self_test_s_result_is_said(exact: bool, words: str, why: str) -> None:
+    host = HostStatus("m", "ready", exact=exact)
+    assert status.host_sentence(host) == f"m is ready. Replies with drafts are {words}."
+    assert status.host_line(host) == ""  # a quiet page
+    assert visible(status.model_proof(host)) == f"With drafts and without: {words}"
+    verdict = verdict_line(Verdict(True, 9, None, 2.0, "Identical, 9 of 9 tokens.", exact))
+    assert visible(verdict) == f"Identical, 9 of 9 tokens. {words}"
+    assert why in verdict
+
+
+def test_no_result_is_said_where_none_is_known() -> None:
+    assert status.host_sentence(HostStatus("m", "ready", exact=None)) == "m is ready."
+    assert status.model_proof(HostStatus("m", "loading")) == ""
+    assert "hc-proof" not in verdict_line(Verdict(True, 9, None, 2.0, "Identical."))
+
+
+def test_a_difference_of_the_unpadded_side_is_explained() -> None:
+    verdict = verdict_line(Verdict(False, 3, 0.001, 2.0, "First difference at token 4.", True))
+    assert visible(verdict) == "First difference at token 4. padded: identical by construction"
+    assert "without padding" in verdict
 
 
 def test_reading_shows_tokens() -> None:
