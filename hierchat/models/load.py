@@ -1,43 +1,18 @@
-"""A catalogue model, loaded through transformers and ready to compute."""
+"""A catalogue model, ready to compute: on the CPU engine wherever it can, else through transformers.
 
-import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+Neither torch nor transformers' models are imported where the CPU engine computes: they take seconds.
+"""
 
-import torch
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from __future__ import annotations
 
-from hierchat.models.catalogue import Backend, ModelEntry, Quantisation, Size, read_catalogue
-from hierchat.models.errors import BrokenFileError, DoesNotFitError, ModelError, UnsupportedError
-from hierchat.models.fetch import get
-from hierchat.models.folder import read_folder
-from hierchat.models.memory import best_device, dtype_on, require_fit
-from hierchat.models.progress import Progress, Report, silent, transformers_bars
-from hierchat.models.tokens import tokens_sha256
+from dataclasses import replace
 
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """`model` is a transformers module in eval mode; `context_length` counts positions.
-
-    `model_key` is a SHA-256 that names the tokens and the weights before quantisation and rounding: history
-    written under it may draft for any precision of the same model. `end_ids` are the tokens that end a reply.
-    """
-
-    name: str
-    model: Any
-    tokenizer: Any
-    device: torch.device
-    dtype: torch.dtype
-    quantisation: Quantisation
-    backend: Backend
-    context_length: int
-    model_key: str
-    end_ids: frozenset[int]
+from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.errors import UnsupportedError
+from hierchat.models.fetch import has_blocks
+from hierchat.models.loaded import LoadedModel
+from hierchat.models.memory import best_device
+from hierchat.models.progress import Progress, Report, silent
 
 
 def load(
@@ -46,118 +21,24 @@ def load(
     progress: Report = silent,
     backend: Backend | None = None,
 ) -> LoadedModel:
-    """Fetches the model where needed and loads it, by default on CUDA if there, else on the CPU. `backend` overrides
-    the catalogue's dtype and quantisation; by default the fastest that the device and the model allow.
+    """Fetches the model where needed and loads it, by default on CUDA if there, else on the CPU.
 
-    Raises a ModelError that says what to do; DoesNotFitError before anything is fetched where the catalogue
-    knows the size, and before loading in any case. Free another model first: its memory counts as taken.
+    `backend`: None for the fastest that device and model allow. Raises a ModelError that says what to do.
     """
     device = device or best_device()
-    if backend:
-        entry = _with_backend(entry, backend)
-    if entry.size:
-        _require_fit(entry, entry.size, entry.context_length or 0, device)
-    folder = get(entry, progress, device)
-    facts = read_folder(folder)
-    context_length = min(entry.context_length or facts.positions, facts.positions)
-    _require_fit(entry, facts.size, context_length, device)
+    if backend == "blocks" and not device.startswith("cpu"):
+        raise UnsupportedError("The CPU engine runs on the CPU only; leave out the backend to use the GPU.")
+    note = ""
+    if backend == "blocks" or (backend is None and device.startswith("cpu") and has_blocks(entry)):
+        from hierchat.models.load_blocks import load_blocks
 
-    progress(Progress("loading", 0, None, entry.name))
-    dtype = getattr(torch, dtype_on(entry.dtype, device))
-    with _load_errors(entry, folder), transformers_bars(progress, "loading", entry.name):
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model, info = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            device_map={"": device},
-            quantization_config=_quantisation(entry.quantisation),
-            output_loading_info=True,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-        )
-    if lost := sorted(info["missing_keys"]):  # transformers would go on with random weights
-        raise BrokenFileError(f"{folder} lacks {len(lost)} of the model's weights, such as {lost[0]}.")
-    key = hashlib.sha256(f"{tokens_sha256(tokenizer)}\n{facts.identity}".encode()).hexdigest()
-    return LoadedModel(
-        name=entry.name,
-        model=model.eval().requires_grad_(False),
-        tokenizer=tokenizer,
-        device=model.device,
-        dtype=dtype,
-        quantisation=entry.quantisation,
-        backend=backend or _backend(entry, dtype, device),
-        context_length=context_length,
-        model_key=key,
-        end_ids=_end_ids(model, tokenizer),
-    )
+        try:
+            return load_blocks(entry, progress)
+        except UnsupportedError as error:
+            if backend == "blocks":
+                raise
+            note = f"{error} It runs through transformers instead, several times slower."
+            progress(Progress("loading", 0, None, note))
+    from hierchat.models.load_torch import load_torch
 
-
-def _with_backend(entry: ModelEntry, backend: Backend) -> ModelEntry:
-    """The entry as if the catalogue asked for this backend."""
-    if backend in ("nf4", "int8"):
-        return entry.model_copy(update={"dtype": "auto", "quantisation": backend})
-    dtype = "bfloat16" if backend == "bfloat16" else "float32"  # float16 layers are packed from float32
-    return entry.model_copy(update={"dtype": dtype, "quantisation": "none"})
-
-
-def _backend(entry: ModelEntry, dtype: torch.dtype, device: str) -> Backend:
-    if entry.quantisation != "none":
-        return entry.quantisation
-    if dtype == torch.float32:
-        return "float16" if device.startswith("cpu") else "float32"
-    return "bfloat16"
-
-
-def _require_fit(entry: ModelEntry, size: Size, context_length: int, device: str) -> None:
-    try:
-        require_fit(entry, size, context_length, device)
-    except DoesNotFitError:
-        # Only now read the others, to name those that would fit.
-        require_fit(entry, size, context_length, device, read_catalogue().models.values())
-
-
-def _quantisation(kind: Quantisation) -> BitsAndBytesConfig | None:
-    if kind == "none":
-        return None
-    if kind == "int8":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_compute_dtype=torch.bfloat16,
-        bnb_4bit_use_double_quant=True,
-    )
-
-
-def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    ends = model.generation_config.eos_token_id
-    several = ends if isinstance(ends, list) else [ends]
-    return frozenset(end for end in [*several, tokenizer.eos_token_id] if end is not None)
-
-
-@contextmanager
-def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
-    """What transformers, safetensors and torch raise, as ours; the caller's own classes pass."""
-    try:
-        yield
-    except ModelError:
-        raise
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
-    except SafetensorError as error:
-        raise BrokenFileError(
-            f"The weights in {folder} are broken: {error}. Fetch or copy them again."
-        ) from error
-    except (OSError, EOFError) as error:
-        raise BrokenFileError(f"{entry.name} in {folder} is not whole: {_first_line(error)}") from error
-    except (ValueError, KeyError, ImportError, NotImplementedError) as error:
-        raise UnsupportedError(f"{entry.name} in {folder} cannot be loaded: {_first_line(error)}") from error
-    except RuntimeError as error:
-        if "size mismatch" in str(error) or "mismatched" in str(error):
-            raise BrokenFileError(f"The weights in {folder} do not match its config.json.") from error
-        raise
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]
+    return replace(load_torch(entry, device, progress, backend), note=note)

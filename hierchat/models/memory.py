@@ -1,5 +1,7 @@
 """Whether a model fits into free memory, asked before it is loaded, and what would fit instead."""
 
+import ctypes
+import sys
 from collections.abc import Iterable
 
 import psutil
@@ -16,9 +18,19 @@ _QUANTISED = {"int8": 1.0, "nf4": 0.52}
 
 def best_device() -> str:
     """'cuda' where there is one, else 'cpu'."""
-    import torch
+    if not _cuda_driver():
+        return "cpu"
+    import torch  # takes seconds
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _cuda_driver() -> bool:
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def dtype_on(dtype: str, device: str) -> str:

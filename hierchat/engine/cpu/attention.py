@@ -11,7 +11,7 @@ import numpy as np
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import fma, rounded
 from hierchat.engine.cpu.memory import CHUNK
-from hierchat.engine.cpu.rows import MOST, ZERO
+from hierchat.engine.cpu.rows import MOST, NOTHING, ZERO
 from hierchat.engine.cpu.softmax import score, weigh
 
 
@@ -35,7 +35,9 @@ def lay_out(parents, start, positions, order):  # type: ignore[no-untyped-def]
         last = positions[node] - base
         order[node, last] = start - base + node
         if last + 1 < order.shape[1]:
-            order[node, last + 1] = start - base + node  # weighed with zero where a chunk ends on an odd count
+            order[node, last + 1] = (
+                start - base + node
+            )  # weighed with zero where a chunk ends on an odd count
 
 
 @kernel
@@ -46,7 +48,7 @@ def store(head, numbers, scales, slot, along):  # type: ignore[no-untyped-def]
         value = abs(head[j])
         most = value if value > most else most
         nothing += value * ZERO
-    inverse = MOST / most if most > ZERO and nothing == ZERO else ZERO
+    inverse = MOST / most if most > NOTHING and nothing == ZERO else ZERO
     scales[slot] = most / MOST + nothing
     for j in range(head.shape[0]):
         number = np.int16(rounded(head[j] * inverse)) if inverse > ZERO else np.int16(0)
@@ -131,9 +133,7 @@ def attend_tail(  # type: ignore[no-untyped-def]
                 for t in range(count):
                     path[t] = own[slot[t]]
                 out = attended[row, head * group + h, begin + chunk]
-                weigh(
-                    path.ctypes.data, count, values.ctypes.data, slot.ctypes.data, size, out.ctypes.data
-                )
+                weigh(path.ctypes.data, count, values.ctypes.data, slot.ctypes.data, size, out.ctypes.data)
 
 
 @kernel

@@ -16,7 +16,22 @@ from numba.extending import intrinsic
 
 from hierchat.engine.cpu import llvm
 from hierchat.engine.cpu.jit import INSTRUCTIONS
-from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, I64, LANES, broadcast, call, fused, i64, load, loop, vector
+from hierchat.engine.cpu.llvm import (
+    F16,
+    F32,
+    I8,
+    I16,
+    I32,
+    I64,
+    LANES,
+    broadcast,
+    call,
+    fused,
+    i64,
+    load,
+    loop,
+    vector,
+)
 from hierchat.models.blocks import BLOCK, BYTES_PER_BLOCK, MINIMUM, QUANTISED, SCALES_PER_BLOCK, Kind
 
 GROUP = 256
@@ -89,7 +104,7 @@ def _function(module: ir.Module, kind: Kind, rows: int) -> ir.Function:
     row_bytes = b.mul(blocks, i64(BYTES_PER_BLOCK[kind]))
     row_scales = b.mul(blocks, i64(4 * SCALES_PER_BLOCK.get(kind, 0)))
 
-    def one_row(n: ir.Value) -> None:
+    def one_row(n: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
         place = dict(given)
         place["weights"] = b.add(given["weights"], b.mul(n, row_bytes))
         place["scales"] = b.add(given["scales"], b.mul(n, row_scales))
@@ -98,8 +113,9 @@ def _function(module: ir.Module, kind: Kind, rows: int) -> ir.Function:
         for row, result in enumerate(results):
             address = b.add(b.add(given["out"], b.mul(n, i64(4))), b.mul(given["stride"], i64(row)))
             b.store(result, b.inttoptr(address, F32.as_pointer()), align=4)
+        return []
 
-    loop(b, i64(0), count, [], lambda n, _: (one_row(n), [])[1])
+    loop(b, i64(0), count, [], one_row)
     b.ret_void()
     return function
 

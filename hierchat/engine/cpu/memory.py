@@ -36,9 +36,13 @@ class Shape(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """`matrices` int64 [layers + 1, 7, 6]: kinds, addresses and sizes; the arrays behind the addresses are kept alive
-    by their owner. Norms float32 [layers, hidden]; query and key norms [layers, head_dim] and biases of queries, keys and
-    values [layers, heads + 2 kv heads, head_dim], or [0, 0] where there are none; cosines and sines [positions, head_dim / 2]."""
+    """The model, as the kernels find it.
+
+    `matrices` int64 [layers + 1, 7, 6]: kinds, addresses and sizes; the arrays behind the addresses are kept alive by
+    their owner. Norms float32 [layers, hidden]. Query and key norms [layers, head_dim] and biases of queries, keys and
+    values [layers, heads + 2 kv heads, head_dim], empty where there are none. Cosines and sines [positions,
+    head_dim / 2].
+    """
 
     matrices: Integers
     attention_norms: Floats

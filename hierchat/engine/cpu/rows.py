@@ -13,6 +13,8 @@ LANES = 16
 """Sums of a row run side by side in this many lanes, then are added in order."""
 MOST = np.float32(32767)
 ONE, ZERO = np.float32(1), np.float32(0)
+NOTHING = np.float32(1e-30)
+"""Smaller numbers have no scale that float32 could hold; they become zero."""
 
 
 @kernel
@@ -59,7 +61,7 @@ def quantise(x, row, integers, levels, sums):  # type: ignore[no-untyped-def]
         for j in range(LANES):
             most = lanes[j] if lanes[j] > most else most
             nothing += broken[j]
-        if most == ZERO or nothing != ZERO:
+        if most < NOTHING or nothing != ZERO:
             level[group] = nothing
             out[group * GROUP : group * GROUP + part.shape[0]] = 0
             for block in range(group * 8, group * 8 + part.shape[0] // BLOCK):

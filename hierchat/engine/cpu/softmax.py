@@ -51,13 +51,12 @@ def score(typingctx: Any, query: Any, keys: Any, size: Any, out: Any) -> Any:
 
 
 @intrinsic
-def weigh(
-    typingctx: Any, scores: Any, count: Any, values: Any, order: Any, size: Any, out: Any
-) -> Any:
-    """out[:size] = sum over a chunk of e**(score - highest) * value, out[size] = highest, out[size + 1] = sum of weights.
+def weigh(typingctx: Any, scores: Any, count: Any, values: Any, order: Any, size: Any, out: Any) -> Any:
+    """A chunk's share of the result, with its highest score and the sum of its weights e**(score - highest).
 
     Addresses of float32 scores [CHUNK], the first `count` valid, overwritten; values [slots, size]; int32 order
-    [count], the slot of each score; out [size + 2]. `size` is a multiple of 16. Even and odd positions are summed apart.
+    [count], the slot of each score; out [size + 2]. `size` is a multiple of 16. Even and odd positions are summed
+    apart.
     """
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
@@ -81,9 +80,7 @@ def weigh(
     return types.void(*[types.int64] * 6), codegen
 
 
-def _masked(
-    b: ir.IRBuilder, scores: ir.Value, count: ir.Value
-) -> tuple[list[ir.Value], list[ir.Value]]:
+def _masked(b: ir.IRBuilder, scores: ir.Value, count: ir.Value) -> tuple[list[ir.Value], list[ir.Value]]:
     """Which lanes are valid, and the scores, the others far below all."""
     last = broadcast(b, b.trunc(count, I32), LANES)
     valid, found = [], []
@@ -152,7 +149,14 @@ def _add_values(
 
 
 # e**x = 2**n * polynomial on [-ln 2 / 2, ln 2 / 2], ln 2 split in two (Cody and Waite); relative error 2e-7
-_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_POLYNOMIAL = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
 _LOG2_E, _LN_2_HIGH, _LN_2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _LOWEST, _HIGHEST = -87.0, 87.0
 
@@ -168,7 +172,9 @@ def exponential(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
         p = fused(b, p, r, _all(factor))
     p = fused(b, p, b.fmul(r, r), b.fadd(r, _all(1.0)))
     whole = vector(I32, LANES)
-    bits = b.shl(b.add(b.fptosi(n, whole), ir.Constant(whole, [127] * LANES)), ir.Constant(whole, [23] * LANES))
+    bits = b.shl(
+        b.add(b.fptosi(n, whole), ir.Constant(whole, [127] * LANES)), ir.Constant(whole, [23] * LANES)
+    )
     return b.fmul(p, b.bitcast(bits, _FLOATS))
 
 

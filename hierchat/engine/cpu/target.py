@@ -10,6 +10,7 @@ import numpy as np
 from hierchat.engine.cpu.attention import lay_out
 from hierchat.engine.cpu.dot import ROWS
 from hierchat.engine.cpu.forward import COUNTERS, forward
+from hierchat.engine.cpu.jit import INSTRUCTIONS
 from hierchat.engine.cpu.memory import (
     CHUNK,
     KeyValues,
@@ -20,6 +21,7 @@ from hierchat.engine.cpu.memory import (
 )
 from hierchat.engine.cpu.phases import COUNTER
 from hierchat.engine.cpu.team import Team
+from hierchat.engine.selftest import cache_key, prove
 from hierchat.engine.target import Rows
 from hierchat.models.block_model import MATRICES, BlockModel, heads_of
 from hierchat.models.blocks import Blocks
@@ -35,9 +37,15 @@ class BlockTarget:
     """A BlockModel behind the Target contract. Rows never mix: exact for every width, tree and chunking."""
 
     backend = "blocks"
-    exact = True
 
-    def __init__(self, model: BlockModel, *, context_length: int, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        model: BlockModel,
+        *,
+        context_length: int,
+        threads: int | None = None,
+        key: str | None = None,
+    ) -> None:
         config = model.config
         heads, kv_heads, size = heads_of(config)
         self.model = model
@@ -60,6 +68,8 @@ class BlockTarget:
         self._identity = np.arange(CHUNK, dtype=np.int32)
         self._tokens: list[int] = []
         self._block: list[int] = []
+        name = f"{self.backend} {INSTRUCTIONS}"
+        self.exact = prove(self, key and cache_key(key, name), border=CHUNK)
 
     @property
     def tokens(self) -> list[int]:
@@ -120,9 +130,7 @@ class BlockTarget:
         return out[:rows]
 
     def _with_attended(self, rows: int, start: int) -> Any:
-        needed = (
-            rows * self.shape.heads * ((start + rows - 1) // CHUNK + 1) * (self.shape.head_dim + 2)
-        )
+        needed = rows * self.shape.heads * ((start + rows - 1) // CHUNK + 1) * (self.shape.head_dim + 2)
         if self._work.attended.size < needed:
             self._work = self._work._replace(attended=np.zeros(2 * needed, np.float32))
         return self._work
