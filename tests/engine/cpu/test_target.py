@@ -115,7 +115,9 @@ def blocks_of_nodes(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=size, max_size=size)), parents
 
 
-TARGET = BlockTarget(block_model(tiny_model("qwen3"), lambda floats: pack(floats, 4)), context_length=CONTEXT)
+TARGET = BlockTarget(
+    block_model(tiny_model("qwen3"), lambda floats: pack(floats, 4)), context_length=CONTEXT, threads=3
+)
 
 
 @settings(max_examples=40, deadline=None)
