@@ -48,21 +48,26 @@ def block_attention(
     scores = torch.baddbmm(block.mask, rows, keys.transpose(1, 2), alpha=scaling)  # [kv, rows * group, view]
     if block.branches is None:
         weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-        out = torch.zeros_like(rows)
+        out = torch.zeros_like(rows, dtype=torch.float32)
         _add_weighed(out, weights, values)
     else:
         out = _weigh_branches(scores, values, block.branches)
-    out = out.view(kv, -1, group, width).index_select(1, block.place)  # [kv, nodes, group, d]
+    out = out.to(query.dtype).view(kv, -1, group, width).index_select(1, block.place)  # [kv, nodes, group, d]
     return out.transpose(0, 1).reshape(1, block.nodes, heads, width), None
 
 
 def _add_weighed(total: torch.Tensor, weights: torch.Tensor, values: torch.Tensor) -> None:
     """Add values [batch, n, d] by weights [batch, rows, n] to total [batch, rows, d], chunk after chunk.
 
-    The first product is added to zeros as every later one is to the sum: all chunks go through one kernel.
+    The first product is added to zeros as every later one is to the sum: all chunks go through one kernel. The sum is
+    float32, also of products in half precision.
     """
     for at in range(0, values.shape[1], CHUNK):
-        total.baddbmm_(weights[:, :, at : at + CHUNK], values[:, at : at + CHUNK])
+        chunk = weights[:, :, at : at + CHUNK], values[:, at : at + CHUNK]
+        if values.dtype == total.dtype:
+            total.baddbmm_(*chunk)
+        else:
+            total += torch.bmm(*chunk)
 
 
 def _weigh_branches(scores: torch.Tensor, values: torch.Tensor, branches: Branches) -> torch.Tensor:
@@ -73,7 +78,7 @@ def _weigh_branches(scores: torch.Tensor, values: torch.Tensor, branches: Branch
     ordered = torch.cat((scores[:, :, :shared], tail), dim=2) if shared else tail
     weights = torch.softmax(ordered, dim=-1, dtype=torch.float32).to(values.dtype)
 
-    total = values.new_zeros(kv, rows, width)
+    total = values.new_zeros(kv, rows, width, dtype=torch.float32)
     _add_weighed(total, weights[:, :, :shared], values[:, :shared])
     own = values.index_select(1, branches.slots).view(kv * count, -1, width)
     branch_weights = weights.view(kv * count, rows // count, -1)[:, :, shared:]

@@ -58,10 +58,14 @@ def lay_out(
     parents: Sequence[int],
     *,
     group: int = 1,
+    bucket: int = CHUNK,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> BlockLayout:
-    """Layout of a block behind `start` slots; parents[i] < i is the node that node i follows, -1 the committed text."""
+    """Layout of a block behind `start` slots; parents[i] < i is the node that node i follows, -1 the committed text.
+
+    `bucket`, a multiple of CHUNK: the view's length is a multiple of it.
+    """
     paths: list[list[int]] = []
     for node, parent in enumerate(parents):
         if not -1 <= parent < node:
@@ -76,7 +80,7 @@ def lay_out(
         taken.update(branch)
 
     height = _multiple(max(len(own) for own in members), ROWS)
-    view = _multiple(start + len(parents), CHUNK)
+    view = _multiple(start + len(parents), bucket)
     rows = torch.zeros(len(branches) * height, dtype=torch.long)
     place = torch.zeros(len(parents), dtype=torch.long)
     for index, own in enumerate(members):

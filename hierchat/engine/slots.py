@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from hierchat.engine.layout import CHUNK
-
 
 class SlotLayer(CacheLayerMixin):
     """One layer's slots: keys and values [1, kv, slots, d], zeroed so that unseen slots hold finite numbers."""
@@ -70,18 +68,19 @@ class SlotLayer(CacheLayerMixin):
 
 
 class Slots(Cache):
-    """All layers' slots. `length` slots are committed; a forward writes behind them."""
+    """All layers' slots. `length` slots are committed; a forward writes behind them and views multiples of `bucket`."""
 
-    def __init__(self, layers: int, capacity: int) -> None:
+    def __init__(self, layers: int, capacity: int, bucket: int) -> None:
         self.length = 0
-        self.capacity = _rounded(capacity)
+        self.bucket = bucket
+        self.capacity = self._rounded(capacity)
         super().__init__(layers=[SlotLayer(self) for _ in range(layers)])
 
     @torch.inference_mode()
     def reserve(self, needed: int) -> None:
         """Make room for `needed` slots, doubling."""
         if needed > self.capacity:
-            capacity = _rounded(max(needed, 2 * self.capacity))
+            capacity = self._rounded(max(needed, 2 * self.capacity))
             for layer in self.layers:
                 layer.grow(capacity)
             self.capacity = capacity
@@ -101,7 +100,6 @@ class Slots(Cache):
             raise ValueError(f"cannot roll back {self.length} slots to {length}")
         self.length = length
 
-
-def _rounded(slots: int) -> int:
-    """Whole chunks, and one more: a block's view may reach past its last slot."""
-    return (-(-slots // CHUNK) + 1) * CHUNK
+    def _rounded(self, slots: int) -> int:
+        """Whole buckets, and one more: a block's view may reach past its last slot."""
+        return (-(-slots // self.bucket) + 1) * self.bucket

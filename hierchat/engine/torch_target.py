@@ -20,6 +20,8 @@ from hierchat.engine.threads import Threads
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
 """Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""
 FIRST_SLOTS = 1024
+BUCKET = 512
+"""Views of the slots on CUDA are multiples of this, since kernels are chosen by shape. On the CPU a chunk will do."""
 
 
 class UnsupportedModel(RuntimeError):
@@ -58,7 +60,8 @@ class TorchTarget:
         self.backend = "float16-packed" if packed else precision(model)
         model.set_attn_implementation(attention.NAME)
         self._threads = Threads()
-        self.slots = Slots(config.num_hidden_layers, min(FIRST_SLOTS, self.context_length))
+        self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
+        self.slots = Slots(config.num_hidden_layers, min(FIRST_SLOTS, self.context_length), self._bucket)
         self._group = config.num_attention_heads // getattr(
             config, "num_key_value_heads", config.num_attention_heads
         )
@@ -101,7 +104,12 @@ class TorchTarget:
             ids.append(ids[-1])
         self.slots.reserve(self.slots.length + len(ids))
         layout = lay_out(
-            self.slots.length, follows, group=self._group, dtype=self.model.dtype, device=self.device
+            self.slots.length,
+            follows,
+            group=self._group,
+            bucket=self._bucket,
+            dtype=self.model.dtype,
+            device=self.device,
         )
         if not padded and len(ids) == 1:
             layout = replace(layout, plain=True)
@@ -124,7 +132,7 @@ class TorchTarget:
     def _find_quantum(self) -> Proof:
         """The smallest row quantum under which the bits of a row do not depend on the block, if there is one."""
         for self.quantum in QUANTA:
-            if invariant(self, quantum=self.quantum, border=CHUNK, one_thread=self._threads.alone):
+            if invariant(self, quantum=self.quantum, border=self._bucket, one_thread=self._threads.alone):
                 return Proof(exact=True, quantum=self.quantum)
         return Proof(exact=False, quantum=8)
 

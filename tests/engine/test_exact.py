@@ -14,6 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.history import HistorySource
+from hierchat.engine.layout import CHUNK
 from hierchat.engine.torch_target import TorchTarget
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
 from tests.tiny import (
@@ -271,7 +272,7 @@ def test_slots_that_grow_keep_what_they_hold() -> None:
     target = tiny_target()
     target.rollback(0)
     small = TorchTarget(target.model, quantum=target.quantum, packed=False)
-    small.slots.__init__(len(small.slots.layers), 1)  # type: ignore[misc]
+    small.slots.__init__(len(small.slots.layers), 1, CHUNK)  # type: ignore[misc]
     capacity = small.slots.capacity
     prompt = random_tokens(400)
     for begin in range(0, 400, 50):

@@ -76,6 +76,16 @@ def test_tree_across_the_border_of_a_chunk() -> None:
     assert second[CHUNK - 2 : CHUNK + 2].tolist() == [CHUNK - 2, CHUNK - 1, CHUNK + 1, CHUNK]
 
 
+def test_views_of_a_fixed_bucket() -> None:
+    """The tail that is reordered then reaches as far."""
+    layout = lay_out(CHUNK + 1, [-1, 0, 0], bucket=4 * CHUNK)
+    assert layout.view == 4 * CHUNK
+    assert layout.mask.shape[1] == 4 * CHUNK
+    assert layout.branches is not None
+    assert (layout.branches.shared, layout.branches.columns.shape[1]) == (CHUNK, 3 * CHUNK)
+    assert sorted(layout.branches.slots.view(2, -1)[0].tolist()) == list(range(CHUNK, 4 * CHUNK))
+
+
 def test_heads_that_share_keys_repeat_rows() -> None:
     single, group = lay_out(3, [-1, 0, 0]), lay_out(3, [-1, 0, 0], group=2)
     assert torch.equal(group.mask, single.mask.repeat_interleave(2, dim=0))

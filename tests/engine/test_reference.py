@@ -12,9 +12,11 @@ from hierchat.engine.torch_target import TorchTarget
 from tests.tiny import CONTEXT, VOCABULARY, Kind, tiny_model
 
 
+@pytest.mark.parametrize("bucket", [CHUNK, torch_target.BUCKET])
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
-def test_logits_agree_with_transformers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_agree_with_transformers(kind: Kind, bucket: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_target, "FIRST_SLOTS", CHUNK)  # so that the slots grow on the way
+    monkeypatch.setattr(torch_target, "CHUNK", bucket)
     ids = np.random.default_rng(3).integers(0, VOCABULARY, CONTEXT - 12).tolist()
     with torch.inference_mode():
         expected = tiny_model(kind)(torch.tensor([ids])).logits[0].numpy()
@@ -26,3 +28,16 @@ def test_logits_agree_with_transformers(kind: Kind, monkeypatch: pytest.MonkeyPa
         target.commit(range(len(block)))
     np.testing.assert_allclose(np.concatenate(rows), expected, atol=2e-4)
     assert target.tokens == ids
+
+
+def test_sums_of_half_precision_are_not_rounded_on_the_way() -> None:
+    """Four chunks, each of whose products alone would be rounded."""
+    ids = np.random.default_rng(4).integers(0, VOCABULARY, CONTEXT).tolist()
+    model = tiny_model().to(torch.bfloat16)
+    with torch.inference_mode():
+        expected = model.float()(torch.tensor([ids])).logits[0, -1].numpy()
+    target = TorchTarget(model.to(torch.bfloat16))
+    assert target.backend == "bfloat16"
+    target.read(ids[:-1])
+    row = target.forward(ids[-1:], [-1])[0]
+    assert np.corrcoef(row, expected)[0, 1] > 0.999
