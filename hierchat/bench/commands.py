@@ -9,6 +9,7 @@ import argparse
 import sys
 from typing import Any, get_args
 
+import psutil
 import torch
 from pydantic import ValidationError
 
@@ -22,6 +23,7 @@ from hierchat.bench.questions import Question, QuestionsError, read_questions, s
 from hierchat.bench.table import show
 from hierchat.chat.host import Hosted, load_hosted
 from hierchat.config import GenerationSettings
+from hierchat.engine.errors import OutOfMemory
 from hierchat.engine.sampler import BrokenLogits
 from hierchat.engine.torch_target import UnsupportedModel
 from hierchat.models.cache import sha256
@@ -29,7 +31,9 @@ from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
 from hierchat.models.terminal import terminal_progress
 
-ERRORS = (BenchError, QuestionsError, ModelError, UnsupportedModel, BrokenLogits, MemoryError)
+ERRORS = (BenchError, QuestionsError, ModelError, UnsupportedModel, BrokenLogits, OutOfMemory, MemoryError)
+BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
+"""How long to look whether the machine is quiet, and what is not."""
 STOPPED = "Stopped. What was measured is kept; the same command with --resume goes on."
 
 
@@ -50,8 +54,11 @@ def _decode(args: argparse.Namespace) -> int:
     carry = args.kind == "log"
     asked = _Asked(args, "log" if carry else "decode", {"arms": names})
     questions = asked.questions[: args.limit] if carry else spread(asked.questions, args.limit)
+    busy = psutil.cpu_percent(BUSY_SECONDS)
+    if busy > BUSY_PERCENT:
+        _say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
     hosted = asked.load()
-    result = decode.Result(args.json, asked.head(hosted), names)
+    result = decode.Result(args.json, {**asked.head(hosted), "busy_percent": busy}, names)
     found = asked.earlier(result.head)
     if found:
         result.rows = found["questions"]
