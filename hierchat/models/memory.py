@@ -11,6 +11,8 @@ from hierchat.models.catalogue import ModelEntry, Quantisation, Size
 from hierchat.models.errors import DoesNotFitError
 
 _SPARE = 1.15  # activations, fragments, the tokenizer
+_SLOT_BYTES = 2.1  # of a key or value on the CPU engine: int16 and its share of a scale
+_BLOCKS_SPARE = 150_000_000  # buffers, the tokenizer, compiled code
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Bytes per quantised weight; nf4 with its doubly quantised scales.
 _QUANTISED = {"int8": 1.0, "nf4": 0.52}
@@ -90,6 +92,20 @@ def require_fit(
         f"{entry.name} needs about {gigabytes(needed)} of memory on {device} ({dtype}, quantisation "
         f"{entry.quantisation}, {context_length} positions), and {gigabytes(free)} are free. "
         + (f"What would fit: {'; '.join(fits)}." if fits else "No model of the catalogue would fit now.")
+    )
+
+
+def require_blocks_fit(name: str, weights: int, slot: int, context_length: int) -> None:
+    """Raises DoesNotFitError when a model of `weights` bytes in blocks, `slot` numbers per position, does not fit."""
+    needed = int(weights + context_length * slot * _SLOT_BYTES + _BLOCKS_SPARE)
+    if needed <= (free := free_memory("cpu")):
+        return
+    left = free - weights - _BLOCKS_SPARE
+    positions = int(left / (slot * _SLOT_BYTES)) // 256 * 256 if slot else 0
+    hint = f"`context_length: {positions}` would fit." if positions >= 512 else "Choose a smaller model."
+    raise DoesNotFitError(
+        f"{name} needs about {gigabytes(needed)} of memory ({context_length} positions), and "
+        f"{gigabytes(free)} are free. {hint}"
     )
 
 

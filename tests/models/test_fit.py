@@ -72,9 +72,15 @@ def test_nothing_fits(free) -> None:
 
 def test_refused_before_fetching(free, monkeypatch: pytest.MonkeyPatch) -> None:
     free(1.5 * GB)
-    monkeypatch.setattr("hierchat.models.load.get", lambda *given: pytest.fail("fetched all the same"))
+    monkeypatch.setattr("hierchat.models.load_torch.get", lambda *given: pytest.fail("fetched all the same"))
+    monkeypatch.setattr("hierchat.models.load_blocks.get_blocks", lambda *given: pytest.fail("fetched"))
     with pytest.raises(DoesNotFitError, match="smollm2-135m"):
-        load(read_catalogue().entry("smollm2-360m"), "cpu")
+        load(read_catalogue().entry("smollm2-360m"), "cpu", backend="float32")
+    with pytest.raises(DoesNotFitError, match="Choose a smaller model"):
+        load(read_catalogue().entry("qwen3-8b"), "cpu")
+    free(4 * GB)
+    with pytest.raises(DoesNotFitError, match=r"`context_length: [0-9]+` would fit"):
+        load(read_catalogue().entry("qwen3-4b"), "cpu")
 
 
 def test_local_folder_is_measured(free, tiny_folder, entry_of) -> None:

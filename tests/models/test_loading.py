@@ -92,7 +92,7 @@ def test_local_folder(tiny_folder: Path, entry_of) -> None:
     seen: list[Progress] = []
     loaded = load(entry_of(tiny_folder), "cpu", seen.append)
     assert (loaded.name, loaded.context_length, loaded.quantisation) == ("tiny", 256, "none")
-    assert (loaded.device, loaded.dtype) == (torch.device("cpu"), torch.float32)
+    assert (loaded.device, loaded.dtype) == ("cpu", "float32")
     assert loaded.end_ids == {2}
     assert not loaded.model.training
     assert logits(loaded).shape == (4, 272)
@@ -102,7 +102,7 @@ def test_local_folder(tiny_folder: Path, entry_of) -> None:
 
 def test_entry_bounds_context_and_dtype(tiny_folder: Path, entry_of) -> None:
     loaded = load(entry_of(tiny_folder, context_length=64, dtype="bfloat16"), "cpu")
-    assert (loaded.context_length, loaded.dtype) == (64, torch.bfloat16)
+    assert (loaded.context_length, loaded.dtype) == (64, "bfloat16")
     assert load(entry_of(tiny_folder, context_length=9999), "cpu").context_length == 256
 
 
@@ -136,8 +136,8 @@ def test_quantised_on_cpu(kind: str, tiny_folder: Path, entry_of) -> None:
 @pytest.mark.parametrize("kind", ["none", "nf4", "int8"])
 def test_on_cuda(kind: str, tiny_folder: Path, entry_of) -> None:
     loaded = load(entry_of(tiny_folder, quantisation=kind))
-    assert loaded.device.type == "cuda"
-    assert loaded.dtype == torch.bfloat16
+    assert loaded.device.startswith("cuda")
+    assert loaded.dtype == "bfloat16"
     with torch.inference_mode():
         assert loaded.model(torch.tensor([[1, 5]], device=loaded.device)).logits.isfinite().all()
 
@@ -239,7 +239,7 @@ def test_same_tokens(tiny_folder: Path) -> None:
 def test_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fetched, converted, loaded: the prompt and first tokens of a reply that this model is known to give."""
     monkeypatch.undo()  # the user's own cache: one download is enough
-    loaded = load(read_catalogue().entry(), "cpu")
+    loaded = load(read_catalogue().entry(), "cpu", backend="float32")
     chat = [{"role": "user", "content": QUESTION}]
     prompt = loaded.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")[
         "input_ids"
