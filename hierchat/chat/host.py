@@ -14,7 +14,9 @@ from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.progress import Progress, Report, silent
 
-HostPhase = Literal["none", "downloading", "converting", "loading", "measuring", "ready", "failed"]
+HostPhase = Literal[
+    "none", "downloading", "converting", "loading", "compiling", "measuring", "ready", "failed"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class HostStatus:
     done: int = 0
     total: int | None = None
     message: str = ""
-    """What went wrong in phase "failed"; in "ready", why another model that was asked for did not come."""
+    """What went wrong in phase "failed"; in "ready", why another model that was asked for did not come, or
+    why it does not run on the fastest engine."""
     exact: bool | None = field(default=None, compare=False)
     """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
 
@@ -41,6 +44,8 @@ class Hosted:
     prompts: PromptBuilder
     vanilla_ms: float
     """Fastest plain decoding, milliseconds per token, measured after loading at a short context."""
+    note: str = ""
+    """Why it does not run on the engine that would be fastest here."""
 
 
 Loader = Callable[[str, Report], Hosted]
@@ -103,7 +108,9 @@ class ModelHost:
             )
         except Exception as error:  # a thread of its own: nobody else would hear of it
             return f"{name} could not be loaded: {type(error).__name__}: {error}"
-        self.status = HostStatus(name, "ready", exact=self.hosted.engine.target.exact)
+        self.status = HostStatus(
+            name, "ready", message=self.hosted.note, exact=self.hosted.engine.target.exact
+        )
         return None
 
     def _load_model(self, name: str, report: Report) -> Hosted:
@@ -129,7 +136,7 @@ def load_hosted(
 
     loaded = load(entry, progress=report, backend=backend)
     measuring()
-    engine = Engine(make_target(loaded), loaded.end_ids, loaded.tokenizer.decode)
+    engine = Engine(make_target(loaded, report), loaded.end_ids, loaded.tokenizer.decode)
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
-    return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms)
+    return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note)

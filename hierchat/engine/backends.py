@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hierchat.engine.target import Target
+from hierchat.models.loaded import LoadedModel
+from hierchat.models.progress import Progress, Report, silent
 
-if TYPE_CHECKING:
-    from hierchat.models.loaded import LoadedModel
 
-
-def make_target(loaded: LoadedModel) -> Target:
+def make_target(loaded: LoadedModel, report: Report = silent) -> Target:
     """The target of the backend that the model was loaded for."""
     if loaded.backend == "blocks":
+        from hierchat.engine.cpu.jit import is_compiled
         from hierchat.engine.cpu.target import BlockTarget
 
+        if not is_compiled():
+            report(Progress("compiling", 0, None, "the kernels for this processor, once (10 to 30 seconds)"))
         return BlockTarget(loaded.model, context_length=loaded.context_length, key=loaded.model_key)
     from hierchat.engine.torch_target import TorchTarget
 

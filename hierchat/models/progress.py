@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tqdm.std import tqdm  # type: ignore[import-untyped]
 
-Phase = Literal["downloading", "converting", "loading"]
+Phase = Literal["downloading", "converting", "loading", "compiling"]
 
 
 @dataclass(frozen=True, slots=True)

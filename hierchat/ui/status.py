@@ -14,6 +14,7 @@ _VERBS = {
     "downloading": "Downloading",
     "converting": "Converting",
     "loading": "Loading",
+    "compiling": "Compiling the kernels, once, for",
     "measuring": "Measuring the speed of",
 }
 _MEGABYTE = 1_000_000

@@ -67,4 +67,4 @@ def inlined(function: Function) -> Function:
 
 def is_compiled() -> bool:
     """Whether the code of this version lies on disk, so that the first forward need not compile."""
-    return FOLDER.exists() and any(FOLDER.rglob("forward.*.nbc"))
+    return FOLDER.exists() and any(FOLDER.rglob("forward.forward-*.nbc"))
