@@ -20,7 +20,7 @@ MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 FILE = "blocks.safetensors"
 _ALIGNMENT = 64
-_PARTS = ("weights", "scales", "minimums")
+_PARTS = ("weights", "scales")
 
 Floats = NDArray[np.float32]
 
@@ -94,7 +94,7 @@ def write(model: BlockModel, path: Path) -> None:
     kinds = {}
     for name, matrix in model.matrices():
         kinds[name] = int(matrix.kind)
-        parts: tuple[NDArray[Any], ...] = (matrix.weights, matrix.scales, matrix.minimums)
+        parts: tuple[NDArray[Any], ...] = (matrix.weights, matrix.scales)
         arrays |= {f"{name}.{part}": array for part, array in zip(_PARTS, parts, strict=True) if array.size}
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     save_file(arrays, path, {"config": json.dumps(model.config), "kinds": json.dumps(kinds)})
@@ -139,7 +139,7 @@ def _read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         data = buffer[-buffer.ctypes.data % _ALIGNMENT :][:size]
         if file.readinto(data.data) != size:
             raise ValueError("it is cut off")
-    types = {"U8": np.uint8, "F32": np.float32}
+    types = {"U8": np.uint8, "F16": np.float16, "F32": np.float32}
     arrays = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]

@@ -6,6 +6,7 @@ Layouts as ggml defines them. Nothing is rounded: a weight has the value that th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,17 @@ Raw = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 
-def _half(raw: Raw, at: int) -> Floats:
+Halves = NDArray[np.float16]
+
+
+def _half(raw: Raw, at: int) -> Halves:
     """The float16 at byte `at` of each block, [rows, blocks]."""
-    return np.ascontiguousarray(raw[..., at : at + 2]).view(np.float16)[..., 0].astype(np.float32)
+    return np.ascontiguousarray(raw[..., at : at + 2]).view(np.float16)[..., 0]
+
+
+def _pairs(scales: NDArray[Any], minimums: NDArray[Any]) -> NDArray[Any]:
+    """Each block's scale and minimum side by side, [rows, 2 blocks]."""
+    return np.stack([scales, minimums], axis=-1).reshape(len(scales), -1)
 
 
 def _flat(numbers: NDArray[np.generic]) -> NDArray[np.uint8]:
@@ -40,11 +49,11 @@ def _high_bits(raw: Raw, at: int) -> Raw:
 
 def _q4_0(raw: Raw) -> Blocks:
     scales = _half(raw, 0)
-    return Blocks(Kind.NIBBLES, _flat(raw[..., 2:]), scales, -8 * scales)
+    return Blocks(Kind.NIBBLES, _flat(raw[..., 2:]), _pairs(scales, np.float16(-8) * scales))
 
 
 def _q4_1(raw: Raw) -> Blocks:
-    return Blocks(Kind.NIBBLES, _flat(raw[..., 4:]), _half(raw, 0), _half(raw, 2))
+    return Blocks(Kind.NIBBLES, _flat(raw[..., 4:]), _pairs(_half(raw, 0), _half(raw, 2)))
 
 
 def _q5_0(raw: Raw) -> Blocks:
@@ -54,24 +63,22 @@ def _q5_0(raw: Raw) -> Blocks:
 
 def _q5_1(raw: Raw) -> Blocks:
     numbers = _nibbles(raw[..., 8:]) | _high_bits(raw, 4)
-    return Blocks(Kind.LIFTED, _flat(numbers), _half(raw, 0), _half(raw, 2))
+    return Blocks(Kind.LIFTED, _flat(numbers), _pairs(_half(raw, 0), _half(raw, 2)))
 
 
 def _q8_0(raw: Raw) -> Blocks:
     return Blocks(Kind.BYTES, _flat(raw[..., 2:]), _half(raw, 0))
 
 
-def _k_scales(raw: Raw) -> tuple[Floats, Floats]:
-    """Scales and minimums of Q4_K and Q5_K: 6 bits each for eight blocks of 32, times two float16; [rows, blocks]."""
+def _k_scales(raw: Raw) -> Floats:
+    """Scales and minimums of Q4_K and Q5_K: 6 bits each for eight blocks of 32, times two float16."""
     packed = raw[..., 4:16]
     first, second, third = packed[..., :4], packed[..., 4:8], packed[..., 8:]
     scales = np.concatenate([first & 63, (third & 15) | (first >> 6 << 4)], axis=-1)
     minimums = np.concatenate([second & 63, (third >> 4) | (second >> 6 << 4)], axis=-1)
+    wide, low = (_half(raw, at).astype(np.float32)[..., None] for at in (0, 2))
     shape = (len(raw), -1)
-    return (
-        (_half(raw, 0)[..., None] * scales).reshape(shape),
-        -(_half(raw, 2)[..., None] * minimums).reshape(shape),
-    )
+    return _pairs((wide * scales).reshape(shape), -(low * minimums).reshape(shape))
 
 
 def _k_nibbles(packed: Raw) -> Raw:
@@ -82,12 +89,12 @@ def _k_nibbles(packed: Raw) -> Raw:
 
 def _q4_k(raw: Raw) -> Blocks:
     numbers = _k_nibbles(raw[..., 16:])
-    return Blocks(Kind.NIBBLES, _flat(numbers[..., :16] | numbers[..., 16:] << 4), *_k_scales(raw))
+    return Blocks(Kind.NIBBLES_WIDE, _flat(numbers[..., :16] | numbers[..., 16:] << 4), _k_scales(raw))
 
 
 def _q5_k(raw: Raw) -> Blocks:
     high = raw[..., None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & 1
-    return Blocks(Kind.LIFTED, _flat(_k_nibbles(raw[..., 48:]) | high << 4), *_k_scales(raw))
+    return Blocks(Kind.LIFTED_WIDE, _flat(_k_nibbles(raw[..., 48:]) | high << 4), _k_scales(raw))
 
 
 def _q6_k(raw: Raw) -> Blocks:
@@ -97,7 +104,7 @@ def _q6_k(raw: Raw) -> Blocks:
     high = bits >> np.arange(0, 8, 2, dtype=np.uint8)[:, None] & np.uint8(3)
     numbers = (low | high << 4).astype(np.int8) - 32
     parts = np.ascontiguousarray(raw[..., 192:208]).view(np.int8)
-    scales = (_half(raw, 208)[..., None] * parts).reshape(len(raw), -1)
+    scales = (_half(raw, 208).astype(np.float32)[..., None] * parts).reshape(len(raw), -1)
     return Blocks(Kind.SPLIT, _flat(numbers), scales)
 
 
@@ -137,16 +144,16 @@ def pack(weights: Floats, bits: int) -> Blocks:
     """Floats [rows, columns] rounded to blocks of 8 bits (scale) or 4 (scale and minimum)."""
     parts = weights.reshape(len(weights), -1, 32)
     if bits == 8:
-        scales = np.abs(parts).max(axis=2) / 127
-        numbers = np.rint(parts / np.where(scales == 0, 1, scales)[..., None])
-        return Blocks(Kind.BYTES, _flat(numbers.astype(np.int8)), scales.astype(np.float32))
-    minimums = parts.min(axis=2)
-    scales = (parts.max(axis=2) - minimums) / 15
-    numbers = np.rint((parts - minimums[..., None]) / np.where(scales == 0, 1, scales)[..., None])
+        scales = (np.abs(parts).max(axis=2) / 127).astype(np.float16)
+        numbers = np.clip(np.rint(parts / _divisor(scales)), -127, 127)
+        return Blocks(Kind.BYTES, _flat(numbers.astype(np.int8)), scales)
+    minimums = parts.min(axis=2).astype(np.float16)
+    scales = ((parts.max(axis=2) - minimums) / 15).astype(np.float16)
+    numbers = np.rint((parts - minimums.astype(np.float32)[..., None]) / _divisor(scales))
     packed = np.clip(numbers, 0, 15).astype(np.uint8)
-    return Blocks(
-        Kind.NIBBLES,
-        _flat(packed[..., :16] | packed[..., 16:] << 4),
-        scales.astype(np.float32),
-        minimums.astype(np.float32),
-    )
+    halves = packed[..., :16] | packed[..., 16:] << 4
+    return Blocks(Kind.NIBBLES, _flat(halves), _pairs(scales, minimums))
+
+
+def _divisor(scales: Halves) -> Floats:
+    return np.where(scales == 0, 1, scales).astype(np.float32)[..., None]

@@ -1,63 +1,65 @@
-"""Matrices of weights as the CPU engine computes on them: blocks of 32 with a scale, or plain floats."""
+"""Matrices of weights as the CPU engine computes on them: blocks of 32 with scales, or plain floats."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 BLOCK = 32
-"""Weights to a scale."""
+"""Weights in a block."""
 
 
 class Kind(IntEnum):
     """How the weights lie in memory. Every block type of a file becomes one of these (block_types)."""
 
     NIBBLES = 0
-    """4 bits: the first 16 weights of a block in the low halves of its 16 bytes; scale and minimum per block."""
-    BYTES = 1
-    """8 bits, signed; scale per block."""
-    LIFTED = 2
-    """8 bits, signed; scale and minimum per block."""
-    SPLIT = 3
-    """8 bits, signed; two scales per block, for 16 weights each."""
-    HALF = 4
+    """4 bits: the first 16 weights of a block in the low halves of its 16 bytes; scale and minimum, float16."""
+    NIBBLES_WIDE = 1
+    """The same; scale and minimum float32."""
+    BYTES = 2
+    """8 bits, signed; scale, float16."""
+    LIFTED = 3
+    """8 bits, signed; scale and minimum, float16."""
+    LIFTED_WIDE = 4
+    """The same; scale and minimum float32."""
+    SPLIT = 5
+    """8 bits, signed; a scale for each half of a block, float32."""
+    HALF = 6
     """float16."""
-    BFLOAT = 5
+    BFLOAT = 7
     """bfloat16."""
-    SINGLE = 6
+    SINGLE = 8
     """float32."""
 
 
-QUANTISED = (Kind.NIBBLES, Kind.BYTES, Kind.LIFTED, Kind.SPLIT)
-MINIMUM = (Kind.NIBBLES, Kind.LIFTED)
+QUANTISED = tuple(kind for kind in Kind if kind < Kind.HALF)
+FOUR_BITS = (Kind.NIBBLES, Kind.NIBBLES_WIDE)
+MINIMUM = (*FOUR_BITS, Kind.LIFTED, Kind.LIFTED_WIDE)
+NARROW = (Kind.NIBBLES, Kind.BYTES, Kind.LIFTED)
+"""Kinds with float16 scales."""
 BYTES_PER_BLOCK = {
-    Kind.NIBBLES: 16,
-    Kind.BYTES: 32,
-    Kind.LIFTED: 32,
-    Kind.SPLIT: 32,
+    **dict.fromkeys(QUANTISED, 32),
+    **dict.fromkeys(FOUR_BITS, 16),
     Kind.HALF: 64,
     Kind.BFLOAT: 64,
     Kind.SINGLE: 128,
 }
-SCALES_PER_BLOCK = {Kind.NIBBLES: 1, Kind.BYTES: 1, Kind.LIFTED: 1, Kind.SPLIT: 2}
-
-
-def _nothing() -> NDArray[np.float32]:
-    return np.zeros((0, 0), np.float32)
+SCALES_PER_BLOCK = {kind: 1 if kind is Kind.BYTES else 2 for kind in QUANTISED}
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A matrix [rows, columns]. weights uint8 [rows, columns / 32 * BYTES_PER_BLOCK]; scales float32 [rows, blocks]
-    or [rows, 2 blocks]; minimums float32 [rows, blocks]: a weight is scale * number + minimum."""
+    """A matrix [rows, columns]. weights uint8 [rows, columns / 32 * BYTES_PER_BLOCK]; scales float16 or float32
+    [rows, columns / 32 * SCALES_PER_BLOCK]: of each block its scale and its minimum (a weight is scale * number +
+    minimum), or its two scales."""
 
     kind: Kind
     weights: NDArray[np.uint8]
-    scales: NDArray[np.float32] = field(default_factory=_nothing)
-    minimums: NDArray[np.float32] = field(default_factory=_nothing)
+    scales: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,16 +68,12 @@ class Blocks:
 
     @property
     def nbytes(self) -> int:
-        return self.weights.nbytes + self.scales.nbytes + self.minimums.nbytes
+        return self.weights.nbytes + self.scales.nbytes
 
     def take(self, rows: NDArray[np.int64]) -> Blocks:
         """Some rows, in that order."""
-        return Blocks(
-            self.kind,
-            np.ascontiguousarray(self.weights[rows]),
-            np.ascontiguousarray(self.scales[rows]) if self.scales.size else self.scales,
-            np.ascontiguousarray(self.minimums[rows]) if self.minimums.size else self.minimums,
-        )
+        scales = np.ascontiguousarray(self.scales[rows]) if self.scales.size else self.scales
+        return Blocks(self.kind, np.ascontiguousarray(self.weights[rows]), scales)
 
     def floats(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
         """The weights themselves, of some rows or of all; float32 [rows, columns]."""
@@ -87,13 +85,16 @@ class Blocks:
             return raw.view(np.float16).astype(np.float32)
         if self.kind is Kind.BFLOAT:
             return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-        if self.kind is Kind.NIBBLES:
+        scales = self.scales[some].astype(np.float32)
+        if self.kind in FOUR_BITS:
             pairs = raw.reshape(len(raw), -1, 16)
             numbers = np.concatenate([pairs & 15, pairs >> 4], axis=2).astype(np.float32)
         else:
-            width = BLOCK // SCALES_PER_BLOCK[self.kind]
+            width = BLOCK // 2 if self.kind is Kind.SPLIT else BLOCK
             numbers = raw.view(np.int8).reshape(len(raw), -1, width).astype(np.float32)
-        numbers *= self.scales[some][..., None]
-        if self.minimums.size:
-            numbers += self.minimums[some][..., None]
+        if self.kind in MINIMUM:
+            numbers *= scales[:, 0::2, None]
+            numbers += scales[:, 1::2, None]
+        else:
+            numbers *= scales[..., None]
         return numbers.reshape(len(raw), -1)

@@ -23,7 +23,7 @@ from hierchat.models.progress import Progress, Report, bar_class, silent, transf
 MARKER = "hierchat.json"
 """Written last into a converted folder: the GGUF it came from and the size of each file."""
 
-_FORM = 1  # a new number converts everything anew
+_FORM = 2  # a new number converts everything anew
 
 
 def converted_folder(gguf_sha256: str) -> Path:

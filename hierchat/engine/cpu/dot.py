@@ -32,7 +32,16 @@ from hierchat.engine.cpu.llvm import (
     loop,
     vector,
 )
-from hierchat.models.blocks import BLOCK, BYTES_PER_BLOCK, MINIMUM, QUANTISED, SCALES_PER_BLOCK, Kind
+from hierchat.models.blocks import (
+    BLOCK,
+    BYTES_PER_BLOCK,
+    FOUR_BITS,
+    MINIMUM,
+    NARROW,
+    QUANTISED,
+    SCALES_PER_BLOCK,
+    Kind,
+)
 
 GROUP = 256
 """Activations to a scale."""
@@ -45,7 +54,7 @@ _X = 2 * LANES
 """Products that one instruction adds to `LANES` sums."""
 
 
-_NAMES = ("weights", "scales", "minimums", "x", "levels", "sums", "blocks", "out", "stride", "count")
+_NAMES = ("weights", "scales", "x", "levels", "sums", "blocks", "out", "stride", "count")
 
 
 @intrinsic
@@ -55,7 +64,6 @@ def multiply(
     height: Any,
     weights: Any,
     scales: Any,
-    minimums: Any,
     x: Any,
     levels: Any,
     sums: Any,
@@ -66,7 +74,7 @@ def multiply(
 ) -> Any:
     """out[row, n] for `height` rows of activations and `count` rows of weights; all int64, most of them addresses.
 
-    kind: a Kind; height: one of HEIGHTS; weights, scales, minimums: of the first row of weights, the next ones follow;
+    kind: a Kind; height: one of HEIGHTS; weights, scales: of the first row of weights, the next ones follow;
     x: int16 [height, 32 blocks], float32 for plain kinds; levels: float32 [height, groups], the scales of x; sums:
     float32 [blocks, 8], a block of activations added up, per row; blocks: of a row; out: float32, `stride` bytes from
     one row of activations to the next.
@@ -87,7 +95,7 @@ def multiply(
         b.position_at_end(end)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 12), codegen
+    return types.void(*[types.int64] * 11), codegen
 
 
 def _function(module: ir.Module, kind: Kind, rows: int) -> ir.Function:
@@ -102,13 +110,12 @@ def _function(module: ir.Module, kind: Kind, rows: int) -> ir.Function:
     given = dict(zip(_NAMES, function.args, strict=True))
     blocks, count = given["blocks"], given["count"]
     row_bytes = b.mul(blocks, i64(BYTES_PER_BLOCK[kind]))
-    row_scales = b.mul(blocks, i64(4 * SCALES_PER_BLOCK.get(kind, 0)))
+    row_scales = b.mul(blocks, i64(_scale_bytes(kind)))
 
     def one_row(n: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
         place = dict(given)
         place["weights"] = b.add(given["weights"], b.mul(n, row_bytes))
         place["scales"] = b.add(given["scales"], b.mul(n, row_scales))
-        place["minimums"] = b.add(given["minimums"], b.mul(n, row_scales))
         results = (_quantised if kind in QUANTISED else _plain)(b, kind, rows, place)
         for row, result in enumerate(results):
             address = b.add(b.add(given["out"], b.mul(n, i64(4))), b.mul(given["stride"], i64(row)))
@@ -129,15 +136,17 @@ def _quantised(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) 
     def one_block(block: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
         *parts, low = values
         address = b.add(at["weights"], b.mul(block, i64(BYTES_PER_BLOCK[kind])))
-        weights = _nibbles(b, address) if kind is Kind.NIBBLES else _bytes(b, address)
-        scales = _scales(b, kind, at["scales"], block)
+        weights = _nibbles(b, address) if kind in FOUR_BITS else _bytes(b, address)
+        one, other = _scales(b, kind, b.add(at["scales"], b.mul(block, i64(_scale_bytes(kind)))))
+        scales = _spread(b, one, other if kind is Kind.SPLIT else None)
         grown = []
         for row, part in enumerate(parts):
             place = b.mul(b.add(b.mul(blocks, i64(row)), block), i64(2 * BLOCK))
             grown.append(_add_products(b, weights, scales, b.add(at["x"], place), part))
         if kind in MINIMUM:
-            least = broadcast(b, load(b, F32, b.add(at["minimums"], b.mul(block, i64(4))), 4), 8)
-            low = fused(b, least, load(b, eight, b.add(at["sums"], b.mul(block, i64(32))), 4), low)
+            low = fused(
+                b, broadcast(b, other, 8), load(b, eight, b.add(at["sums"], b.mul(block, i64(32))), 4), low
+            )
         return [*grown, low]
 
     def one_group(group: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
@@ -184,12 +193,30 @@ def _plain(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) -> l
     return [llvm.sum_of(b, total) for total in totals]
 
 
-def _scales(b: ir.IRBuilder, kind: Kind, scales: ir.Value, block: ir.Value) -> list[ir.Value]:
-    """A block's scales, spread over the lanes: one for all products, or one for each half of them."""
-    if kind is not Kind.SPLIT:
-        return [broadcast(b, load(b, F32, b.add(scales, b.mul(block, i64(4))), 4), LANES)]
-    first = b.add(scales, b.mul(block, i64(8)))
-    pair = [broadcast(b, load(b, F32, b.add(first, i64(place)), 4), 8) for place in (0, 4)]
+def _scale_bytes(kind: Kind) -> int:
+    """Bytes of a block's scales."""
+    return SCALES_PER_BLOCK.get(kind, 0) * (2 if kind in NARROW else 4)
+
+
+def _scales(b: ir.IRBuilder, kind: Kind, address: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """A block's scale and its minimum or second scale, as float32; the same twice where it has only one."""
+    if kind is Kind.BYTES:
+        half = b.zext(load(b, I16, address, 2), I32)
+        pair = b.bitcast(half, vector(I16, 2))
+    elif kind in NARROW:
+        pair = load(b, vector(I16, 2), address, 2)
+    else:
+        return load(b, F32, address, 4), load(b, F32, b.add(address, i64(4)), 4)
+    wide = _from_half(b, pair)
+    one = b.extract_element(wide, ir.Constant(I32, 0))
+    return one, one if kind is Kind.BYTES else b.extract_element(wide, ir.Constant(I32, 1))
+
+
+def _spread(b: ir.IRBuilder, one: ir.Value, other: ir.Value | None) -> list[ir.Value]:
+    """Scales over the lanes: one for all products of a block, or one for each half of them."""
+    if other is None:
+        return [broadcast(b, one, LANES)]
+    pair = [broadcast(b, one, 8), broadcast(b, other, 8)]
     return [llvm.joined(b, *pair)] if LANES == 16 else pair
 
 
@@ -240,17 +267,25 @@ def _floats(b: ir.IRBuilder, kind: Kind, address: ir.Value) -> ir.Value:
     """`LANES` float weights as float32."""
     if kind is Kind.SINGLE:
         return load(b, vector(F32, LANES), address, 4)
-    if kind is Kind.HALF and INSTRUCTIONS != "generic":
-        return b.fpext(load(b, vector(F16, LANES), address, 2), vector(F32, LANES))
-    wide = b.zext(load(b, vector(I16, LANES), address, 2), vector(I32, LANES))
+    raw = load(b, vector(I16, LANES), address, 2)
+    if kind is Kind.HALF:
+        return _from_half(b, raw)
+    wide = b.zext(raw, vector(I32, LANES))
+    return b.bitcast(b.shl(wide, ir.Constant(wide.type, [16] * LANES)), vector(F32, LANES))
+
+
+def _from_half(b: ir.IRBuilder, raw: ir.Value) -> ir.Value:
+    """float16, as a vector of int16, to float32."""
+    lanes = raw.type.count
+    if INSTRUCTIONS != "generic":
+        return b.fpext(b.bitcast(raw, vector(F16, lanes)), vector(F32, lanes))
+    # By its bits: moved to float32's place, the exponents differ by 112. Not for what is no number.
+    wide = b.zext(raw, vector(I32, lanes))
 
     def all_of(value: int) -> ir.Constant:
-        return ir.Constant(wide.type, [value] * LANES)
+        return ir.Constant(wide.type, [value] * lanes)
 
-    if kind is Kind.BFLOAT:
-        return b.bitcast(b.shl(wide, all_of(16)), vector(F32, LANES))
-    # float16 by its bits: moved to float32's place, the exponents differ by 112
-    size = b.bitcast(b.shl(b.and_(wide, all_of(0x7FFF)), all_of(13)), vector(F32, LANES))
-    size = b.fmul(size, ir.Constant(vector(F32, LANES), [2.0**112] * LANES))
+    size = b.bitcast(b.shl(b.and_(wide, all_of(0x7FFF)), all_of(13)), vector(F32, lanes))
+    size = b.fmul(size, ir.Constant(size.type, [2.0**112] * lanes))
     sign = b.shl(b.and_(wide, all_of(0x8000)), all_of(16))
-    return b.bitcast(b.or_(b.bitcast(size, wide.type), sign), vector(F32, LANES))
+    return b.bitcast(b.or_(b.bitcast(size, wide.type), sign), size.type)

@@ -60,11 +60,6 @@ def kernel(function: Function) -> Function:
     return numba.njit(function, nogil=True, cache=True, error_model="numpy")
 
 
-def inlined(function: Function) -> Function:
-    """A small function that becomes part of the kernels that call it."""
-    return numba.njit(function, inline="always", error_model="numpy")
-
-
 def is_compiled() -> bool:
     """Whether the code of this version lies on disk, so that the first forward need not compile."""
     return FOLDER.exists() and any(FOLDER.rglob("forward.forward-*.nbc"))

@@ -148,7 +148,7 @@ def _move(slots: KeyValues, source: int, goal: int) -> None:
 def _weights(model: BlockModel, positions: int) -> Weights:
     none = np.zeros((0, 0), np.float32)
     vectors = model.vectors
-    matrices = np.zeros((len(model.layers) + 1, len(MATRICES), 6), np.int64)
+    matrices = np.zeros((len(model.layers) + 1, len(MATRICES), 5), np.int64)
     for number, layer in enumerate(model.layers):
         for place, name in enumerate(MATRICES):
             matrices[number, place] = _record(layer[name])
@@ -170,6 +170,6 @@ def _weights(model: BlockModel, positions: int) -> Weights:
 def _record(matrix: Blocks) -> list[int]:
     """A matrix as the kernels find it; the model keeps the arrays alive."""
     rows, columns = matrix.shape
-    parts = (matrix.weights, matrix.scales, matrix.minimums)
+    parts = (matrix.weights, matrix.scales)
     assert all(part.flags.c_contiguous for part in parts)
     return [int(matrix.kind), *(part.ctypes.data for part in parts), rows, columns // 32]

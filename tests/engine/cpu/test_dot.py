@@ -15,8 +15,8 @@ from hierchat.models.blocks import QUANTISED, Blocks, Kind
 
 
 @kernel
-def _multiply(kind, height, weights, scales, minimums, x, levels, sums, blocks, out, stride, count):  # type: ignore[no-untyped-def]
-    multiply(kind, height, weights, scales, minimums, x, levels, sums, blocks, out, stride, count)
+def _multiply(kind, height, weights, scales, x, levels, sums, blocks, out, stride, count):  # type: ignore[no-untyped-def]
+    multiply(kind, height, weights, scales, x, levels, sums, blocks, out, stride, count)
 
 
 def product(matrix: Blocks, x: np.ndarray, height: int) -> np.ndarray:
@@ -29,7 +29,7 @@ def product(matrix: Blocks, x: np.ndarray, height: int) -> np.ndarray:
         quantise(x[row], row, integers, levels, sums)
     given = integers if matrix.kind in QUANTISED else np.ascontiguousarray(x)
     out = np.full((height, rows), np.nan, np.float32)
-    parts = (matrix.weights, matrix.scales, matrix.minimums, given, levels, sums)
+    parts = (matrix.weights, matrix.scales, given, levels, sums)
     _multiply(
         int(matrix.kind),
         height,
@@ -117,4 +117,4 @@ def test_what_is_no_number_stays_none(broken: float) -> None:
 
 
 def test_kinds_are_numbered_as_the_kernels_expect() -> None:
-    assert [kind.value for kind in Kind] == list(range(7))
+    assert [kind.value for kind in Kind] == list(range(9))
