@@ -12,7 +12,7 @@ from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import fma, rounded
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.rows import MOST, NOTHING, ZERO
-from hierchat.engine.cpu.softmax import score, weigh
+from hierchat.engine.cpu.softmax import QUERIES, score, weigh
 
 
 @kernel
@@ -59,81 +59,64 @@ def store(head, numbers, scales, slot, along):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def unpack_keys(numbers, scales, out):  # type: ignore[no-untyped-def]
-    """int16 [head_dim, CHUNK] times a scale per column."""
-    for j in range(numbers.shape[0]):
-        for t in range(CHUNK):
-            out[j, t] = np.float32(numbers[j, t]) * scales[t]
-
-
-@kernel
-def unpack_values(numbers, scales, out):  # type: ignore[no-untyped-def]
-    """int16 [CHUNK, head_dim] times a scale per row."""
-    for t in range(CHUNK):
-        scale = scales[t]
-        for j in range(numbers.shape[1]):
-            out[t, j] = np.float32(numbers[t, j]) * scale
-
-
-@kernel
 def attend_chunk(queries, rows, chunk, head, group, slots, layer, attended, identity, scratch):  # type: ignore[no-untyped-def]
     """All rows of a block against a whole chunk of committed slots, for the `group` query heads of one kv head.
 
     queries [rows, at least heads, head_dim]; attended [rows, heads, chunks, head_dim + 2].
     """
     size = queries.shape[2]
-    keys = scratch[: size * CHUNK].reshape(size, CHUNK)
-    values = scratch[size * CHUNK : 2 * size * CHUNK].reshape(CHUNK, size)
-    scores = scratch[2 * size * CHUNK : 2 * size * CHUNK + CHUNK]
-    unpack_keys(slots.keys[layer, head, chunk], slots.key_scales[layer, head, chunk], keys)
-    unpack_values(slots.values[layer, head, chunk], slots.value_scales[layer, head, chunk], values)
+    keys, key_scales = slots.keys[layer, head, chunk], slots.key_scales[layer, head, chunk]
+    values, gains = slots.values[layer, head, chunk], slots.value_scales[layer, head, chunk]
+    scores = scratch.ctypes.data
+    stride = attended.shape[2] * (size + 2) * 4
     for row in range(rows):
-        for h in range(head * group, (head + 1) * group):
-            score(queries[row, h].ctypes.data, keys.ctypes.data, size, scores.ctypes.data)
-            out = attended[row, h, chunk].ctypes.data
-            weigh(scores.ctypes.data, CHUNK, values.ctypes.data, identity.ctypes.data, size, out)
+        for first in range(0, group, QUERIES):
+            count = min(QUERIES, group - first)
+            query = queries[row, head * group + first]
+            out = attended[row, head * group + first, chunk]
+            score(count, query.ctypes.data, keys.ctypes.data, key_scales.ctypes.data, size, scores, CHUNK * 4)
+            weigh(
+                count, scores, CHUNK * 4, CHUNK, gains.ctypes.data, values.ctypes.data,
+                identity.ctypes.data, size, out.ctypes.data, stride,
+            )  # fmt: skip
 
 
 @kernel
 def attend_tail(  # type: ignore[no-untyped-def]
-    queries, rows, start, first, last, head, group, slots, layer, attended, positions, order, scratch
+    queries, rows, start, row, head, group, slots, layer, attended, positions, order, scratch
 ):
-    """Rows first to last of a block against everything from the last whole chunk on, each along its own path."""
+    """One row of a block against everything from the last whole chunk on, along its own path."""
     size = queries.shape[2]
     begin = start // CHUNK
     chunks = (start + rows - 1) // CHUNK + 1 - begin
-    keys = scratch[: size * CHUNK].reshape(size, CHUNK)
-    place = size * CHUNK
-    values = scratch[place : place + chunks * CHUNK * size].reshape(chunks * CHUNK, size)
-    place += chunks * CHUNK * size
     width = chunks * CHUNK
-    scores = scratch[place : place + (last - first) * group * width].reshape((last - first) * group, width)
-    place += (last - first) * group * width
-    path = scratch[place : place + CHUNK]
-    for chunk in range(chunks):
-        at = begin + chunk
-        unpack_keys(slots.keys[layer, head, at], slots.key_scales[layer, head, at], keys)
-        unpack_values(
-            slots.values[layer, head, at],
-            slots.value_scales[layer, head, at],
-            values[chunk * CHUNK : (chunk + 1) * CHUNK],
-        )
-        for row in range(first, last):
-            for h in range(group):
-                out = scores[(row - first) * group + h, chunk * CHUNK : (chunk + 1) * CHUNK]
-                query = queries[row, head * group + h].ctypes.data
-                score(query, keys.ctypes.data, size, out.ctypes.data)
-    for row in range(first, last):
-        length = positions[row] + 1 - begin * CHUNK
+    scores = scratch[: QUERIES * width].reshape(QUERIES, width)
+    path = scratch[QUERIES * width : QUERIES * (width + CHUNK)].reshape(QUERIES, CHUNK)
+    gains = scratch[QUERIES * (width + CHUNK) : QUERIES * (width + CHUNK) + CHUNK]
+    values, scales = slots.values[layer, head, begin], slots.value_scales[layer, head]
+    stride = attended.shape[2] * (size + 2) * 4
+    length = positions[row] + 1 - begin * CHUNK
+    for first in range(0, group, QUERIES):
+        number = min(QUERIES, group - first)
+        query = queries[row, head * group + first].ctypes.data
+        for chunk in range(chunks):
+            keys = slots.keys[layer, head, begin + chunk]
+            key_scales = slots.key_scales[layer, head, begin + chunk]
+            out = scores[0, chunk * CHUNK :]
+            score(number, query, keys.ctypes.data, key_scales.ctypes.data, size, out.ctypes.data, width * 4)
         for chunk in range(-(-length // CHUNK)):
             count = min(CHUNK, length - chunk * CHUNK)
             slot = order[row, chunk * CHUNK : chunk * CHUNK + CHUNK]
-            for h in range(group):
-                own = scores[(row - first) * group + h]
-                for t in range(count):
-                    path[t] = own[slot[t]]
-                out = attended[row, head * group + h, begin + chunk]
-                weigh(path.ctypes.data, count, values.ctypes.data, slot.ctypes.data, size, out.ctypes.data)
+            for t in range(count):
+                at = slot[t]
+                gains[t] = scales[begin + at // CHUNK, at % CHUNK]
+                for q in range(number):
+                    path[q, t] = scores[q, at]
+            share = attended[row, head * group + first, begin + chunk]
+            weigh(
+                number, path.ctypes.data, CHUNK * 4, count, gains.ctypes.data, values.ctypes.data,
+                slot.ctypes.data, size, share.ctypes.data, stride,
+            )  # fmt: skip
 
 
 @kernel

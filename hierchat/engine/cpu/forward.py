@@ -44,9 +44,9 @@ def forward(  # type: ignore[no-untyped-def]
         product_tasks(counters, phase + 1, matrices[Q], rows, work, query, wide, threads)
         product_tasks(counters, phase + 2, matrices[K], rows, work, key, wide, threads)
         product_tasks(counters, phase + 3, matrices[V], rows, work, value, wide, threads)
-        product_wait(counters, phase + 1, matrices[Q], threads)
-        product_wait(counters, phase + 2, matrices[K], threads)
-        product_wait(counters, phase + 3, matrices[V], threads)
+        product_wait(counters, phase + 1, matrices[Q], rows, threads)
+        product_wait(counters, phase + 2, matrices[K], rows, threads)
+        product_wait(counters, phase + 3, matrices[V], rows, threads)
         place_phase(counters, phase + 4, rows, start, shape, weights, slots, work, layer)
         if layer == shape.layers - 1 and logits.shape[0] == 0:
             return
@@ -56,18 +56,18 @@ def forward(  # type: ignore[no-untyped-def]
         merge_phase(counters, phase + 7, rows, shape, work, attended)
         out, stride = work.out.ctypes.data, shape.hidden * 4
         product_tasks(counters, phase + 8, matrices[O], rows, work, out, stride, threads)
-        product_wait(counters, phase + 8, matrices[O], threads)
+        product_wait(counters, phase + 8, matrices[O], rows, threads)
         norm_phase(counters, phase + 9, rows, work, weights.inner_norms[layer], shape.epsilon, True)
         gate, up, inner = work.gate.ctypes.data, work.up.ctypes.data, shape.inner * 4
         product_tasks(counters, phase + 10, matrices[GATE], rows, work, gate, inner, threads)
         product_tasks(counters, phase + 11, matrices[UP], rows, work, up, inner, threads)
-        product_wait(counters, phase + 10, matrices[GATE], threads)
-        product_wait(counters, phase + 11, matrices[UP], threads)
+        product_wait(counters, phase + 10, matrices[GATE], rows, threads)
+        product_wait(counters, phase + 11, matrices[UP], rows, threads)
         gate_phase(counters, phase + 12, rows, work)
         product_tasks(counters, phase + 13, matrices[DOWN], rows, work, out, stride, threads)
-        product_wait(counters, phase + 13, matrices[DOWN], threads)
+        product_wait(counters, phase + 13, matrices[DOWN], rows, threads)
     phase = shape.layers * COUNTERS
     head = weights.matrices[shape.layers, Q]
     norm_phase(counters, phase, rows, work, weights.last_norm, shape.epsilon, True)
     product_tasks(counters, phase + 1, head, rows, work, logits.ctypes.data, logits.shape[1] * 4, threads)
-    product_wait(counters, phase + 1, head, threads)
+    product_wait(counters, phase + 1, head, rows, threads)

@@ -12,6 +12,8 @@ from hierchat.models.blocks import BLOCK
 
 CHUNK = 128
 """Positions whose scores are added up together; the slots lie in pieces of this size."""
+MOST_QUERIES = 4
+"""Queries that attention computes together, at most (softmax.QUERIES)."""
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -85,17 +87,16 @@ class Work(NamedTuple):
     attended: Floats
     """[rows * heads * chunks * (head_dim + 2)]: a chunk's weighted values, its highest score, its sum of weights."""
     scratch: Floats
-    """[threads, ...]: unpacked keys, values and scores of one thread."""
+    """[threads, ...]: scores of one thread."""
     positions: Integers
     """[rows]"""
     order: NDArray[np.int32]
     """[rows, tail]: for each position from the last whole chunk on, the slot that holds it, counted from there."""
 
 
-def scratch_size(rows: int, head_dim: int, group: int) -> int:
-    """Floats that a thread needs: a chunk of keys, the tail's values, scores of eight rows over the tail."""
-    tail = tail_size(rows)
-    return head_dim * CHUNK + head_dim * tail + ROWS * group * tail + CHUNK
+def scratch_size(rows: int) -> int:
+    """Floats that a thread needs: scores of some queries over the tail, along a path, and the values' scales."""
+    return MOST_QUERIES * (tail_size(rows) + CHUNK) + CHUNK
 
 
 def tail_size(rows: int) -> int:
@@ -120,9 +121,7 @@ def make_work(shape: Shape, rows: int, threads: int) -> Work:
         gate=np.zeros((padded, shape.inner), np.float32),
         up=np.zeros((padded, shape.inner), np.float32),
         attended=np.zeros(0, np.float32),
-        scratch=np.zeros(
-            (threads, scratch_size(rows, shape.head_dim, shape.heads // shape.kv_heads)), np.float32
-        ),
+        scratch=np.zeros((threads, scratch_size(rows)), np.float32),
         positions=np.zeros(rows, np.int64),
         order=np.zeros((rows, tail_size(rows)), np.int32),
     )

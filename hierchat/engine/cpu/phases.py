@@ -21,9 +21,10 @@ from hierchat.engine.cpu.softmax import gate
 
 SPINS = 4000
 """Looks at a counter before a waiting thread offers its core to others."""
-TILES = 4
-"""Tiles of a matrix per thread."""
+TILES = 3
+"""Tiles of a matrix per thread: each costs two counters that travel between cores."""
 LARGEST_TILE = 64
+"""Rows of weights that stay in the first cache while one group of activations after another passes over them."""
 COUNTER = 16
 """int64s from one phase's counters to the next: taken and done, each in a cache line of its own."""
 
@@ -81,17 +82,17 @@ def norm_phase(counters, phase, rows, work, norm, epsilon, adding):  # type: ign
 
 
 @kernel
-def tile_size(height, threads):  # type: ignore[no-untyped-def]
+def tile_size(height, rows, threads):  # type: ignore[no-untyped-def]
     """Rows of a matrix in one task."""
-    tile = (height // (threads * TILES) + 7) // 8 * 8
-    return min(max(tile, 8), LARGEST_TILE)
+    tile = max((height // (threads * TILES) + 7) // 8 * 8, 8)
+    return tile if rows <= ROWS else min(tile, LARGEST_TILE)
 
 
 @kernel
 def product_tasks(counters, phase, matrix, rows, work, out, stride, threads):  # type: ignore[no-untyped-def]
     """A matrix times all rows, tile by tile; see product. Does not wait."""
     height = matrix[HEIGHT]
-    tile = tile_size(height, threads)
+    tile = tile_size(height, rows, threads)
     while True:
         first = take(counters, phase) * tile
         if first >= height:
@@ -101,9 +102,9 @@ def product_tasks(counters, phase, matrix, rows, work, out, stride, threads):  #
 
 
 @kernel
-def product_wait(counters, phase, matrix, threads):  # type: ignore[no-untyped-def]
+def product_wait(counters, phase, matrix, rows, threads):  # type: ignore[no-untyped-def]
     """Until product_tasks is done."""
-    tile = tile_size(matrix[HEIGHT], threads)
+    tile = tile_size(matrix[HEIGHT], rows, threads)
     wait(counters, phase, (matrix[HEIGHT] + tile - 1) // tile)
 
 
@@ -143,7 +144,7 @@ def place_phase(counters, phase, rows, start, shape, weights, slots, work, layer
 def attention_phase(  # type: ignore[no-untyped-def]
     counters, phase, rows, start, shape, slots, work, layer, identity, attended, scratch
 ):
-    """Every kv head against every whole chunk, and against the tail for every eight rows. Two counters."""
+    """Every kv head against every whole chunk, and against the tail for every row. Two counters."""
     group = shape.heads // shape.kv_heads
     whole = start // CHUNK
     while True:
@@ -153,15 +154,14 @@ def attention_phase(  # type: ignore[no-untyped-def]
         head, chunk = task % shape.kv_heads, task // shape.kv_heads
         attend_chunk(work.qkv, rows, chunk, head, group, slots, layer, attended, identity, scratch)
         done(counters, phase)
-    tails = -(-rows // ROWS) * shape.kv_heads
+    tails = rows * shape.kv_heads
     while True:
         task = take(counters, phase + 1)
         if task >= tails:
             break
-        head, first = task % shape.kv_heads, task // shape.kv_heads * ROWS
-        last = min(first + ROWS, rows)
+        head, row = task % shape.kv_heads, task // shape.kv_heads
         attend_tail(
-            work.qkv, rows, start, first, last, head, group, slots, layer,
+            work.qkv, rows, start, row, head, group, slots, layer,
             attended, work.positions, work.order, scratch,
         )  # fmt: skip
         done(counters, phase + 1)

@@ -1,7 +1,12 @@
-"""The two inner loops of attention, in LLVM: scores of one query, and its share of one chunk of values."""
+"""The inner loops of attention, in LLVM: scores of some queries over a chunk of keys, and their share of its values.
+
+Keys and values are int16 with a scale per slot and are turned into floats in registers, once for several queries: what
+bounds attention is reading them. No query's bits depend on how many are computed together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -9,11 +14,14 @@ from numba import types
 from numba.extending import intrinsic
 
 from hierchat.engine.cpu import llvm
-from hierchat.engine.cpu.llvm import F32, I32, LANES, broadcast, fused, i64, load, loop, vector
+from hierchat.engine.cpu.jit import INSTRUCTIONS
+from hierchat.engine.cpu.llvm import F32, I16, I32, I64, LANES, broadcast, fused, i64, load, loop, vector
 from hierchat.engine.cpu.memory import CHUNK
 
-SIDE_BY_SIDE = 8
-"""Registers that hold sums at a time."""
+QUERIES = 4 if INSTRUCTIONS == "avx512" else 2
+"""Most queries in one pass over a chunk."""
+REGISTERS = 4
+"""Registers of sums per query."""
 NONE = -3e38
 _FLOATS = vector(F32, LANES)
 
@@ -26,70 +34,187 @@ def _all(value: float) -> ir.Constant:
     return ir.Constant(_FLOATS, [value] * LANES)
 
 
+def _numbers(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """LANES int16 as floats."""
+    return b.sitofp(b.sext(load(b, vector(I16, LANES), address, 2), vector(I32, LANES)), _FLOATS)
+
+
+def _at(b: ir.IRBuilder, address: ir.Value, index: ir.Value, size: int) -> ir.Value:
+    return b.add(address, b.mul(index, i64(size)))
+
+
+def _by_count(
+    b: ir.IRBuilder, name: str, count: ir.Value, given: list[ir.Value], body: Callable[..., None]
+) -> None:
+    """Calls `body` as a function of its own for each number of queries from 1 to QUERIES."""
+    end = b.append_basic_block("counted")
+    switch = b.switch(count, end)
+    for queries in range(1, QUERIES + 1):
+        full = f"hierchat_{name}_{queries}"
+        function = b.module.globals.get(full)
+        if function is None:
+            kind = ir.FunctionType(ir.VoidType(), [I64] * len(given))
+            function = ir.Function(b.module, kind, full)
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            inner = ir.IRBuilder(function.append_basic_block("entry"))
+            body(inner, queries, *function.args)
+            inner.ret_void()
+        block = b.append_basic_block(f"count_{queries}")
+        switch.add_case(i64(queries), block)
+        b.position_at_end(block)
+        b.call(function, given)
+        b.branch(end)
+    b.position_at_end(end)
+
+
 @intrinsic
-def score(typingctx: Any, query: Any, keys: Any, size: Any, out: Any) -> Any:
-    """out[t] = query . keys[:, t] over the dimensions in order. Addresses of float32 [size], [size, CHUNK], [CHUNK]."""
+def score(
+    typingctx: Any, queries: Any, query: Any, keys: Any, scales: Any, size: Any, out: Any, stride: Any
+) -> Any:
+    """out[q, t] = query[q] . keys[:, t] * scales[t], over the dimensions in order, for 1 to QUERIES queries.
 
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        query, keys, size, out = arguments
-        registers = min(SIDE_BY_SIDE, CHUNK // LANES)
-        for first in range(0, CHUNK, registers * LANES):
-
-            def one(j: ir.Value, sums: list[ir.Value], first: int = first) -> list[ir.Value]:
-                x = broadcast(b, load(b, F32, b.add(query, b.mul(j, i64(4))), 4), LANES)
-                row = b.add(keys, b.add(b.mul(j, i64(4 * CHUNK)), i64(4 * first)))
-                return [
-                    fused(b, x, load(b, _FLOATS, b.add(row, i64(4 * LANES * number)), 4), total)
-                    for number, total in enumerate(sums)
-                ]
-
-            for number, total in enumerate(loop(b, i64(0), size, [llvm.zeros(_FLOATS)] * registers, one)):
-                _store(b, total, b.add(out, i64(4 * (first + number * LANES))))
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 4), codegen
-
-
-@intrinsic
-def weigh(typingctx: Any, scores: Any, count: Any, values: Any, order: Any, size: Any, out: Any) -> Any:
-    """A chunk's share of the result, with its highest score and the sum of its weights e**(score - highest).
-
-    Addresses of float32 scores [CHUNK], the first `count` valid, overwritten; values [slots, size]; int32 order
-    [count], the slot of each score; out [size + 2]. `size` is a multiple of 16. Even and odd positions are summed
-    apart.
+    Addresses of float32 query [queries, size], int16 keys [size, CHUNK], float32 scales [CHUNK] and out
+    [queries, CHUNK], its rows `stride` bytes apart.
     """
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        scores, count, values, order, size, out = arguments
-        valid, found = _masked(b, scores, count)
-        highest = found[0]
-        for other in found[1:]:
-            highest = b.select(b.fcmp_ordered(">", other, highest), other, highest)
-        top = _highest(b, highest)
-        total = llvm.zeros(_FLOATS)
-        for number, (mask, value) in enumerate(zip(valid, found, strict=True)):
-            weight = b.select(mask, exponential(b, b.fsub(value, broadcast(b, top, LANES))), _all(0.0))
-            _store(b, weight, b.add(scores, i64(4 * LANES * number)))
-            total = b.fadd(total, weight)
-        end = b.add(out, b.mul(size, i64(4)))
-        _store(b, top, end)
-        _store(b, llvm.sum_of(b, total), b.add(end, i64(4)))
-        _add_values(b, scores, count, values, order, size, out)
+        _by_count(b, "score", arguments[0], list(arguments[1:]), _score)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 6), codegen
+    return types.void(*[types.int64] * 7), codegen
 
 
-def _masked(b: ir.IRBuilder, scores: ir.Value, count: ir.Value) -> tuple[list[ir.Value], list[ir.Value]]:
-    """Which lanes are valid, and the scores, the others far below all."""
+def _score(
+    b: ir.IRBuilder,
+    queries: int,
+    query: ir.Value,
+    keys: ir.Value,
+    scales: ir.Value,
+    size: ir.Value,
+    out: ir.Value,
+    stride: ir.Value,
+) -> None:
+    for first in range(0, CHUNK, REGISTERS * LANES):
+
+        def one(j: ir.Value, sums: list[ir.Value], first: int = first) -> list[ir.Value]:
+            row = b.add(_at(b, keys, j, 2 * CHUNK), i64(2 * first))
+            pieces = [_numbers(b, b.add(row, i64(2 * LANES * number))) for number in range(REGISTERS)]
+            grown = []
+            for q in range(queries):
+                place = b.add(b.mul(size, i64(q)), j)
+                x = broadcast(b, load(b, F32, _at(b, query, place, 4), 4), LANES)
+                own = sums[q * REGISTERS : (q + 1) * REGISTERS]
+                grown += [fused(b, x, piece, total) for piece, total in zip(pieces, own, strict=True)]
+            return grown
+
+        sums = loop(b, i64(0), size, [llvm.zeros(_FLOATS)] * (queries * REGISTERS), one)
+        for number, total in enumerate(sums):
+            q, place = number // REGISTERS, first + number % REGISTERS * LANES
+            scale = load(b, _FLOATS, b.add(scales, i64(4 * place)), 4)
+            there = b.add(b.add(out, b.mul(stride, i64(q))), i64(4 * place))
+            _store(b, b.fmul(total, scale), there)
+
+
+@intrinsic
+def weigh(
+    typingctx: Any,
+    queries: Any,
+    scores: Any,
+    stride: Any,
+    count: Any,
+    gains: Any,
+    values: Any,
+    order: Any,
+    size: Any,
+    out: Any,
+    out_stride: Any,
+) -> Any:
+    """A chunk's share of the result for 1 to QUERIES queries: the values weighed by e**(score - highest), behind them
+    the highest score and the sum of the weights.
+
+    Addresses of float32 scores [queries, CHUNK], rows `stride` bytes apart, the first `count` valid, overwritten;
+    float32 gains [CHUNK], the scale of each position's value; int16 values [slots, size], size a multiple of 16; int32
+    order [count], the slot of each position; out float32 [queries, size + 2], rows `out_stride` bytes apart.
+    """
+
+    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        _by_count(b, "weigh", arguments[0], list(arguments[1:]), _weigh)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 10), codegen
+
+
+def _weigh(
+    b: ir.IRBuilder,
+    queries: int,
+    scores: ir.Value,
+    stride: ir.Value,
+    count: ir.Value,
+    gains: ir.Value,
+    values: ir.Value,
+    order: ir.Value,
+    size: ir.Value,
+    out: ir.Value,
+    out_stride: ir.Value,
+) -> None:
+    rows = [b.add(scores, b.mul(stride, i64(q))) for q in range(queries)]
+    outs = [b.add(out, b.mul(out_stride, i64(q))) for q in range(queries)]
+    for row, there in zip(rows, outs, strict=True):
+        _softmax(b, row, count, gains, _at(b, there, size, 4))
+    # As many registers of a value as the sums have, then one by one
+    for registers in (REGISTERS, 1):
+        whole = b.sdiv(size, i64(REGISTERS * LANES))
+        first = i64(0) if registers > 1 else b.mul(whole, i64(REGISTERS))
+        last = whole if registers > 1 else b.sdiv(size, i64(LANES))
+        with b.if_then(b.icmp_signed("<", first, last)):
+
+            def part(index: ir.Value, _: list[ir.Value], registers: int = registers) -> list[ir.Value]:
+                column = b.mul(index, i64(registers * LANES))
+
+                def position(t: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+                    slot = b.sext(load(b, I32, _at(b, order, t, 4), 4), I64)
+                    value = _at(b, values, b.add(b.mul(slot, size), column), 2)
+                    pieces = [_numbers(b, b.add(value, i64(2 * LANES * n))) for n in range(registers)]
+                    grown = []
+                    for q, row in enumerate(rows):
+                        weight = broadcast(b, load(b, F32, _at(b, row, t, 4), 4), LANES)
+                        own = sums[q * registers : (q + 1) * registers]
+                        grown += [
+                            fused(b, weight, piece, total) for piece, total in zip(pieces, own, strict=True)
+                        ]
+                    return grown
+
+                sums = loop(b, i64(0), count, [llvm.zeros(_FLOATS)] * (queries * registers), position)
+                for number, total in enumerate(sums):
+                    place = b.add(column, i64(number % registers * LANES))
+                    _store(b, total, _at(b, outs[number // registers], place, 4))
+                return []
+
+            loop(b, first, last, [], part)
+
+
+def _softmax(b: ir.IRBuilder, scores: ir.Value, count: ir.Value, gains: ir.Value, end: ir.Value) -> None:
+    """Scores become weights times gains, zero beyond `count`; at `end` the highest score and the sum of weights."""
     last = broadcast(b, b.trunc(count, I32), LANES)
     valid, found = [], []
     for first in range(0, CHUNK, LANES):
         places = ir.Constant(last.type, list(range(first, first + LANES)))
         valid.append(b.icmp_signed("<", places, last))
-        value = load(b, _FLOATS, b.add(scores, i64(4 * first)), 4)
-        found.append(b.select(valid[-1], value, _all(NONE)))
-    return valid, found
+        found.append(b.select(valid[-1], load(b, _FLOATS, b.add(scores, i64(4 * first)), 4), _all(NONE)))
+    highest = found[0]
+    for other in found[1:]:
+        highest = b.select(b.fcmp_ordered(">", other, highest), other, highest)
+    top = _highest(b, highest)
+    total = llvm.zeros(_FLOATS)
+    for number, (mask, value) in enumerate(zip(valid, found, strict=True)):
+        place = i64(4 * LANES * number)
+        weight = b.select(mask, exponential(b, b.fsub(value, broadcast(b, top, LANES))), _all(0.0))
+        total = b.fadd(total, weight)
+        gain = load(b, _FLOATS, b.add(gains, place), 4)
+        _store(b, b.select(mask, b.fmul(weight, gain), _all(0.0)), b.add(scores, place))
+    _store(b, top, end)
+    _store(b, llvm.sum_of(b, total), b.add(end, i64(4)))
 
 
 def _highest(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
@@ -98,54 +223,6 @@ def _highest(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
         low, high = llvm.slice_of(b, value, 0, half), llvm.slice_of(b, value, half, half)
         value = b.select(b.fcmp_ordered(">", high, low), high, low)
     return b.extract_element(value, ir.Constant(I32, 0))
-
-
-def _add_values(
-    b: ir.IRBuilder,
-    weights: ir.Value,
-    count: ir.Value,
-    values: ir.Value,
-    order: ir.Value,
-    size: ir.Value,
-    out: ir.Value,
-) -> None:
-    """Half a SIDE_BY_SIDE of registers of a value at a time, over all positions two by two."""
-    for registers in (SIDE_BY_SIDE // 2, 1):  # as many as fit, then one by one
-        step = registers * LANES
-        if registers > 1:
-            first, last = i64(0), b.sdiv(size, i64(step))
-        else:
-            first = b.mul(b.sdiv(size, i64(SIDE_BY_SIDE // 2 * LANES)), i64(SIDE_BY_SIDE // 2))
-            last = b.sdiv(size, i64(LANES))
-        with b.if_then(b.icmp_signed("<", first, last)):
-
-            def part(index: ir.Value, _: list[ir.Value], registers: int = registers) -> list[ir.Value]:
-                offset = b.mul(index, i64(4 * registers * LANES))
-                zero = [llvm.zeros(_FLOATS)] * registers
-
-                def value_at(t: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-                    weight = broadcast(b, load(b, F32, b.add(weights, b.mul(t, i64(4))), 4), LANES)
-                    slot = b.sext(load(b, I32, b.add(order, b.mul(t, i64(4))), 4), llvm.I64)
-                    row = b.add(values, b.add(b.mul(slot, b.mul(size, i64(4))), offset))
-                    return [
-                        fused(b, weight, load(b, _FLOATS, b.add(row, i64(4 * LANES * number)), 4), total)
-                        for number, total in enumerate(sums)
-                    ]
-
-                def pair(half: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-                    t = b.mul(half, i64(2))
-                    even = value_at(t, sums[:registers])
-                    return [*even, *value_at(b.add(t, i64(1)), sums[registers:])]
-
-                # an odd last position is paired with nothing: its partner's weight is zero
-                halves = b.sdiv(b.add(count, i64(1)), i64(2))
-                sums = loop(b, i64(0), halves, zero + zero, pair)
-                for number in range(registers):
-                    both = b.fadd(sums[number], sums[registers + number])
-                    _store(b, both, b.add(b.add(out, offset), i64(4 * LANES * number)))
-                return []
-
-            loop(b, first, last, [], part)
 
 
 # e**x = 2**n * polynomial on [-ln 2 / 2, ln 2 / 2], ln 2 split in two (Cody and Waite); relative error 2e-7
