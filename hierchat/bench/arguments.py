@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_bench(commands: Any) -> None:
-    """`bench decode | log | session`."""
+    """`bench decode | log | forward | agreement | session`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
@@ -24,6 +24,17 @@ def add_bench(commands: Any) -> None:
             help="of vanilla, context, context+history, hierchat, transformers, llama.cpp",
         )
         _add_run(measured)
+
+    forward = kinds.add_parser("forward", help="what a forward costs, by width and context")
+    forward.add_argument("--contexts", type=_numbers, default=[300], metavar="N,N,...", help="tokens (300)")
+    agreement = kinds.add_parser("agreement", help="a backend against transformers in float32")
+    agreement.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
+    agreement.add_argument("--limit", type=_positive, default=20, metavar="N")
+    agreement.add_argument("--max-new-tokens", type=_positive, default=128, metavar="N")
+    for one in (forward, agreement):
+        one.add_argument("--model", help="a name from `models list`")
+        one.add_argument("--backend", help="such as blocks or float16; by default the best here")
+        one.add_argument("--json", type=Path, help="write the figures here")
 
     talk = kinds.add_parser(
         "session", help="one conversation of several turns: start, memory, speed, restart"
@@ -52,6 +63,10 @@ def add_verify(commands: Any) -> None:
 
 
 _LINES = "JSON lines with `turns`, and `category`, or `day` and `kind`"
+
+
+def _numbers(text: str) -> list[int]:
+    return [_positive(part) for part in text.split(",")]
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:

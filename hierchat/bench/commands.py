@@ -13,7 +13,7 @@ import psutil
 import torch
 from pydantic import ValidationError
 
-from hierchat.bench import decode, outfile, verify
+from hierchat.bench import agreement, decode, forward, outfile, verify
 from hierchat.bench.arms import OWN, Arm, OwnArm, parse_arms
 from hierchat.bench.errors import ArmError, BenchError, unknown
 from hierchat.bench.machine import machine
@@ -40,7 +40,11 @@ STOPPED = "Stopped. What was measured is kept; the same command with --resume go
 def run(args: argparse.Namespace) -> int:
     """Does what was asked, or says why not."""
     try:
-        return _verify(args) if args.command == "verify" else _decode(args)
+        if args.command == "verify":
+            return _verify(args)
+        if args.kind in ("forward", "agreement"):
+            return (forward if args.kind == "forward" else agreement).run(args)
+        return _decode(args)
     except ERRORS as error:
         _say(f"hierchat: {str(error) or type(error).__name__}")
         return 2

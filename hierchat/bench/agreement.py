@@ -1,0 +1,83 @@
+"""How near a backend comes to transformers in float32, on the same file: greedy choices and distributions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hierchat.bench.conversation import Conversation
+from hierchat.bench.machine import machine
+from hierchat.bench.questions import read_questions, spread
+from hierchat.chat.host import load_hosted
+from hierchat.config import GenerationSettings
+from hierchat.models.catalogue import read_catalogue
+from hierchat.models.load import load
+from hierchat.models.terminal import terminal_progress
+
+WIDTH = 32
+"""Positions per forward of the backend under test."""
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Greedy replies of the backend to the first turns, judged by float32 position by position."""
+    entry = read_catalogue().entry(args.model)
+    questions = spread(read_questions(args.questions), args.limit)
+    settings = GenerationSettings(temperature=0.0, max_new_tokens=args.max_new_tokens)
+    with terminal_progress() as report:
+        hosted = load_hosted(entry, args.backend, report)
+        judge = load(entry, "cpu", report, "float32").model
+    target = hosted.engine.target
+    same = positions = 0
+    divergences: list[float] = []
+    for question in questions:
+        prompt = Conversation(hosted, args.max_new_tokens).ask(question.turns[0])
+        steps = hosted.engine.generate(prompt, settings, padded=False)
+        text = [*prompt, *(token for step in steps for token in step.tokens)][:-1]
+        first = len(prompt) - 1
+        target.rollback(0)
+        rows = []
+        for begin in range(0, len(text), WIDTH):
+            block = text[begin : begin + WIDTH]
+            rows.append(target.forward(block, range(-1, len(block) - 1)))
+            target.commit(range(len(block)))
+        found = np.concatenate(rows)[first:].astype(np.float64)
+        with torch.inference_mode():
+            expected = judge(torch.tensor([text])).logits[0, first:].double().numpy()
+        same += int((found.argmax(1) == expected.argmax(1)).sum())
+        positions += len(found)
+        divergences += _divergence(expected, found).tolist()
+    return {
+        "machine": machine(),
+        "model": hosted.name,
+        "backend": getattr(target, "backend", args.backend),
+        "questions": len(questions),
+        "positions": positions,
+        "same_greedy_choice_percent": round(100 * same / positions, 3),
+        "mean_divergence": float(np.mean(divergences)),
+        "largest_divergence": float(np.max(divergences)),
+    }
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the figures, and writes them where asked."""
+    result = measure(args)
+    print(json.dumps(result, indent=2))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _divergence(expected: NDArray[np.float64], found: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Kullback-Leibler divergence of each row's distribution from the expected one, nats."""
+    p, q = _log_softmax(expected), _log_softmax(found)
+    return np.asarray((np.exp(p) * (p - q)).sum(1))
+
+
+def _log_softmax(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    shifted = rows - rows.max(1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(1, keepdims=True)))

@@ -1,0 +1,94 @@
+"""What a forward costs: by width and context, reading a prompt, getting ready, memory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from statistics import median
+from typing import Any
+
+import numpy as np
+import psutil
+
+from hierchat.bench.machine import machine
+from hierchat.chat.host import load_hosted
+from hierchat.engine.target import Target
+from hierchat.models.block_model import BlockModel
+from hierchat.models.catalogue import read_catalogue
+from hierchat.models.fetch import get_gguf
+from hierchat.models.terminal import terminal_progress
+
+WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+REPEATS = 31
+PROMPT = 300
+"""Tokens of the prompt whose reading is timed."""
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """The figures; raises a ModelError. Widths alternate, so that a disturbance falls on all of them."""
+    entry = read_catalogue().entry(args.model)
+    with terminal_progress() as report:
+        hosted = load_hosted(entry, args.backend, report)
+    started = psutil.Process().create_time()
+    target = hosted.engine.target
+    result: dict[str, Any] = {
+        "machine": machine(),
+        "model": hosted.name,
+        "backend": getattr(target, "backend", args.backend),
+        "exact": target.exact,
+        "seconds_from_start_of_process": round(time.time() - started, 2),
+        "threads": getattr(getattr(target, "team", None), "threads", None),
+    }
+    model = getattr(target, "model", None)
+    gguf = get_gguf(entry)
+    if isinstance(model, BlockModel) and gguf:
+        result["weights_mb"] = round(model.nbytes / 1e6, 1)
+        result["weights_over_file"] = round(model.nbytes / os.path.getsize(gguf), 3)
+    result["prompt_tokens_per_second"] = round(_reading(target))
+    result["contexts"] = {str(context): _curve(target, context) for context in args.contexts}
+    result["memory_mb"] = psutil.Process().memory_info().rss // 10**6
+    return result
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the figures, and writes them where asked."""
+    result = measure(args)
+    print(json.dumps(result, indent=2))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _reading(target: Target) -> float:
+    """Tokens of a prompt per second, median of five readings."""
+    tokens = _tokens(target, PROMPT)
+    rates = []
+    for _ in range(5):
+        target.rollback(0)
+        began = time.perf_counter()
+        for first in range(0, PROMPT, 128):
+            target.read(tokens[first : first + 128])
+        rates.append(PROMPT / (time.perf_counter() - began))
+    return median(rates)
+
+
+def _curve(target: Target, context: int) -> dict[str, float]:
+    """Median milliseconds of a forward by width, behind `context` committed tokens."""
+    target.rollback(0)
+    tokens = _tokens(target, context)
+    for first in range(0, context, 128):
+        target.read(tokens[first : first + 128])
+    times: dict[int, list[float]] = {width: [] for width in WIDTHS}
+    for _ in range(REPEATS):
+        for width in WIDTHS:
+            block = _tokens(target, width)
+            began = time.perf_counter()
+            target.forward(block, range(-1, width - 1), padded=width > 1)
+            times[width].append((time.perf_counter() - began) * 1e3)
+    return {str(width): round(median(found), 2) for width, found in times.items()}
+
+
+def _tokens(target: Target, count: int) -> list[int]:
+    return np.random.default_rng(count).integers(0, target.vocabulary, count).tolist()
