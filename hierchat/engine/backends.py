@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from hierchat.engine.target import Target
 from hierchat.models.loaded import LoadedModel
 from hierchat.models.progress import Progress, Report, silent
@@ -16,6 +18,10 @@ def make_target(loaded: LoadedModel, report: Report = silent) -> Target:
         if not is_compiled():
             report(Progress("compiling", 0, None, "the kernels for this processor, once (10 to 30 seconds)"))
         return BlockTarget(loaded.model, context_length=loaded.context_length, key=loaded.model_key)
+    if loaded.device.startswith("cuda") and loaded.backend != "int8" and find_spec("triton"):
+        from hierchat.engine.cuda_target import CudaTarget
+
+        return CudaTarget(loaded.model, context_length=loaded.context_length, key=loaded.model_key)
     from hierchat.engine.torch_target import TorchTarget
 
     return TorchTarget(

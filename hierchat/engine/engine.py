@@ -12,11 +12,12 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.tree import DraftTree
 from hierchat.engine.errors import clear_memory_errors
-from hierchat.engine.sampler import Counts, choose
+from hierchat.engine.late_rows import LateRows
+from hierchat.engine.sampler import Counts
 from hierchat.engine.step import TARGET, Step
 from hierchat.engine.stopping import Stopping
 from hierchat.engine.target import Target
-from hierchat.engine.verify import verify
+from hierchat.engine.verify import await_rows, choose_from, verify
 
 CHUNK = 128
 """Prompt tokens read between two looks at `stop`."""
@@ -84,6 +85,7 @@ class Engine:
             tokens = (last, *drafts.tokens)
             parents = (-1, *(parent + 1 for parent in drafts.parents))
             rows = self.target.forward(tokens, parents, padded=padded)
+            await_rows(rows, settings)
             forwarded = time.perf_counter()
             found = verify(rows, tokens, parents, position, settings, counts)
             kept: list[int] = []
@@ -140,12 +142,16 @@ class Engine:
         target = self.target
         last = target.tokens[-1] if target.tokens else 0
         times = []
-        for _ in range(forwards):
+        for _ in range(forwards + 1):
             began = time.perf_counter()
             rows = target.forward((last,), (-1,), padded=False)
-            choose(rows[0], len(target.tokens) + 1, settings.seed, settings)
-            times.append((time.perf_counter() - began) * 1e3)
-        return sorted(times)[len(times) // 2]
+            choose_from(rows, 0, len(target.tokens) + 1, settings)
+            took = (time.perf_counter() - began) * 1e3
+            if not (isinstance(rows, LateRows) and rows.recorded):
+                times.append(took)
+            if len(times) == forwards:
+                break
+        return sorted(times or [took])[len(times) // 2]
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
         """Difference of two tokens' raw logits after `context`."""

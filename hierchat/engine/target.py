@@ -8,8 +8,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.float32]
-"""Logits, [positions, vocabulary]."""
+
+class Rows(Protocol):
+    """Logits of a block's nodes, float32; valid until the target's next forward. An array, or late_rows.LateRows."""
+
+    def __getitem__(self, node: int, /) -> NDArray[np.float32]:
+        """[vocabulary]"""
+        ...
+
+    def __len__(self) -> int: ...
 
 
 class Target(Protocol):

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hierchat.config import GenerationSettings
+from hierchat.engine.late_rows import LateRows
 from hierchat.engine.sampler import Counts, choose
 from hierchat.engine.target import Rows
+
+_PLAIN = GenerationSettings()
+_CHANGING = ("temperature", "logit_bias", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,21 @@ class Verified:
     """Path of the block's nodes that stand, root first."""
     tokens: tuple[int, ...]
     """The target's choices: one per node of the path; all but the last (the bonus token) were drafted."""
+
+
+def choose_from(
+    rows: Rows, node: int, position: int, settings: GenerationSettings, counts: Counts | None = None
+) -> int:
+    """choose() for a row of a block. Where only the likeliest token counts, a device has found it already."""
+    if isinstance(rows, LateRows) and _likeliest(settings) and (token := rows.best(node)) >= 0:
+        return token
+    return choose(rows[node], position, settings.seed, settings, counts)
+
+
+def await_rows(rows: Rows, settings: GenerationSettings) -> None:
+    """Wait for a forward on a device, bringing what choose_from will ask for: the only synchronisation of a step."""
+    if isinstance(rows, LateRows):
+        rows.best(0) if _likeliest(settings) else rows[0]
 
 
 def verify(
@@ -39,10 +58,15 @@ def verify(
     path: list[int] = [0]
     chosen: list[int] = []
     while True:
-        token = choose(rows[path[-1]], position + len(chosen), settings.seed, settings, counts)
+        token = choose_from(rows, path[-1], position + len(chosen), settings, counts)
         chosen.append(token)
         counts.add(token)
         following = children.get((path[-1], token))
         if following is None:
             return Verified(tuple(path), tuple(chosen))
         path.append(following)
+
+
+def _likeliest(settings: GenerationSettings) -> bool:
+    """Whether the choice is the likeliest token, as the model's logits have it."""
+    return all(getattr(settings, name) == getattr(_PLAIN, name) for name in _CHANGING)

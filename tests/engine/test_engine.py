@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from dataclasses import FrozenInstanceError
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -305,13 +306,15 @@ def test_self_test_compares_blocks_of_different_sizes() -> None:
 def test_engine_imports_neither_pages_nor_databases() -> None:
     names = [module.name for module in pkgutil.iter_modules(hierchat.engine.__path__, "hierchat.engine.")]
     assert "hierchat.engine.torch_target" in names
+    if not find_spec("triton"):
+        names.remove("hierchat.engine.triton_attention")
     code = f"import sys, {', '.join(names)}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"gradio", "sqlite_utils"} & set(loaded)
     layers = {name.split(".")[1] for name in loaded if name.startswith("hierchat.")}
-    assert layers <= {"engine", "drafting", "hierarchy", "config"}
+    assert layers <= {"engine", "drafting", "hierarchy", "models", "config"}  # models: what a target computes
 
 
 def test_engine_itself_imports_no_sqlite() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
@@ -11,7 +13,11 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from hierchat.config import GenerationSettings
 from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
+from hierchat.engine.cuda_target import FIRST_VIEW, CudaTarget, Out
 from hierchat.engine.engine import Engine
+from hierchat.engine.graphs import Graphs, capture
+from hierchat.engine.row_attention import attend_plainly
+from hierchat.engine.static_block import StaticBlock
 from hierchat.engine.torch_target import TorchTarget
 from tests.engine.drafters import Buried, TreeDrafter
 from tests.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
@@ -20,31 +26,119 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
+LENGTH = 1200
+DTYPES = [torch.bfloat16, torch.float32]
 
 
-def assert_same_words(target: TorchTarget) -> None:
+def assert_same_words(target: TorchTarget | CudaTarget) -> None:
     """Drafts change no word where the target is exact; where it is not, they still bring a whole reply."""
     engine = Engine(target, (), text_of)
     for temperature in (0.0, 0.8):
-        wanted = GenerationSettings(temperature=temperature, max_new_tokens=32)
-        prompt = random_tokens(118, vocabulary=12)
-        vanilla = tokens_of(fresh_steps(engine, prompt, wanted))
-        assert len(vanilla) == 32
-        for drafter in (Drafter([ContextSource()]), TreeDrafter(), Buried(vanilla)):
-            reply = tokens_of(fresh_steps(engine, prompt, wanted, drafter))
-            assert reply == vanilla if target.exact else len(reply) == 32
+        for length in (118, FIRST_VIEW - 10):
+            wanted = GenerationSettings(temperature=temperature, max_new_tokens=32)
+            prompt = random_tokens(length, vocabulary=12)
+            vanilla = tokens_of(fresh_steps(engine, prompt, wanted))
+            assert len(vanilla) == 32
+            for drafter in (Drafter([ContextSource()]), TreeDrafter(), Buried(vanilla)):
+                reply = tokens_of(fresh_steps(engine, prompt, wanted, drafter))
+                assert reply == vanilla if target.exact else len(reply) == 32
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_speculative_equals_vanilla(kind: Kind, dtype: torch.dtype) -> None:
-    target = TorchTarget(tiny_model(kind).to("cuda", dtype))
-    assert target.device.type == "cuda"
-    assert target.backend == str(dtype).removeprefix("torch.")  # nothing is packed for the CPU
+    target = CudaTarget(tiny_model(kind).to("cuda", dtype), context_length=LENGTH)
+    assert target.backend == str(dtype).removeprefix("torch.")
+    assert target.exact
+    assert target._graphs._capture is not None  # nothing was refused
     assert_same_words(target)
 
 
-def test_nf4(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_without_graphs(dtype: torch.dtype) -> None:
+    """Where Triton is missing."""
+    target = TorchTarget(tiny_model().to("cuda", dtype), context_length=LENGTH)
+    assert target.device.type == "cuda"
+    assert_same_words(target)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_kernels_compute_what_is_said_plainly(dtype: torch.dtype) -> None:
+    from hierchat.engine.triton_attention import attend
+
+    parents = [-1, 0, 0, 2, 1, -1]
+    for heads, kv, width in ((4, 2, 16), (9, 3, 64), (32, 8, 128), (3, 1, 80)):
+        for start in (0, 60, 511, 1023):
+            block, plain = (StaticBlock(16, torch.device(device)) for device in ("cuda", "cpu"))
+            for one in (block, plain):
+                one.fill([1] * len(parents), parents, start)
+            keys, values = torch.randn(2, kv, start + 40, width, device="cuda").to(dtype)
+            query = torch.randn(16, heads, width, device="cuda").to(dtype).transpose(0, 1)
+            places = block.positions, block.start, block.paths
+            out = attend(query, keys, values, *places, 2048, width**-0.5)
+            expected = attend_plainly(
+                query.cpu().float(),
+                keys.cpu().float(),
+                values.cpu().float(),
+                plain.positions,
+                plain.start,
+                plain.paths,
+                width**-0.5,
+            )
+            torch.testing.assert_close(
+                out.cpu().float(), expected, atol=0.02 if dtype == torch.bfloat16 else 1e-4, rtol=0.02
+            )
+            assert torch.equal(attend(query, keys, values, *places, 4096, width**-0.5), out)
+
+
+def test_replays_compute_what_the_modules_do() -> None:
+    graphs = Graphs[Out | None](capture=capture)
+    model = tiny_model().to("cuda", torch.bfloat16)
+    recorded = CudaTarget(model, context_length=LENGTH, regime=(16, 16), graphs=graphs)
+    eager = CudaTarget(model, context_length=LENGTH, regime=(16, 16), graphs=Graphs(capture=None))
+    for length in (30, 500):
+        for target in (recorded, eager):
+            target.read(random_tokens(length))
+        for seed in range(3):
+            tokens, parents = random_tokens(12, seed), [-1, *range(6), *range(5)]
+            rows = [target.forward(tokens, parents) for target in (recorded, eager)]
+            assert np.array_equal([rows[0][i] for i in range(12)], [rows[1][i] for i in range(12)])
+    assert len(graphs.keys) == 4
+
+
+def test_greedy_decoding_brings_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = CudaTarget(tiny_model().to("cuda", torch.bfloat16), context_length=LENGTH, regime=(16, 16))
+    monkeypatch.setattr(target, "_fetch_rows", lambda _: pytest.fail("logits were asked for"))
+    steps = fresh_steps(Engine(target, (), text_of), [1, 2, 3], GenerationSettings(max_new_tokens=8))
+    assert len(tokens_of(steps)) == 8
+
+
+def test_dropped_graphs_give_their_memory_back() -> None:
+    model = tiny_model().to("cuda", torch.bfloat16)
+    target = CudaTarget(model, context_length=LENGTH, regime=(16, 16), graphs=Graphs(cap=1))
+    for _ in range(5):
+        target.rollback(0)
+        target.read(random_tokens(20))
+        target.forward([1], [-1]).best(0)
+    assert len(target._graphs.keys) == 1
+
+
+def test_a_full_memory_is_one_error() -> None:
+    from hierchat.engine.errors import OutOfMemory, clear_memory_errors
+
+    with pytest.raises(OutOfMemory), clear_memory_errors():
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+
+
+def test_the_self_test_is_short() -> None:
+    model = tiny_model().to("cuda", torch.bfloat16)
+    began = time.perf_counter()
+    CudaTarget(model, context_length=LENGTH)
+    assert time.perf_counter() - began < 20  # kernels are compiled the first time
+
+
+@pytest.mark.parametrize("target", [CudaTarget, TorchTarget])
+def test_nf4(tmp_path: Path, target: type[CudaTarget | TorchTarget]) -> None:
     pytest.importorskip("bitsandbytes")
     tiny_model().save_pretrained(tmp_path)
     how = BitsAndBytesConfig(
@@ -55,4 +149,6 @@ def test_nf4(tmp_path: Path) -> None:
     )
     kinds = {type(module).__name__ for module in model.modules()}
     assert "Linear4bit" in kinds
-    assert_same_words(TorchTarget(model.eval()))
+    made = target(model.eval(), context_length=LENGTH)
+    assert made.backend == "nf4"
+    assert_same_words(made)

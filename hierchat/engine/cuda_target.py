@@ -1,0 +1,188 @@
+"""The target on CUDA: transformers' own modules over static slots, replayed as CUDA graphs.
+
+Graphs are recorded per number of rows and length of the view. Attention takes every row alone (row_attention.py); what
+else a forward does - cuBLAS, bitsandbytes, sums of norms - is chosen by the number of rows, so that a row gets the same
+bits in any two forwards over equally many. The self-test finds out whether that holds for multiples of 16 rows;
+otherwise every forward is over exactly as many, the prompt's as well, and a wider block is computed part by part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hierchat.engine.graphs import Graphs, capture
+from hierchat.engine.late_rows import LateRows
+from hierchat.engine.row_attention import NAME
+from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
+from hierchat.engine.static_block import DEPTH, StaticBlock
+from hierchat.engine.static_slots import StaticSlots
+from hierchat.engine.torch_target import gpu, precision, require_full_attention
+
+REGIMES = ((16, DEPTH), (32, 32), (16, 16))
+"""(quantum, widest): forwards over multiples of `quantum` rows up to `widest`; the first that passes is taken."""
+FIRST_VIEW = 512
+"""Views are this long or a power of two times as long."""
+
+Out: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+"""Logits [rows, vocabulary] and the likeliest tokens [rows], -1 where a row's logits are no numbers."""
+
+
+class CudaTarget:
+    """A causal language model of transformers behind the Target contract; batch 1, slots for the whole context.
+
+    `key` names the weights, to keep the self-test's result under. Raises UnsupportedModel as TorchTarget does.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        context_length: int | None = None,
+        key: str | None = None,
+        regime: tuple[int, int] | None = None,
+        graphs: Graphs[Out | None] | None = None,
+    ) -> None:
+        """`regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
+        self.context_length: int = context_length or model.config.max_position_embeddings
+        require_full_attention(model.config, self.context_length)
+        self.model = model
+        self.device: torch.device = model.device
+        self.vocabulary: int = model.config.vocab_size
+        self.backend = precision(model)
+        model.set_attn_implementation(NAME)
+        self.slots = StaticSlots(model.config, self.context_length + 2 * DEPTH, model.dtype, self.device)
+        self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
+        self._blocks: dict[int, StaticBlock] = {}
+        self._tokens: list[int] = []
+        self._block: list[int] = []
+        self._rows: LateRows | None = None
+        self._flying = False
+        self._pinned = torch.empty(0)
+        self.quantum, self.widest = regime or REGIMES[0]
+        self.exact = True
+        if regime is None:
+            proof = remembered(
+                key and cache_key(key, f"{self.backend} graphs", gpu(self.device)), self._prove
+            )
+            self.quantum, self.widest, self.exact = proof.quantum, proof.widest or DEPTH, proof.exact
+            self.read([0])
+            self.forward([0], [-1])  # so that the first reply finds its graphs
+            self.rollback(0)
+
+    @property
+    def tokens(self) -> list[int]:
+        return self._tokens
+
+    def rollback(self, length: int) -> None:
+        self.slots.rollback(length)
+        del self._tokens[length:]
+
+    def read(self, tokens: Sequence[int]) -> None:
+        for begin in range(0, len(tokens), self.widest):
+            part = list(tokens[begin : begin + self.widest])
+            self._run(part, range(-1, len(part) - 1), padded=True, logits=False)
+            self.slots.commit(list(range(len(part))))
+            self._tokens += part
+        self._land()
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> LateRows:
+        """Returns while the device still computes."""
+        self._block = list(tokens)
+        logits, best = self._run(self._block, parents, padded=padded, logits=True)
+        self._rows = LateRows(
+            partial(self._fetch, best), partial(self._fetch_rows, logits), len(tokens), self._graphs.recorded
+        )
+        return self._rows
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        self.slots.commit(list(nodes))
+        self._tokens.extend(self._block[node] for node in nodes)
+
+    @torch.inference_mode()
+    def _run(self, tokens: list[int], parents: Sequence[int], *, padded: bool, logits: bool) -> Out:
+        """One forward, or several over parts of a block that is too wide; of `logits` False, nothing is returned."""
+        if self._rows is not None:
+            self._rows.expire()
+        most = self.widest if padded else DEPTH
+        parts: list[Out] = []
+        for begin in range(0, len(tokens), most):
+            count = min(most, len(tokens) - begin)
+            width = -(-count // self.quantum) * self.quantum if padded else count
+            if width not in self._blocks:
+                self._blocks[width] = StaticBlock(width, self.device)
+            block = self._blocks[width]
+            self._land()
+            block.fill(tokens, parents, self.slots.length, begin)
+            block.view = _view(self.slots.length + begin + width)
+            self._flying = True
+            out = self._graphs.run((width, block.view, logits), partial(self._compute, block, logits))
+            if out is not None:
+                parts.append((out[0][:count], out[1][:count]))
+                if len(tokens) > most:  # the next part's graph may use the same memory
+                    parts[-1] = (parts[-1][0].clone(), parts[-1][1].clone())
+        if len(parts) == 1:
+            return parts[0]
+        empty = torch.empty(0, device=self.device)
+        return (
+            (torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])) if parts else (empty, empty)
+        )
+
+    def _compute(self, block: StaticBlock, logits: bool) -> Out | None:
+        """What a graph records: nothing but tensors at fixed addresses decides what it does."""
+        self.slots.writing = block.slots
+        arguments = {
+            "input_ids": block.ids[None],
+            "position_ids": block.positions[None],
+            "past_key_values": self.slots,
+            "use_cache": True,
+            "block": block,
+        }
+        if not logits:
+            self.model.base_model(**arguments)
+            return None
+        rows = self.model(**arguments).logits[0]
+        best = rows.argmax(-1)
+        finite = rows.gather(1, best[:, None])[:, 0].isfinite()
+        return rows, torch.where(finite, best, -1)
+
+    def _land(self) -> None:
+        """Wait for what is under way, so that its inputs may be overwritten."""
+        if self._flying and self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        self._flying = False
+
+    def _fetch(self, tensor: torch.Tensor) -> NDArray[Any]:
+        found = tensor.cpu().numpy()
+        self._flying = False
+        return found
+
+    @torch.inference_mode()
+    def _fetch_rows(self, logits: torch.Tensor) -> NDArray[np.float32]:
+        """Through page-locked memory, which takes a tenth of the time."""
+        if self._pinned.shape < logits.shape:
+            self._pinned = torch.empty(logits.shape, pin_memory=self.device.type == "cuda")
+        rows = self._pinned[: len(logits)]
+        rows.copy_(logits.float())
+        self._flying = False
+        return rows.numpy()
+
+    def _prove(self) -> Proof:
+        border = FIRST_VIEW if self.context_length > FIRST_VIEW else BORDER
+        for self.quantum, self.widest in REGIMES:
+            if invariant(self, quantum=self.quantum, border=border):
+                return Proof(exact=True, quantum=self.quantum, widest=self.widest)
+            self._graphs.clear()
+        return Proof(exact=False, quantum=REGIMES[0][0], widest=REGIMES[0][1])
+
+
+def _view(positions: int) -> int:
+    view = FIRST_VIEW
+    while view < positions:
+        view *= 2
+    return view

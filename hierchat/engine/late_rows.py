@@ -1,0 +1,59 @@
+"""Logits that lie on a device until somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class LateRows:
+    """The rows of one forward. The first question waits for the forward, and brings all answers of its kind at once.
+
+    `best` alone is a few bytes: greedy decoding needs no logits. Valid until `expire`, at the target's next forward.
+    """
+
+    def __init__(
+        self,
+        best: Callable[[], NDArray[np.int64]],
+        rows: Callable[[], NDArray[np.float32]],
+        count: int,
+        recorded: bool = False,
+    ) -> None:
+        """`best()` [count]: the likeliest tokens, -1 where a row holds no numbers; `rows()` [count, vocabulary].
+
+        `recorded`: the forward recorded a graph; the time that it took says nothing of the next one's.
+        """
+        self.recorded = recorded
+        self._fetch_best = best
+        self._fetch_rows = rows
+        self._count = count
+        self._best: NDArray[np.int64] | None = None
+        self._rows: NDArray[np.float32] | None = None
+        self._expired = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, node: int) -> NDArray[np.float32]:
+        if self._rows is None:
+            self._require_fresh()
+            self._rows = self._fetch_rows()
+        self._require_fresh()
+        return self._rows[node]
+
+    def best(self, node: int) -> int:
+        """The node's likeliest token, the first of equals; -1 where its logits are no numbers."""
+        if self._best is None:
+            self._require_fresh()
+            self._best = self._fetch_best()
+        return int(self._best[node])
+
+    def expire(self) -> None:
+        """The memory behind the rows is used again."""
+        self._expired = True
+
+    def _require_fresh(self) -> None:
+        if self._expired:
+            raise RuntimeError("These rows are of an earlier forward; copy what is needed for longer.")

@@ -1,0 +1,113 @@
+"""Attention of a block's rows on CUDA: every row alone, over its own text in order of position.
+
+One program takes one row, one key-value head and one SPLIT of positions, BLOCK by BLOCK; a second kernel adds the
+splits in order. No tile holds two rows, so that a row's bits depend on its own text alone: not on the other rows, the
+block's width, the tree or the length of the view.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+SPLIT = 512
+"""Positions of one program."""
+BLOCK = 64
+"""Positions of one product."""
+
+
+def attend(
+    query: torch.Tensor,  # [heads, rows, d]
+    keys: torch.Tensor,  # [kv, slots, d], contiguous in slots and d
+    values: torch.Tensor,  # as keys
+    positions: torch.Tensor,  # [rows]
+    start: torch.Tensor,  # [1]
+    paths: torch.Tensor,  # [rows, depth]
+    view: int,
+    scale: float,
+) -> torch.Tensor:
+    """[rows, heads, d]. Position p of row r lies in slot p below `start`, from there on in paths[r, p - start].
+
+    No position of a row reaches `view`. What is launched depends on no value, so that a CUDA graph may hold it.
+    """
+    (heads, rows, width), kv = query.shape, keys.shape[0]
+    splits = triton.cdiv(view, SPLIT)
+    padded, tile = (max(16, triton.next_power_of_2(size)) for size in (width, heads // kv))
+    out = query.new_empty(rows, heads, width)
+    sums = query.new_empty(splits, rows, heads, padded, dtype=torch.float32)
+    bests = query.new_empty(splits, rows, heads, dtype=torch.float32)
+    totals = torch.empty_like(bests)
+    _split[rows, kv, splits](
+        query, keys, values, positions, start, paths, sums, bests, totals, scale,
+        query.stride(0), query.stride(1), keys.stride(0), paths.stride(0),
+        GROUP=heads // kv, WIDTH=width, PADDED=padded, TILE=tile, SPLIT=SPLIT, BLOCK=BLOCK,
+    )  # fmt: skip
+    _join[rows, heads](positions, sums, bests, totals, out, WIDTH=width, PADDED=padded, SPLIT=SPLIT)
+    return out
+
+
+# Compile-time sizes: GROUP query heads share keys; WIDTH is d; TILE and PADDED are both as a matrix product takes them.
+@triton.jit
+def _split(  # type: ignore[no-untyped-def]
+    query, keys, values, positions, start, paths, sums, bests, totals, scale,
+    query_head, query_row, kv_head, path_row,
+    GROUP: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr,  # noqa: N803
+    SPLIT: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    rows, kv = tl.num_programs(0), tl.num_programs(1)
+    last, first = tl.load(positions + row), tl.load(start)
+    begin = split * SPLIT
+    if begin > last:
+        return
+    member, column = tl.arange(0, TILE), tl.arange(0, PADDED)
+    inside = column < WIDTH
+    at = query + (head * GROUP + member)[:, None] * query_head + row * query_row + column[None, :]
+    asked = tl.load(at, mask=(member < GROUP)[:, None] & inside[None, :], other=0.0)
+    best = tl.full([TILE], float("-inf"), tl.float32)
+    total = tl.zeros([TILE], tl.float32)
+    weighed = tl.zeros([TILE, PADDED], tl.float32)
+    for block in range(begin, tl.minimum(begin + SPLIT, last + 1), BLOCK):
+        position = block + tl.arange(0, BLOCK)
+        seen = position <= last
+        own = seen & (position >= first)
+        slot = tl.load(paths + row * path_row + position - first, mask=own, other=0)
+        slot = tl.where(own, slot, position)
+        place = head * kv_head + slot[:, None] * WIDTH + column[None, :]
+        held = seen[:, None] & inside[None, :]
+        key = tl.load(keys + place, mask=held, other=0.0)
+        score = tl.dot(asked, tl.trans(key), input_precision="ieee") * scale
+        score = tl.where(seen[None, :], score, float("-inf"))
+        higher = tl.maximum(best, tl.max(score, 1))
+        weight, fade = tl.exp(score - higher[:, None]), tl.exp(best - higher)
+        value = tl.load(values + place, mask=held, other=0.0)
+        total = total * fade + tl.sum(weight, 1)
+        weighed = weighed * fade[:, None] + tl.dot(weight.to(value.dtype), value, input_precision="ieee")
+        best = higher
+    place = (split * rows + row) * kv * GROUP + head * GROUP + member
+    tl.store(bests + place, best, mask=member < GROUP)
+    tl.store(totals + place, total, mask=member < GROUP)
+    tl.store(sums + place[:, None] * PADDED + column[None, :], weighed, mask=(member < GROUP)[:, None])
+
+
+@triton.jit
+def _join(  # type: ignore[no-untyped-def]
+    positions, sums, bests, totals, out,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    row, head = tl.program_id(0), tl.program_id(1)
+    rows, heads = tl.num_programs(0), tl.num_programs(1)
+    column = tl.arange(0, PADDED)
+    place = row * heads + head
+    best, total = tl.load(bests + place), tl.load(totals + place)
+    weighed = tl.load(sums + place * PADDED + column)
+    for split in range(1, tl.load(positions + row) // SPLIT + 1):
+        at = (split * rows + row) * heads + head
+        found = tl.load(bests + at)
+        higher = tl.maximum(best, found)
+        fade, gain = tl.exp(best - higher), tl.exp(found - higher)
+        total = total * fade + tl.load(totals + at) * gain
+        weighed = weighed * fade + tl.load(sums + at * PADDED + column) * gain
+        best = higher
+    tl.store(out + (row * heads + head) * WIDTH + column, weighed / total, mask=column < WIDTH)
