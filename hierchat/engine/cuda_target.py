@@ -56,7 +56,8 @@ class CudaTarget:
         self.vocabulary: int = model.config.vocab_size
         self.backend = precision(model)
         model.set_attn_implementation(NAME)
-        self.slots = StaticSlots(model.config, self.context_length + 2 * DEPTH, model.dtype, self.device)
+        # Behind the context there is room for a block and its padding, and for the self-test of a short context.
+        self.slots = StaticSlots(model.config, self.context_length + 3 * DEPTH, model.dtype, self.device)
         self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
         self._blocks: dict[int, StaticBlock] = {}
         self._tokens: list[int] = []
@@ -109,6 +110,8 @@ class CudaTarget:
         """One forward, or several over parts of a block that is too wide; of `logits` False, nothing is returned."""
         if self._rows is not None:
             self._rows.expire()
+        if self.slots.length + len(tokens) + DEPTH > self.slots.capacity:  # a device would only stop working
+            raise ValueError(f"Behind {self.slots.length} positions there is no room for {len(tokens)} more.")
         most = self.widest if padded else DEPTH
         parts: list[Out] = []
         for begin in range(0, len(tokens), most):

@@ -216,6 +216,13 @@ def test_slots_hold_the_whole_context() -> None:
     assert len(tokens_of(steps)) == 61
 
 
+def test_slots_end_where_they_end() -> None:
+    target = CudaTarget(tiny_model(), context_length=64)  # the self-test needs more than that
+    assert target.exact
+    with pytest.raises(ValueError, match="no room for 500 more"):
+        target.forward([1] * 500, range(-1, 499))
+
+
 def test_unsupported_models_are_refused() -> None:
     model = tiny_model()
     model.config.layer_types = ["full_attention", "sliding_attention"]
