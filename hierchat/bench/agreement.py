@@ -45,7 +45,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             block = text[begin : begin + WIDTH]
             rows.append(target.forward(block, range(-1, len(block) - 1)))
             target.commit(range(len(block)))
-        found = np.concatenate(rows)[first:].astype(np.float64)
+        found = np.concatenate([*rows])[first:].astype(np.float64)
         with torch.inference_mode():
             expected = judge(torch.tensor([text])).logits[0, first:].double().numpy()
         same += int((found.argmax(1) == expected.argmax(1)).sum())

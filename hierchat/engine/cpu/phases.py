@@ -151,7 +151,7 @@ def attention_phase(  # type: ignore[no-untyped-def]
         task = take(counters, phase)
         if task >= whole * shape.kv_heads:
             break
-        head, chunk = task % shape.kv_heads, task // shape.kv_heads
+        head, chunk = task // whole, task % whole
         attend_chunk(work.qkv, rows, chunk, head, group, slots, layer, attended, identity, scratch)
         done(counters, phase)
     tails = rows * shape.kv_heads
