@@ -132,11 +132,13 @@ def load_hosted(
     """
     # These take seconds to import: only when a model is really loaded
     from hierchat.engine.backends import make_target
+    from hierchat.engine.latency import measure
     from hierchat.models.load import load
 
     loaded = load(entry, progress=report, backend=backend)
     measuring()
     engine = Engine(make_target(loaded, report), loaded.end_ids, loaded.tokenizer.decode)
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
+    measure(engine.latency, engine.target)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
     return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note)

@@ -13,10 +13,11 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.tree import DraftTree
 from hierchat.engine.errors import clear_memory_errors
 from hierchat.engine.late_rows import LateRows
+from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.sampler import Counts
 from hierchat.engine.step import TARGET, Step
 from hierchat.engine.stopping import Stopping
-from hierchat.engine.target import Target
+from hierchat.engine.target import Rows, Target
 from hierchat.engine.verify import await_rows, choose_from, verify
 
 CHUNK = 128
@@ -28,7 +29,10 @@ class PromptTooLong(ValueError):
 
 
 class Engine:
-    """One target and the loop around it; one reply at a time. `decode` turns token ids into text."""
+    """One target and the loop around it; one reply at a time. `decode` turns token ids into text.
+
+    `latency` is what a step costs, refined by every step that might have drafted.
+    """
 
     def __init__(
         self, target: Target, end_ids: Collection[int], decode: Callable[[Sequence[int]], str]
@@ -36,6 +40,7 @@ class Engine:
         self.target = target
         self.end_ids = frozenset(end_ids)
         self.decode = decode
+        self.latency = LatencyCurve()
 
     def generate(
         self,
@@ -99,6 +104,8 @@ class Engine:
             self.target.commit(found.nodes[: len(kept)])
             if drafter:
                 drafter.observe(kept)
+                if not _recorded(rows):
+                    self.latency.note(len(tokens), position, (forwarded - began) * 1e3)
             if finish is None and stop.is_set():
                 finish = "stopped"
             last, position = kept[-1], position + len(kept)
@@ -147,7 +154,7 @@ class Engine:
             rows = target.forward((last,), (-1,), padded=False)
             choose_from(rows, 0, len(target.tokens) + 1, settings)
             took = (time.perf_counter() - began) * 1e3
-            if not (isinstance(rows, LateRows) and rows.recorded):
+            if not _recorded(rows):
                 times.append(took)
             if len(times) == forwards:
                 break
@@ -159,6 +166,11 @@ class Engine:
             pass
         rows = self.target.forward((context[-1],), (-1,))
         return abs(float(rows[0][first]) - float(rows[0][second]))
+
+
+def _recorded(rows: Rows) -> bool:
+    """Whether the forward took its time for something that the next one finds done."""
+    return isinstance(rows, LateRows) and rows.recorded
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

@@ -1,0 +1,122 @@
+"""What a step costs on this machine, by the positions it verifies and the context behind it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.engine.target import Target
+
+WIDEST = 32
+PROBES = (1, 8, 2, 4, 16, 32, 3, 6, 12, 24)
+"""Widths to measure after loading, the most telling first."""
+PER_TOKENS = 1000.0
+"""The unit of context."""
+
+ROUNDS = 3
+
+# Relative to the cost of one position: what is known before anything was measured, as a mean and standard deviations.
+ROW = 0.05
+ROW_SD = 0.15
+"""Of what all rows have in common."""
+STEP_SD = 0.1
+"""Of what each row adds by itself."""
+SPEED_SD = 0.3
+"""Of all costs together: a machine that does something else is slower at every width."""
+CONTEXT_SD = 0.1
+ROW_CONTEXT_SD = 0.02
+NOISE = 0.04
+"""Standard deviation of a single forward."""
+FORGET = 1 / 500
+"""Part of what was learned that is forgotten with every step."""
+CLIP = 2.5
+"""Standard deviations by which one forward may surprise; what is beyond is taken for something else on the machine."""
+LEAST_MS = 1e-3
+"""No step is faster."""
+
+
+class LatencyCurve:
+    """Milliseconds of a step over 1..32 positions: a cost for each width plus a slope in context for each row.
+
+    A Gaussian estimate (a Kalman filter): the widths' increments are independent beforehand, so that widths never seen
+    lie on a line between those that were, and steps in the curve appear where they are measured. Each step is one
+    observation; forgetting draws the certainty back to what it was beforehand, not the costs.
+    """
+
+    def __init__(self) -> None:
+        rows = np.arange(WIDEST)
+        self._mean = np.concatenate(
+            [1.0 + ROW * rows, [0.0, 0.0]]
+        )  # per width; per context, per context and row
+        prior = np.zeros((WIDEST + 2, WIDEST + 2))
+        prior[:WIDEST, :WIDEST] = ROW_SD**2 * np.outer(rows, rows) + STEP_SD**2 * np.minimum.outer(rows, rows)
+        prior[WIDEST, WIDEST] = CONTEXT_SD**2
+        prior[WIDEST + 1, WIDEST + 1] = ROW_CONTEXT_SD**2
+        self._prior = prior
+        self._covariance = prior + self._speed()
+        self._scale = 0.0
+        """Milliseconds that are 1 within; 0: nothing was measured."""
+        self._table: list[float] = []
+        self._table_context = 0
+        self._news = 0
+
+    def note(self, width: int, context: int, ms: float) -> None:
+        """A step over `width` positions behind `context` tokens took `ms`."""
+        if not 0 < width <= WIDEST or ms < LEAST_MS:
+            return
+        row, behind = width - 1, context / PER_TOKENS
+        if not self._scale:
+            self._scale = ms / float(self._mean[row])
+        covariance = (1.0 - FORGET) * self._covariance + FORGET * (self._prior + self._speed())
+        weight = covariance[row] + behind * (covariance[WIDEST] + row * covariance[WIDEST + 1])
+        expected = self._mean[row] + behind * (self._mean[WIDEST] + row * self._mean[WIDEST + 1])
+        variance = (
+            weight[row] + behind * (weight[WIDEST] + row * weight[WIDEST + 1]) + (NOISE * expected) ** 2
+        )
+        most = CLIP * variance**0.5
+        surprise = min(max(ms / self._scale - expected, -most), most)
+        self._mean += weight * (surprise / variance)
+        self._covariance = covariance - np.outer(weight, weight / variance)
+        self._news += 1
+
+    def _speed(self) -> NDArray[np.float64]:
+        """Covariance of a machine that is faster or slower at all it does."""
+        return np.outer(SPEED_SD**2 * self._mean, self._mean)
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        """Milliseconds of a step over 1, 2, ... 32 positions; never falling. The same list until it is out of date."""
+        if not self._table or self._news >= 16 or abs(context - self._table_context) >= 64:
+            behind = context / PER_TOKENS
+            slope = self._mean[WIDEST] + np.arange(WIDEST) * self._mean[WIDEST + 1]
+            costs = self._mean[:WIDEST] + behind * slope
+            rising = np.maximum.accumulate(costs) + np.minimum.accumulate(costs[::-1])[::-1]
+            self._table = (np.maximum(rising / 2 * (self._scale or 1.0), LEAST_MS)).tolist()
+            self._table_context, self._news = context, 0
+        return self._table
+
+
+def measure(curve: LatencyCurve, target: Target, seconds: float = 0.6) -> None:
+    """Fill the curve from forwards where the slots stand now; nothing is committed.
+
+    Rounds over all widths, the fastest forward over each counting: as many as fit, and in any case the three widths
+    that tell most. The first forward over a width may have to prepare something, so there are always two.
+    """
+    context = len(target.tokens)
+    token = target.tokens[-1] if context else 0
+    fastest: dict[int, float] = {}
+    end = time.perf_counter() + seconds
+    for number, width in enumerate(PROBES * ROUNDS):
+        if number >= 3 and time.perf_counter() > end:
+            break
+        for _ in range(2):
+            began = time.perf_counter()
+            target.forward((token,) * width, range(-1, width - 1))[
+                0
+            ]  # a row is there when the device is done
+            ms = (time.perf_counter() - began) * 1e3
+            fastest[width] = min(ms, fastest.get(width, ms))
+    for width, ms in fastest.items():
+        curve.note(width, context, ms)

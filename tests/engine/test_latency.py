@@ -1,0 +1,144 @@
+"""What is learned of a step's cost, from forwards whose cost is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hierchat.engine.latency import PROBES, WIDEST, LatencyCurve, measure
+from tests.tiny import random_tokens, tiny_target
+
+Cost = Callable[[int, int], float]
+
+
+def line(width: int, context: int) -> float:
+    return 5.0 + 0.8 * (width - 1)
+
+
+def groups_of_four(width: int, context: int) -> float:
+    return 5.0 + 3.0 * ((width - 1) // 4)
+
+
+def rising(width: int, context: int) -> float:
+    return 5.0 + 0.8 * (width - 1) + context / 1000 * (0.5 + 0.15 * (width - 1))
+
+
+def probed(cost: Cost, curve: LatencyCurve | None = None) -> LatencyCurve:
+    """As measured after loading."""
+    curve = curve or LatencyCurve()
+    for width in PROBES:
+        curve.note(width, 0, cost(width, 0))
+    return curve
+
+
+def fresh(curve: LatencyCurve, context: int = 0) -> Sequence[float]:
+    """The curve as it is now."""
+    curve.step_ms(context + 1000)
+    return curve.step_ms(context)
+
+
+def run(curve: LatencyCurve, cost: Cost, steps: int, widths: Sequence[int], outliers: float = 0.0) -> None:
+    """Steps with 3 % of noise, some of them three times as slow as they should be."""
+    random = np.random.default_rng(0)
+    for context in range(steps):
+        width = int(random.choice(widths))
+        slow = 3.0 if random.random() < outliers else 1.0
+        curve.note(width, context, cost(width, context) * slow * (1 + 0.03 * random.standard_normal()))
+
+
+def test_a_line_is_found_from_the_probes() -> None:
+    curve = fresh(probed(line))
+    assert len(curve) == WIDEST
+    assert curve == pytest.approx([line(width, 0) for width in range(1, WIDEST + 1)], rel=0.05)
+
+
+def test_unseen_widths_lie_between_those_seen() -> None:
+    curve = LatencyCurve()
+    for width, ms in ((1, 5.0), (4, 8.0), (16, 20.0)):
+        for _ in range(20):
+            curve.note(width, 0, ms)
+    found = fresh(curve)
+    assert found[1] == pytest.approx(6.0, rel=0.05)
+    assert found[9] == pytest.approx(14.0, rel=0.05)
+
+
+def test_steps_in_the_curve_appear_where_they_are_measured() -> None:
+    curve = probed(groups_of_four)
+    run(curve, groups_of_four, 300, range(1, 10))
+    found = fresh(curve, 300)
+    assert found[3] < 5.8
+    assert found[4] > 7.2
+
+
+def test_outliers_move_it_little() -> None:
+    curve = probed(line)
+    run(curve, line, 400, (1, 2, 4, 6), outliers=0.05)
+    found = fresh(curve, 400)
+    for width in (1, 2, 4, 6):
+        assert found[width - 1] == pytest.approx(line(width, 0), rel=0.1)
+
+
+def test_rows_cost_more_behind_a_long_context() -> None:
+    curve = probed(rising)
+    run(curve, rising, 2500, (1, 1, 2, 3, 4, 6, 8))
+    found = fresh(curve, 2500)
+    assert found[0] == pytest.approx(rising(1, 2500), rel=0.1)
+    assert (found[7] - found[0]) == pytest.approx(rising(8, 2500) - rising(1, 2500), rel=0.2)
+
+
+def test_a_machine_that_slows_down_slows_all_widths() -> None:
+    """Widths that are not used meanwhile keep their proportion, so that the choice of a width stays the same."""
+    curve = probed(line)
+    run(curve, lambda width, context: 2.0 * line(width, context), 200, (1, 2, 3))
+    found = fresh(curve, 200)
+    assert found[0] == pytest.approx(10.0, rel=0.1)
+    assert found[15] / found[0] == pytest.approx(line(16, 0) / line(1, 0), rel=0.15)
+
+
+def test_what_was_is_forgotten() -> None:
+    curve = probed(line)
+    run(curve, lambda width, context: 5.0 + 2.5 * (width - 1), 600, (1, 2, 3, 4))
+    assert fresh(curve, 600)[3] == pytest.approx(12.5, rel=0.1)
+
+
+@given(
+    noted=st.lists(
+        st.tuples(st.integers(-1, 40), st.integers(0, 8000), st.floats(0.0, 1e4)), min_size=1, max_size=60
+    )
+)
+def test_it_never_falls_and_is_never_free(noted: list[tuple[int, int, float]]) -> None:
+    curve = LatencyCurve()
+    for width, context, ms in noted:
+        curve.note(width, context, ms)
+        found = fresh(curve, context)
+        assert all(np.isfinite(found))
+        assert found[0] > 0
+        assert list(found) == sorted(found)
+
+
+def test_it_serves_before_anything_was_measured() -> None:
+    curve = LatencyCurve().step_ms(0)
+    assert list(curve) == sorted(curve)
+    assert curve[0] > 0
+
+
+def test_the_same_list_until_there_is_news() -> None:
+    curve = probed(line)
+    first = curve.step_ms(0)
+    curve.note(1, 0, 5.0)
+    assert curve.step_ms(10) is first
+    assert curve.step_ms(500) is not first
+
+
+def test_measuring_commits_nothing() -> None:
+    target = tiny_target()
+    target.read(random_tokens(20))
+    before = list(target.tokens)
+    curve = LatencyCurve()
+    measure(curve, target, seconds=0.0)
+    assert target.tokens == before
+    assert fresh(curve, 20)[0] > 0
