@@ -141,7 +141,7 @@ class ChatService:
         settings: GenerationSettings,
     ) -> Reply:
         prompt = self._prompt(hosted, user_id, conversation_id, question, settings)
-        history = self._histories.source(user_id, hosted.model_key)
+        held = self._histories.held(user_id, hosted.model_key)
         notice = None
         if prompt.dropped_turns:
             turns = (
@@ -155,7 +155,7 @@ class ChatService:
             prompt.ids,
             settings,
             _statistics(hosted, settings),
-            default_drafter(hosted, history),
+            default_drafter(hosted, held.source, acceptance=held.acceptance),
             notice,
         )
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One continuation with the features by which it is judged."""
 
-    tokens: tuple[int, ...]
+    tokens: Sequence[int]
     source: str
     match_length: int
-    """Tokens of the context that stood before it where it was seen."""
-    weight: float = 1.0
-    """How much it counts beside others that continue the same text."""
+    """Tokens of the context that stood before it where it was seen, at least one."""
 
 
 class DraftSource(Protocol):
@@ -33,5 +29,5 @@ class DraftSource(Protocol):
         ...
 
     def propose(self, context: Sequence[int], budget: int) -> list[Candidate]:
-        """Continuations of `context` of at most `budget` tokens, the best first; empty when nothing fits."""
+        """Continuations of `context` of at most `budget` tokens, the newest first; empty when nothing fits."""
         ...

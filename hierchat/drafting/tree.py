@@ -1,16 +1,14 @@
-"""The draft tree: candidates of all sources merged without duplicates, grown best-first by path probability."""
+"""The draft tree: grown best-first by path probability, as large as pays."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hierchat.drafting.acceptance import Acceptance, Choice
+from hierchat.drafting.price import Price
 from hierchat.drafting.source import Candidate
-
-MIN_PATH_PROBABILITY = 0.1
-"""A node is worth its row only when it is accepted about this often: the cost of a further row of a forward over the
-cost of a token, on the backends measured so far (docs/benchmarks.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,56 +26,59 @@ class DraftTree:
 
 
 @dataclass(slots=True)
-class _Node:
-    """A trie node: how much speaks for each continuation, and who proposed this one first."""
+class Grown:
+    """A tree with all that was considered for it, to learn from."""
 
-    source: str = ""
-    weight: float = 0.0
-    certainty: float = 0.0
-    children: dict[int, _Node] = field(default_factory=dict)
+    tree: DraftTree = field(default_factory=DraftTree)
+    considered: list[list[Choice]] = field(default_factory=list)
+    """What may follow the committed text [0] and each node i that was looked beyond [i + 1], drafted or not."""
+
+    def teach(self, acceptance: Acceptance, tokens: Sequence[int]) -> None:
+        """`tokens` followed the committed text."""
+        children = {
+            pair: node for node, pair in enumerate(zip(self.tree.parents, self.tree.tokens, strict=True))
+        }
+        node: int | None = -1
+        for token in tokens:
+            if node is None or node + 1 >= len(self.considered):
+                return
+            acceptance.learn(self.considered[node + 1], token, first=node < 0)
+            node = children.get((node, token))
 
 
-def grow(candidates: Iterable[Candidate], budget: int) -> DraftTree:
-    """At most `budget` nodes, the likeliest first. Candidates come from the highest to the lowest locality; a token
-    that two sources propose belongs to the higher."""
-    root = _merge(candidates)
-    tokens: list[int] = []
+def grow(candidates: Sequence[Candidate], acceptance: Acceptance, price: Price, limit: int) -> Grown:
+    """The tree of at most `limit` nodes that brings most beyond its price; an empty one is a usual result."""
+    chosen: list[Choice] = []
     parents: list[int] = []
-    sources: list[str] = []
-    probabilities: list[float] = []
-    queue: list[tuple[float, int, int, int, _Node]] = []
-    order = 0
-
-    def open_children(node: _Node, index: int, path: float) -> None:
-        nonlocal order
-        total = sum(child.weight for child in node.children.values()) + 0.5
-        for token, child in node.children.items():
-            chance = path * child.weight / total * child.certainty
-            if chance >= MIN_PATH_PROBABILITY:
-                heapq.heappush(queue, (-chance, order, index, token, child))
-                order += 1
-
-    open_children(root, -1, 1.0)
-    while queue and len(tokens) < budget:
-        chance, _, parent, token, node = heapq.heappop(queue)
-        tokens.append(token)
-        parents.append(parent)
-        sources.append(node.source)
-        probabilities.append(-chance)
-        open_children(node, len(tokens) - 1, -chance)
-    return DraftTree(tuple(tokens), tuple(parents), tuple(sources), tuple(probabilities))
-
-
-def _merge(candidates: Iterable[Candidate]) -> _Node:
-    root = _Node()
-    for candidate in candidates:
-        certainty = 1.0 - 0.5**candidate.match_length
-        node = root
-        for token in candidate.tokens:
-            child = node.children.get(token)
-            if child is None:
-                child = node.children[token] = _Node(candidate.source)
-            child.weight += candidate.weight
-            child.certainty = max(child.certainty, certainty)
-            node = child
-    return root
+    paths: list[float] = []
+    considered: list[list[Choice]] = []
+    queue: list[tuple[float, int, int, int, Choice]] = []
+    order = size = 0
+    sum_of_paths = best = 0.0
+    parent, depth, path, following = -1, 0, 1.0, candidates
+    while True:
+        considered.append(acceptance.judge(following, depth))
+        for choice in considered[-1]:
+            heapq.heappush(queue, (-path * choice.chance, order, parent, depth, choice))
+            order += 1
+        if not queue or len(chosen) >= limit:
+            break
+        negative, _, above, depth, choice = heapq.heappop(queue)
+        path = -negative
+        if path <= price.least(len(chosen)):
+            break
+        parent, depth, following = len(chosen), depth + 1, choice.candidates
+        chosen.append(choice)
+        parents.append(above)
+        paths.append(path)
+        sum_of_paths += path
+        profit = sum_of_paths - price.of(len(chosen))
+        if profit > best:
+            best, size = profit, len(chosen)
+    tree = DraftTree(
+        tuple([choice.token for choice in chosen[:size]]),
+        tuple(parents[:size]),
+        tuple([choice.source for choice in chosen[:size]]),
+        tuple(paths[:size]),
+    )
+    return Grown(tree, considered)

@@ -43,19 +43,20 @@ class Oracle:
         self.at += len(tokens)
 
     def propose(self, context: Sequence[int], budget: int) -> list[Candidate]:
-        return [Candidate(self.reply[self.at : self.at + budget], self.name, 32, weight=100.0)]
+        return [Candidate(self.reply[self.at : self.at + budget], self.name, 32)]
 
 
 class TreeDrafter(Drafter):
     """Proposes trees of its own, of `nodes` nodes each."""
 
     def __init__(self, reply: Sequence[int] = (), nodes: int = 24) -> None:
-        super().__init__([], nodes)
+        super().__init__([], width=nodes + 1)
+        self.most = nodes
         self.reply = list(reply)
         self.random = np.random.default_rng(nodes)
 
     def propose(self, limit: int | None = None) -> DraftTree:
-        room = self.budget if limit is None else min(self.budget, limit)
+        room = self.most if limit is None else min(self.most, limit)
         tokens, parents = self.nodes(room)
         size = len(tokens)
         return DraftTree(tuple(tokens), tuple(parents), ("tree",) * size, (1.0,) * size)

@@ -179,7 +179,7 @@ def test_broken_weights_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("which", range(5))
 def test_what_steps_say(which: int, temperature: float) -> None:
     reply = reply_to(PROMPT, max_new_tokens=30, temperature=temperature)
-    drafter = [*drafters(reply), Drafter([ContextSource(), Noise()], budget=12)][which]
+    drafter = [*drafters(reply), Drafter([ContextSource(), Noise()], width=13)][which]
     steps = fresh_steps(
         tiny_engine(), PROMPT, GenerationSettings(max_new_tokens=30, temperature=temperature), drafter
     )

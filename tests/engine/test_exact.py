@@ -14,6 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.history import HistorySource
+from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.layout import CHUNK
 from hierchat.engine.torch_target import TorchTarget
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
@@ -31,9 +32,10 @@ from tests.tiny import (
 DRAFTERS: dict[str, Callable[[Sequence[int]], Drafter]] = {
     "context": lambda reply: Drafter([ContextSource()]),
     "context+history": lambda reply: Drafter([ContextSource(), HistorySource([reply[:20], reply[10:]])]),
-    "noise": lambda reply: Drafter([Noise()], budget=12),
-    "context+noise": lambda reply: Drafter([ContextSource(), Noise()], budget=12),
+    "noise": lambda reply: Drafter([Noise()], width=13),
+    "context+noise": lambda reply: Drafter([ContextSource(), Noise()], width=13),
     "oracle": lambda reply: Drafter([Oracle(reply)]),
+    "by cost": lambda reply: Drafter([ContextSource(), Noise(), Oracle(reply)], latency=LatencyCurve()),
     "random trees": lambda reply: TreeDrafter(),
     "adversary": lambda reply: Adversary(reply),
     "buried": lambda reply: Buried(reply),

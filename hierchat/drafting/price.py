@@ -1,0 +1,84 @@
+"""What drafts cost, in tokens: the milliseconds that rows add to a forward over the milliseconds that a token takes.
+
+A draft pays when the tokens that it brings on expectation are worth more than its row. A token is worth the time that
+one takes at the present pace: less in the middle of a copy, where the next tokens come cheaply anyway, and never more
+than a plain step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+MEMORY = 6.0
+"""Tokens over which the pace is averaged."""
+
+
+class Latency(Protocol):
+    """Costs on this machine, as the engine measures them."""
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        """Milliseconds of a step over 1, 2, ... positions behind `context` tokens; never falling. The same object as
+        long as nothing changed."""
+        ...
+
+
+class Free:
+    """Every row is free up to a fixed width."""
+
+    def __init__(self, width: int) -> None:
+        self._step_ms = [1.0] * width
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        return self._step_ms
+
+
+class Price:
+    """Prices of drafts at the present pace."""
+
+    def __init__(self, latency: Latency) -> None:
+        self._latency = latency
+        self._step_ms: Sequence[float] = ()
+        self.begin(0)
+
+    def begin(self, context: int) -> None:
+        """A new reply: as slow as plain decoding until it shows otherwise."""
+        self.look(context)
+        self._ms, self._tokens = self._step_ms[0] * MEMORY, MEMORY
+
+    def look(self, context: int) -> None:
+        """Take the costs behind `context` tokens."""
+        step_ms = self._latency.step_ms(context)
+        if step_ms is self._step_ms:
+            return
+        self._step_ms = step_ms
+        self._extra = extra = [ms - step_ms[0] for ms in step_ms]
+        # The cheapest way on from n drafts: rows may come in groups, of which all but the first are free.
+        self._onward = [
+            min((extra[m] - extra[n]) / (m - n) for m in range(n + 1, len(extra)))
+            for n in range(len(extra) - 1)
+        ]
+
+    def note(self, width: int, tokens: int) -> None:
+        """A step over `width` positions brought `tokens`."""
+        keep = (1.0 - 1.0 / MEMORY) ** tokens
+        self._ms = self._ms * keep + self._step_ms[min(width, len(self._step_ms)) - 1]
+        self._tokens = self._tokens * keep + tokens
+
+    @property
+    def token_ms(self) -> float:
+        """What a token is worth."""
+        return min(self._ms / self._tokens, self._step_ms[0])
+
+    @property
+    def most(self) -> int:
+        """Drafts whose costs are known."""
+        return len(self._onward)
+
+    def of(self, drafts: int) -> float:
+        """Tokens that so many drafts must bring to pay."""
+        return self._extra[drafts] / self.token_ms
+
+    def least(self, drafts: int) -> float:
+        """After so many drafts, one that is accepted less often than this does not pay, nor does any after it."""
+        return self._onward[drafts] / self.token_ms
