@@ -1,16 +1,17 @@
-"""The sampler against references written here, and its draws against the exact distribution."""
+"""The sampler against references written here; test_sampler_distribution.py has its draws."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.sampler import BrokenLogits, Counts, choose, gumbel, processed
+from hierchat.engine.noise import _logs, _minus_log, gumbel, stream
+from hierchat.engine.processors import processed
+from hierchat.engine.sampler import BrokenLogits, Counts, choose
 
 LOGITS = np.random.default_rng(5).normal(0, 1.5, 12).astype(np.float32)
 COUNTS = Counts(prompt=[0, 3, 3], reply=[1, 1, 1, 4])
@@ -35,41 +36,22 @@ SETTINGS: dict[str, dict[str, object]] = {
         **PENALTIES,
     },
 }
-# 99.9th percentile of chi-squared, by degrees of freedom
-CRITICAL = [
-    0,
-    10.83,
-    13.82,
-    16.27,
-    18.47,
-    20.52,
-    22.46,
-    24.32,
-    26.12,
-    27.88,
-    29.59,
-    31.26,
-    32.91,
-    34.53,
-    36.12,
-    37.70,
-]
-DRAWS = 20_000
-
-Sampler = Callable[[int, int], int]
-"""(position, seed) -> token."""
 
 
 def made(kind: dict[str, object], **more: object) -> GenerationSettings:
     return GenerationSettings(**{**kind, **more})  # type: ignore[arg-type]
 
 
+def counted(counts: Counts) -> dict[int, float]:
+    return dict(zip(counts.tokens.tolist(), counts.said.tolist(), strict=True))
+
+
 def reference(logits: np.ndarray, settings: GenerationSettings, counts: Counts) -> list[float]:
     """Probabilities after all processors, one token at a time and in plain Python."""
     row = [float(logit) for logit in logits]
     for token in range(len(row)):
-        said = counts.reply.get(token, 0)
-        if said or token in counts.prompt:
+        said = counted(counts).get(token, 0)
+        if token in counted(counts):
             seen = row[token]
             row[token] = (
                 seen / settings.repetition_penalty if seen > 0 else seen * settings.repetition_penalty
@@ -91,74 +73,12 @@ def reference(logits: np.ndarray, settings: GenerationSettings, counts: Counts) 
     return [math.exp(row[token]) / total if token in kept else 0.0 for token in range(len(row))]
 
 
-def chi_squared(observed: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
-    """(statistic, degrees of freedom); cells that are rarely hit are taken together."""
-    assert observed[expected == 0].sum() == 0  # what is excluded never comes
-    rare = (expected > 0) & (expected < 5)
-    cells = [(observed[i], expected[i]) for i in np.flatnonzero(expected >= 5)]
-    if rare.any():
-        cells.append((observed[rare].sum(), expected[rare].sum()))
-    return sum((o - e) ** 2 / e for o, e in cells), len(cells) - 1
-
-
-def fits(sampler: Sampler, probabilities: list[float], along: str = "positions") -> bool:
-    draws = [sampler(at, 7) if along == "positions" else sampler(3, at) for at in range(DRAWS)]
-    observed = np.bincount(draws, minlength=len(probabilities))
-    statistic, degrees = chi_squared(observed, np.array(probabilities) * DRAWS)
-    return statistic < CRITICAL[degrees]
-
-
-@pytest.mark.parametrize("kind", SETTINGS.values(), ids=SETTINGS)
-def test_draws_have_the_exact_distribution(kind: dict[str, object]) -> None:
-    settings = made(kind)
-    wanted = reference(LOGITS, settings, COUNTS)
-    assert fits(lambda position, seed: choose(LOGITS, position, seed, settings, COUNTS), wanted)
-
-
-def test_draws_over_seeds_have_it_too() -> None:
-    settings = made(SETTINGS["all"])
-    wanted = reference(LOGITS, settings, COUNTS)
-    assert fits(
-        lambda position, seed: choose(LOGITS, position, seed, settings, COUNTS), wanted, along="seeds"
-    )
-
-
-def wrong_temperature(position: int, seed: int) -> int:
-    return choose(LOGITS, position, seed, made({"temperature": 1.05}))
-
-
-def wrong_noise(position: int, seed: int) -> int:
-    """Normal noise of Gumbel's variance."""
-    noise = np.random.default_rng([seed, position]).normal(0, math.pi / math.sqrt(6), len(LOGITS))
-    return int((LOGITS + noise).argmax())
-
-
-def wrong_redraw(position: int, seed: int) -> int:
-    """Takes the best token one time in twenty."""
-    token = choose(LOGITS, position, seed, made({"temperature": 1.0}))
-    return int(LOGITS.argmax()) if position % 20 == 0 else token
-
-
-@pytest.mark.parametrize("sampler", [wrong_temperature, wrong_noise, wrong_redraw])
-def test_a_wrong_sampler_is_caught(sampler: Sampler) -> None:
-    assert not fits(sampler, reference(LOGITS, made({"temperature": 1.0}), Counts()))
-
-
-def test_neighbouring_positions_are_independent() -> None:
-    logits, settings = LOGITS[:4], made({"temperature": 1.0})
-    probabilities = np.array(reference(logits, settings, Counts()))
-    draws = [choose(logits, position, 11, settings) for position in range(DRAWS)]
-    pairs = np.bincount([4 * a + b for a, b in zip(draws[::2], draws[1::2], strict=True)], minlength=16)
-    statistic, degrees = chi_squared(pairs, np.outer(probabilities, probabilities).ravel() * DRAWS / 2)
-    assert statistic < CRITICAL[degrees]
-
-
 @pytest.mark.parametrize("kind", SETTINGS.values(), ids=SETTINGS)
 def test_processors_equal_the_reference(kind: dict[str, object]) -> None:
     settings = made(kind)
     random = np.random.default_rng(1)
     for _ in range(50):
-        logits = random.normal(0, 2, 40).astype(np.float32)
+        logits = random.normal(0, 2, 40)
         counts = Counts(random.integers(0, 40, 6).tolist(), random.integers(0, 40, 9).tolist())
         row = processed(logits, settings, counts)
         chances = np.exp(row - row.max())
@@ -192,18 +112,28 @@ def test_pure(kind: dict[str, object]) -> None:
     tokens = [choose(logits, position, 9, settings, counts) for position in range(20)]
     assert [choose(logits, position, 9, settings, counts) for position in reversed(range(20))] == tokens[::-1]
     assert np.array_equal(logits, LOGITS)
-    assert (counts.prompt, counts.reply) == (frozenset({0, 3}), Counter({1: 3, 4: 1}))
+    assert counted(counts) == {0: 0, 3: 0, 1: 3, 4: 1}
     assert settings == made(kind)
     logits.flags.writeable = False
     assert choose(logits, 0, 9, settings, counts) == tokens[0]
 
 
-def test_noise_depends_on_seed_and_position_alone() -> None:
-    assert np.array_equal(gumbel(1, 2, 50), gumbel(1, 2, 50))
-    assert np.array_equal(gumbel(1, 2, 50)[:20], gumbel(1, 2, 20))
-    different = [gumbel(1, 2, 50), gumbel(2, 1, 50), gumbel(1, 3, 50), gumbel(2**63 - 1, 2, 50)]
-    assert all(not np.array_equal(a, b) for i, a in enumerate(different) for b in different[:i])
-    assert np.isfinite(gumbel(0, 0, 100_000)).all()
+def test_noise_depends_on_seed_position_and_token_alone() -> None:
+    def noise(seed: int, position: int, tokens: Iterable[int] = range(50)) -> list[float]:
+        return gumbel(stream(seed, position), np.array(list(tokens))).tolist()
+
+    assert noise(1, 2) == noise(1, 2)
+    assert noise(1, 2, range(20)) == noise(1, 2)[:20]
+    assert noise(1, 2, [31, 7]) == [noise(1, 2)[31], noise(1, 2)[7]]
+    different = [noise(1, 2), noise(2, 1), noise(1, 3), noise(2**63 - 1, 2)]
+    assert all(set(a).isdisjoint(b) for i, a in enumerate(different) for b in different[:i])
+    assert np.isfinite(noise(0, 0, range(100_000))).all()
+
+
+def test_noise_is_finite_at_the_ends() -> None:
+    """Uniforms are never 0 or 1: of all bits 0 and of all bits 1 neither."""
+    ends = np.array([0, 2**64 - 1], dtype=np.uint64)
+    assert np.isfinite(_minus_log(-_logs(ends))).all()
 
 
 def test_seed_in_the_settings_is_not_read_here() -> None:
@@ -214,10 +144,11 @@ def test_seed_in_the_settings_is_not_read_here() -> None:
         assert len(tokens) == 1
 
 
-@pytest.mark.parametrize("kind", [{}, {"temperature": 1.0}, {"logit_bias": {0: 1.0}}])
+@pytest.mark.parametrize("size", [12, 40_000])
+@pytest.mark.parametrize("kind", [{}, {"logit_bias": {0: 1.0}}, PENALTIES, *SETTINGS.values()], ids=str)
 @pytest.mark.parametrize("broken", [[2], range(12)])
-def test_nan_is_an_error(kind: dict[str, object], broken: list[int]) -> None:
-    logits = LOGITS.copy()
+def test_nan_is_an_error(kind: dict[str, object], broken: list[int], size: int) -> None:
+    logits = np.resize(LOGITS, size)
     logits[list(broken)] = np.nan
     with pytest.raises(BrokenLogits, match="damaged"):
         choose(logits, 0, 0, made(kind), COUNTS)
@@ -232,10 +163,36 @@ def test_what_is_minus_infinity_never_comes(kind: dict[str, object]) -> None:
     assert {choose(logits, position, 1, made(kind), COUNTS) for position in range(50)} <= {6, 9}
 
 
+@pytest.mark.parametrize("size", [12, 40_000])
+@pytest.mark.parametrize("kind", [{}, PENALTIES, SETTINGS["temperature 1"], SETTINGS["all"]], ids=str)
 @pytest.mark.parametrize("value", [-np.inf, np.inf])
-def test_infinite_logits_are_an_error_that_says_so(value: float) -> None:
+def test_infinite_logits_are_an_error_that_says_so(value: float, kind: dict[str, object], size: int) -> None:
     """All excluded, or an overflow: no distribution is left to draw from."""
-    logits = np.full(12, -np.inf)
+    logits = np.full(size, -np.inf, np.float32)
     logits[3] = value
     with pytest.raises(BrokenLogits):
-        choose(logits, 0, 0, made({"temperature": 1.0}))
+        choose(logits, 0, 0, made(kind), COUNTS)
+
+
+@pytest.mark.parametrize("size", [12, 40_000])
+def test_extreme_settings(size: int) -> None:
+    """The coldest temperature is greedy, and the strongest bias decides."""
+    logits = np.full(size, -9.0, np.float32)
+    logits[:12] = LOGITS
+    best = int(logits.argmax())
+    for position in range(5):
+        assert choose(logits, position, 1, made({"temperature": 5e-324, "top_p": 0.5})) == best
+        strong = made({"temperature": 10.0, "logit_bias": {7: 1e308, 2: 1e307, best: -1e308}})
+        assert choose(logits, position, 1, strong) in (2, 7)  # both are as large as a float32 can be
+        alone = made({"temperature": 10.0, "top_k": 1, "logit_bias": {5: 1e300}})
+        assert choose(logits, position, 1, alone) == 5
+
+
+def test_counts_grow() -> None:
+    tokens = np.random.default_rng(4).integers(0, 400, 900).tolist()
+    counts = Counts(tokens[:100])
+    for token in tokens[100:]:
+        counts.add(token)
+    assert counted(counts) == {token: tokens[100:].count(token) for token in tokens}
+    assert counted(Counts(tokens[:100], tokens[100:])) == counted(counts)
+    assert counted(Counts()) == {}

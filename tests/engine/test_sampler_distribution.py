@@ -1,0 +1,262 @@
+"""200,000 draws of each processor against the exact distribution, and wrong samplers that this must catch.
+
+Seeds are fixed, so that a right sampler either always passes or never does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from hierchat.config import GenerationSettings
+from hierchat.engine import sampler
+from hierchat.engine.noise import WIDTH, earliest, gumbel, gumbel_of_first, gumbel_of_one, members, stream
+from hierchat.engine.sampler import Counts, choose
+
+Array = np.ndarray
+DRAWS = 200_000
+RIGHT, WRONG = 1e-3, 1e-9
+"""p-values: a right sampler's lies above the first, a wrong one's below the second."""
+LOGITS = np.random.default_rng(5).normal(0, 1.5, 12).astype(np.float32)
+PROMPT, REPLY = [0, 3, 3], [1, 1, 1, 4]
+PENALTIES = {"repetition_penalty": 1.5, "presence_penalty": 0.3, "frequency_penalty": 0.2}
+ALONE: dict[str, dict[str, object]] = {
+    "temperature": {"temperature": 0.6},
+    "top-k": {"top_k": 5},
+    "top-p": {"top_p": 0.8},
+    "min-p": {"min_p": 0.1},
+    "repetition": {"repetition_penalty": 1.5},
+    "presence": {"presence_penalty": 0.9},
+    "frequency": {"frequency_penalty": 0.4},
+    "bias": {"logit_bias": {2: 1.5, 7: -2.0}},
+}
+TOGETHER: dict[str, dict[str, object]] = {
+    "temperature, top-p": {"temperature": 0.7, "top_p": 0.9},
+    "temperature, top-k, top-p": {"temperature": 1.6, "top_k": 7, "top_p": 0.85},
+    "all": {
+        "temperature": 1.4,
+        "top_k": 9,
+        "top_p": 0.95,
+        "min_p": 0.02,
+        "logit_bias": {2: 1.0},
+        **PENALTIES,
+    },
+}
+
+
+def made(kind: dict[str, object]) -> GenerationSettings:
+    return GenerationSettings(**{"temperature": 1.0, **kind})  # type: ignore[arg-type]
+
+
+def softmax(row: Array) -> Array:
+    weights = np.exp(row - row.max())
+    return weights / weights.sum()
+
+
+def nucleus(chances: Array, top_p: float) -> Array:
+    """Which tokens are in the smallest set of the likeliest that reaches top_p."""
+    order = np.argsort(-chances, kind="stable")
+    reached_before = np.concatenate(([0.0], np.cumsum(chances[order])[:-1]))
+    inside = np.zeros(len(chances), bool)
+    inside[order[reached_before < top_p]] = True
+    return inside
+
+
+def exact(logits: Array, settings: GenerationSettings) -> Array:
+    """The distribution that the settings describe, after PROMPT and REPLY."""
+    row = logits.astype(np.float64)
+    said = np.bincount(REPLY, minlength=len(row))
+    for token in {*PROMPT, *REPLY}:
+        row[token] *= 1 / settings.repetition_penalty if row[token] > 0 else settings.repetition_penalty
+    row -= settings.frequency_penalty * said
+    row -= settings.presence_penalty * (said > 0)
+    for token, bias in settings.logit_bias.items():
+        row[token] += bias
+    chances = softmax(row / settings.temperature)
+    if settings.top_k:
+        chances[chances < np.sort(chances)[-settings.top_k]] = 0
+        chances /= chances.sum()
+    chances[~nucleus(chances, settings.top_p)] = 0
+    chances[chances < settings.min_p * chances.max()] = 0
+    return chances / chances.sum()
+
+
+def tail(statistic: float, degrees: int) -> float:
+    """Probability that chi-squared of so many degrees of freedom exceeds the statistic (A&S 26.4.4-5)."""
+    half, at = statistic / 2, (degrees % 2) / 2
+    chance = math.erfc(math.sqrt(half)) if degrees % 2 else 0.0
+    while at < degrees / 2:
+        chance += math.exp(at * math.log(half) - half - math.lgamma(at + 1)) if half else float(at == 0)
+        at += 1
+    return chance
+
+
+def p_value(observed: Array, chances: Array) -> float:
+    """Of counts under a distribution; 0 where something came that cannot."""
+    if observed[chances == 0].any():
+        return 0.0
+    expected = (chances * observed.sum())[chances > 0]
+    assert expected.min() >= 5  # below it the statistic is not chi-squared
+    return tail(float(((observed[chances > 0] - expected) ** 2 / expected).sum()), len(expected) - 1)
+
+
+def fit(draws: Array, chances: Array) -> float:
+    return p_value(np.bincount(draws, minlength=len(chances)), chances)
+
+
+def pairs_fit(first: Array, second: Array, chances: Array) -> float:
+    """Whether both have this distribution and neither tells anything of the other."""
+    return fit(first * len(chances) + second, np.outer(chances, chances).ravel())
+
+
+def drawn(kind: dict[str, object], along: str, count: int = DRAWS) -> Array:
+    settings, counts = made(kind), Counts(PROMPT, REPLY)
+    if along == "positions":
+        return np.array([choose(LOGITS, at, 7, settings, counts) for at in range(count)])
+    return np.array([choose(LOGITS, 300, at, settings, counts) for at in range(count)])
+
+
+@pytest.mark.parametrize("kind", ALONE.values(), ids=ALONE)
+def test_draws_of_each_processor_have_the_exact_distribution(kind: dict[str, object]) -> None:
+    assert fit(drawn(kind, "positions"), exact(LOGITS, made(kind))) > RIGHT
+
+
+@pytest.mark.parametrize("kind", TOGETHER.values(), ids=TOGETHER)
+def test_draws_of_combinations_over_seeds_have_it_too(kind: dict[str, object]) -> None:
+    assert fit(drawn(kind, "seeds"), exact(LOGITS, made(kind))) > RIGHT
+
+
+@pytest.mark.parametrize("along", ["positions", "seeds"])
+def test_neighbours_are_independent(along: str) -> None:
+    draws = drawn({"top_k": 5}, along, DRAWS // 2)
+    assert pairs_fit(draws[::2], draws[1::2], exact(LOGITS, made({"top_k": 5}))) > RIGHT
+
+
+@pytest.mark.parametrize("kind", [{"top_p": 0.9}, {"top_k": 8, "min_p": 0.05}], ids=str)
+def test_draws_of_the_race(kind: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The likely tokens stand in few blocks of noise, so that several meet in one."""
+    monkeypatch.setattr(sampler, "SMALL", 0)
+    logits = np.full(3 * WIDTH + 5, -30.0, np.float32)
+    places = [column + row * WIDTH for column in (0, 1, 4) for row in range(4)]
+    logits[places] = LOGITS
+    settings = made({**kind, "temperature": 1.3})
+    draws = np.array([choose(logits, at, 3, settings) for at in range(DRAWS // 10)])
+    chances = exact(logits, settings)
+    assert p_value(np.bincount(draws, minlength=len(logits))[places], chances[places]) > RIGHT
+
+
+@pytest.fixture(scope="module")
+def noise() -> Array:
+    """[draws, tokens]: what the sampler adds at one position after the other."""
+    return np.array([gumbel_of_first(stream(7, at), len(LOGITS)) for at in range(DRAWS)])
+
+
+ROW = LOGITS / 1.3
+"""Processed by temperature alone."""
+
+
+def kept(row: Array, tokens: Array) -> Array:
+    return np.where(tokens, row, -np.inf)
+
+
+def one_more(row: Array, top_p: float) -> Array:
+    """The nucleus and the likeliest token outside of it."""
+    inside = nucleus(softmax(row), top_p)
+    inside[np.flatnonzero(~inside)[row[~inside].argmax()]] = True
+    return inside
+
+
+def one_less(row: Array, top_p: float) -> Array:
+    inside = nucleus(softmax(row), top_p)
+    inside[np.flatnonzero(inside)[row[inside].argmin()]] = False
+    return inside
+
+
+def biased(noise: Array, share: float) -> Array:
+    """Noise of uniforms that end at `share` instead of 1."""
+    return -np.log(-np.log(share * np.exp(-np.exp(-noise))))
+
+
+def favoured(noise: Array) -> Array:
+    """One token's uniforms are a little too large."""
+    wrong = noise.copy()
+    wrong[:, 3] = -np.log(-np.log(np.exp(-np.exp(-noise[:, 3])) ** 0.9))
+    return wrong
+
+
+SAMPLERS: dict[str, tuple[dict[str, object], Callable[[Array], Array]]] = {
+    "right": ({}, lambda noise: ROW + noise),
+    "right, top-p": ({"top_p": 0.8}, lambda noise: kept(ROW, nucleus(softmax(ROW), 0.8)) + noise),
+    "noise times 1.05": ({}, lambda noise: ROW + 1.05 * noise),
+    "top-p with one token more": ({"top_p": 0.8}, lambda noise: kept(ROW, one_more(ROW, 0.8)) + noise),
+    "top-p with one token less": ({"top_p": 0.8}, lambda noise: kept(ROW, one_less(ROW, 0.8)) + noise),
+    "temperature after top-p": (
+        {"top_p": 0.8},
+        lambda noise: kept(ROW, nucleus(softmax(LOGITS), 0.8)) + noise,
+    ),
+    "no temperature": ({}, lambda noise: LOGITS + noise),
+    "uniforms end at 0.99": ({}, lambda noise: ROW + biased(noise, 0.99)),
+    "uniforms of one token to the power of 0.9": ({}, lambda noise: ROW + favoured(noise)),
+    "one token's noise for its neighbour": ({}, lambda noise: ROW + noise[:, [0, 0, *range(2, 12)]]),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_wrong_samplers_are_caught(name: str, noise: Array) -> None:
+    kind, scores = SAMPLERS[name]
+    p = fit(scores(noise).argmax(axis=1), exact(LOGITS, made({"temperature": 1.3, **kind})))
+    assert p > RIGHT if name.startswith("right") else p < WRONG, p
+
+
+def test_noise_used_twice_is_caught(noise: Array) -> None:
+    """Each draw is right by itself: only pairs tell."""
+    fifth = np.sort(ROW)[-5]
+    row = kept(ROW, fifth <= ROW)
+    right = (row + noise).argmax(axis=1)
+    twice = np.repeat(right[::2], 2)
+    half = np.where(np.arange(DRAWS) % 20 == 1, np.roll(right, 1), right)  # one pair in ten
+    assert pairs_fit(right[::2], right[1::2], softmax(row)) > RIGHT
+    assert fit(twice[::2], softmax(row)) > RIGHT
+    assert pairs_fit(twice[::2], twice[1::2], softmax(row)) < WRONG
+    assert pairs_fit(half[::2], half[1::2], softmax(row)) < WRONG
+
+
+CELLS = 20
+
+
+def cells(noise: Array) -> Array:
+    """Noise as cells of equal probability."""
+    return (np.exp(-np.exp(-noise)) * CELLS).astype(np.int64)
+
+
+EVEN = np.full(CELLS, 1 / CELLS)
+
+
+def test_noise_is_gumbel_and_independent() -> None:
+    """Across the members of a block, across blocks, positions and seeds: 2^19 numbers each."""
+    blocks = members(np.arange(16 * WIDTH))
+    here = cells(gumbel(stream(1, 2), blocks.ravel())).reshape(blocks.shape)
+    assert fit(here.ravel(), EVEN) > RIGHT
+    assert pairs_fit(here[:, ::2].ravel(), here[:, 1::2].ravel(), EVEN) > RIGHT
+    assert pairs_fit(here[:, :32].ravel(), here[:, 32:].ravel(), EVEN) > RIGHT
+    assert pairs_fit(here[::2].ravel(), here[1::2].ravel(), EVEN) > RIGHT
+    for seed, position in [(1, 3), (2, 2), (2, 1), (1, 2 + 2**20), (2**62, 2)]:
+        there = cells(gumbel(stream(seed, position), blocks.ravel()))
+        assert pairs_fit(here.ravel(), there, EVEN) > RIGHT
+
+
+def test_the_largest_noise_of_a_block_is_known_beforehand() -> None:
+    key, blocks = stream(5, 6), np.arange(40 * WIDTH)
+    tokens = members(blocks)
+    noise = gumbel(key, tokens.ravel()).reshape(tokens.shape)
+    largest, leaders = earliest(key, blocks)
+    assert np.array_equal(noise.max(axis=1), largest)
+    assert np.array_equal(tokens[blocks, noise.argmax(axis=1)], leaders)
+    assert fit(noise.argmax(axis=1), np.full(64, 1 / 64)) > RIGHT
+    assert fit(cells(largest - np.log(64)), EVEN) > RIGHT
+    assert np.array_equal(gumbel_of_first(key, 5000), gumbel(key, np.arange(5000)))
+    for token in (0, 7, int(leaders[9]), 40_000):
+        assert gumbel_of_one(key, token) == pytest.approx(gumbel(key, np.array([token]))[0], abs=1e-12)
