@@ -1,0 +1,63 @@
+"""Every instruction set that this processor has computes the same model, exactly over widths."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hierchat.engine.cpu.jit import INSTRUCTION_SETS, supported
+
+SCRIPT = """
+import sys, numpy as np
+from hierchat.engine.cpu.jit import INSTRUCTIONS
+from hierchat.engine.cpu.target import BlockTarget
+from hierchat.models.block_types import pack
+from tests.tiny import block_model, random_tokens, tiny_model
+targets = [
+    BlockTarget(block_model(tiny_model(kind), how), context_length=512, threads=2)
+    for kind, how in (("llama", None), ("llama", lambda w: pack(w, 4)), ("qwen3", lambda w: pack(w, 8)))
+]
+assert all(target.exact for target in targets), "rows mix"
+rows = [target.forward(random_tokens(150)[:100], range(-1, 99)) for target in targets]
+np.save(sys.argv[1], np.stack(rows))
+print(INSTRUCTIONS)
+"""
+
+
+def _logits(name: str, folder: Path) -> np.ndarray:
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "HIERCHAT_INSTRUCTIONS": name, "PYTHONPATH": str(root)}
+    file = folder / f"{name}.npy"
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, file], env=environment, cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == name
+    return np.load(file)
+
+
+@pytest.mark.slow
+def test_all_sets_agree(tmp_path: Path) -> None:
+    names = supported()
+    assert names[-1] == "generic"
+    found = [_logits(name, tmp_path) for name in names]
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], atol=2e-4 * np.abs(found[0]).max())
+
+
+def test_an_unknown_set_is_refused() -> None:
+    lacking = [name for name in INSTRUCTION_SETS if name not in supported()] or ["sse9"]
+    done = subprocess.run(
+        [sys.executable, "-c", "import hierchat.engine.cpu.jit"],
+        env={**os.environ, "HIERCHAT_INSTRUCTIONS": lacking[0]},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "this processor can do" in done.stderr
