@@ -357,7 +357,7 @@ def test_a_full_disk_in_mid_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch, t
     reply = talk.messages()[-1]
     assert (last.phase, last.finish) == ("done", "error")
     assert "disk full" in last.notice
-    assert reply.text == written[-1] != ""
+    assert reply.text.rstrip("\ufffd") == written[-1] != ""  # half a character shows at the end alone
     assert reply.state == "interrupted"
     assert talk.send("go on", reply.id).finish == "length"
 
