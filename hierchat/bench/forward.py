@@ -14,6 +14,7 @@ import psutil
 
 from hierchat.bench.machine import machine
 from hierchat.chat.host import load_hosted
+from hierchat.engine.cpu.target import BlockTarget
 from hierchat.engine.target import Target
 from hierchat.models.block_model import BlockModel
 from hierchat.models.catalogue import read_catalogue
@@ -48,6 +49,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         result["weights_over_file"] = round(model.nbytes / os.path.getsize(gguf), 3)
     result["prompt_tokens_per_second"] = round(_reading(target))
     result["contexts"] = {str(context): _curve(target, context) for context in args.contexts}
+    if isinstance(target, BlockTarget):
+        result["profile_percent"] = {str(width): _profile(target, width) for width in (1, 8)}
     result["memory_mb"] = psutil.Process().memory_info().rss // 10**6
     return result
 
@@ -88,6 +91,17 @@ def _curve(target: Target, context: int) -> dict[str, float]:
             target.forward(block, range(-1, width - 1), padded=width > 1)
             times[width].append((time.perf_counter() - began) * 1e3)
     return {str(width): round(median(found), 2) for width, found in times.items()}
+
+
+def _profile(target: BlockTarget, width: int) -> dict[str, float]:
+    """Where the time of a forward goes, in percent, behind PROMPT tokens."""
+    target.rollback(0)
+    for first in range(0, PROMPT, 128):
+        target.read(_tokens(target, PROMPT)[first : first + 128])
+    with target.profile() as shares:
+        for _ in range(REPEATS):
+            target.forward(_tokens(target, width), range(-1, width - 1))
+    return {part: round(100 * share, 1) for part, share in shares.items()}
 
 
 def _tokens(target: Target, count: int) -> list[int]:

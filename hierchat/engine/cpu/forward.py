@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hierchat.engine.cpu.jit import kernel
+from hierchat.engine.cpu.llvm import clock
 from hierchat.engine.cpu.memory import CHUNK, DOWN, GATE, UP, K, O, Q, V
 from hierchat.engine.cpu.phases import (
     attention_phase,
@@ -16,17 +17,41 @@ from hierchat.engine.cpu.phases import (
 
 COUNTERS = 14
 """Counters of a layer; the head needs two more."""
+PARTS = (
+    "norms",
+    "query, key, value",
+    "rotate, store",
+    "attention",
+    "merge",
+    "output",
+    "gate, up",
+    "swiglu",
+    "down",
+    "head",
+)
+"""What a profile tells apart."""
+NORMS, QKV, PLACE, ATTENTION, MERGE, OUTPUT, GATE_UP, SWIGLU, BACK, HEAD = range(len(PARTS))
+
+
+@kernel
+def tick(cycles, part, since):  # type: ignore[no-untyped-def]
+    """Adds what has passed since then to a part of the profile, where one is wanted; returns now."""
+    if cycles.shape[0] == 0:
+        return since
+    now = clock()
+    cycles[part] += now - since
+    return now
 
 
 @kernel
 def forward(  # type: ignore[no-untyped-def]
-    shape, weights, slots, work, identity, start, rows, logits, counters, threads, rank
+    shape, weights, slots, work, identity, start, rows, logits, counters, threads, rank, cycles
 ):
     """Logits of a block whose embeddings stand in work.x and whose paths in work.order (attention.lay_out).
 
     `logits` float32 [rows padded to ROWS, vocabulary]; without rows only keys and values are wanted. `counters` int64,
     all zero, phases.COUNTER for each counter; `identity` int32 [CHUNK], the numbers from 0 on. Every thread of the
-    team calls it with its own `rank`; it returns when all is done.
+    team calls it with its own `rank`; it returns when all is done. `cycles` int64 [PARTS], or empty: no profile.
     """
     size = shape.head_dim
     chunks = (start + rows - 1) // CHUNK + 1
@@ -37,37 +62,49 @@ def forward(  # type: ignore[no-untyped-def]
     query = work.qkv.ctypes.data
     key = query + shape.heads * size * 4
     value = key + shape.kv_heads * size * 4
+    since = clock() if cycles.shape[0] else 0
     for layer in range(shape.layers):
         phase = layer * COUNTERS
         matrices = weights.matrices[layer]
         norm_phase(counters, phase, rows, work, weights.attention_norms[layer], shape.epsilon, layer > 0)
+        since = tick(cycles, NORMS, since)
         product_tasks(counters, phase + 1, matrices[Q], rows, work, query, wide, threads)
         product_tasks(counters, phase + 2, matrices[K], rows, work, key, wide, threads)
         product_tasks(counters, phase + 3, matrices[V], rows, work, value, wide, threads)
         product_wait(counters, phase + 1, matrices[Q], rows, threads)
         product_wait(counters, phase + 2, matrices[K], rows, threads)
         product_wait(counters, phase + 3, matrices[V], rows, threads)
+        since = tick(cycles, QKV, since)
         place_phase(counters, phase + 4, rows, start, shape, weights, slots, work, layer)
+        since = tick(cycles, PLACE, since)
         if layer == shape.layers - 1 and logits.shape[0] == 0:
             return
         attention_phase(
             counters, phase + 5, rows, start, shape, slots, work, layer, identity, attended, scratch
         )
+        since = tick(cycles, ATTENTION, since)
         merge_phase(counters, phase + 7, rows, shape, work, attended)
+        since = tick(cycles, MERGE, since)
         out, stride = work.out.ctypes.data, shape.hidden * 4
         product_tasks(counters, phase + 8, matrices[O], rows, work, out, stride, threads)
         product_wait(counters, phase + 8, matrices[O], rows, threads)
+        since = tick(cycles, OUTPUT, since)
         norm_phase(counters, phase + 9, rows, work, weights.inner_norms[layer], shape.epsilon, True)
+        since = tick(cycles, NORMS, since)
         gate, up, inner = work.gate.ctypes.data, work.up.ctypes.data, shape.inner * 4
         product_tasks(counters, phase + 10, matrices[GATE], rows, work, gate, inner, threads)
         product_tasks(counters, phase + 11, matrices[UP], rows, work, up, inner, threads)
         product_wait(counters, phase + 10, matrices[GATE], rows, threads)
         product_wait(counters, phase + 11, matrices[UP], rows, threads)
+        since = tick(cycles, GATE_UP, since)
         gate_phase(counters, phase + 12, rows, work)
+        since = tick(cycles, SWIGLU, since)
         product_tasks(counters, phase + 13, matrices[DOWN], rows, work, out, stride, threads)
         product_wait(counters, phase + 13, matrices[DOWN], rows, threads)
+        since = tick(cycles, BACK, since)
     phase = shape.layers * COUNTERS
     head = weights.matrices[shape.layers, Q]
     norm_phase(counters, phase, rows, work, weights.last_norm, shape.epsilon, True)
     product_tasks(counters, phase + 1, head, rows, work, logits.ctypes.data, logits.shape[1] * 4, threads)
     product_wait(counters, phase + 1, head, rows, threads)
+    tick(cycles, HEAD, since)

@@ -161,3 +161,13 @@ def pause(typingctx: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), codegen
+
+
+@intrinsic
+def clock(typingctx: Any) -> Any:
+    """The processor's cycle counter, int64; for profiles only."""
+
+    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return call(b, "llvm.readcyclecounter", I64)
+
+    return types.int64(), codegen

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from hierchat.engine.cpu.attention import lay_out
 from hierchat.engine.cpu.dot import ROWS
-from hierchat.engine.cpu.forward import COUNTERS, forward
+from hierchat.engine.cpu.forward import COUNTERS, PARTS, forward
 from hierchat.engine.cpu.jit import INSTRUCTIONS
 from hierchat.engine.cpu.memory import (
     CHUNK,
@@ -29,6 +30,7 @@ from hierchat.models.rope import tables
 
 MOST_ROWS = 128
 """Positions of the widest forward."""
+_NO_CYCLES = np.zeros(0, np.int64)
 ATTENDED = 32 * 2**20
 """Floats, at most, for the attention of one forward; a chunk of a prompt is cut to fit where the context is long."""
 
@@ -68,6 +70,7 @@ class BlockTarget:
         self._identity = np.arange(CHUNK, dtype=np.int32)
         self._tokens: list[int] = []
         self._block: list[int] = []
+        self._cycles = _NO_CYCLES
         name = f"{self.backend} {INSTRUCTIONS}"
         self.exact = prove(self, key and cache_key(key, name), border=CHUNK)
 
@@ -94,6 +97,16 @@ class BlockTarget:
             if node != place:
                 _move(self._slots, start + node, start + place)
         self._tokens.extend(self._block[node] for node in nodes)
+
+    @contextmanager
+    def profile(self) -> Iterator[dict[str, float]]:
+        """While it lasts, forwards are timed; then the dictionary holds each part's share of their time."""
+        self._cycles, found = np.zeros(len(PARTS), np.int64), dict[str, float]()
+        try:
+            yield found
+        finally:
+            found |= dict(zip(PARTS, (self._cycles / max(self._cycles.sum(), 1)).tolist(), strict=True))
+            self._cycles = _NO_CYCLES
 
     def _rows_that_fit(self, wanted: int) -> int:
         per_row = self.shape.heads * (self.shape.head_dim + 2)
@@ -124,6 +137,7 @@ class BlockTarget:
                 counters,
                 self.team.threads,
                 rank,
+                self._cycles if rank == 0 else _NO_CYCLES,
             )
 
         self.team.run(job)
