@@ -82,7 +82,7 @@ def _gumbel(key: int, counters: Words, rows: Words) -> Floats:
 
 def _places(tokens: Ids) -> tuple[Words, Words]:
     """Counters of each token's block and its own, [2, tokens]; and its row in the block."""
-    counters = np.stack((2 * _block(tokens), 2 * tokens + 1))
+    counters = np.array((2 * _block(tokens), 2 * tokens + 1))
     return counters.view(np.uint64), _row(tokens).view(np.uint64)
 
 

@@ -24,7 +24,6 @@ SLACK = 1e-9
 CHUNK, RUN = 32_768, 8_192
 """Of float32: what stays in a core's cache from one operation to the next; what is summed by one scalar product, which
 BLAS takes on one thread."""
-ONES = np.ones(RUN, np.float32)
 
 
 def race(values: FloatArray, best: int, settings: GenerationSettings, key: int) -> int | None:
@@ -93,27 +92,26 @@ class Field:
 
     def _weights(self, values: FloatArray, value: float) -> tuple[float, float]:
         """Sums of exp(scaled logit), the best one's being 1: of what is above `value`, and of all."""
-        above = total = 0.0
-        weights, counted = sums = np.empty((2, min(CHUNK, -(-len(values) // RUN) * RUN)), np.float32)
-        runs, counted_runs = sums.reshape(2, -1, RUN)
+        length = min(CHUNK, -(-len(values) // RUN) * RUN)
+        weights, counted = np.empty(length, np.float32), np.ones((2, length), np.float32)
+        sums = np.zeros((2, length // RUN))
         for start in range(0, len(values), CHUNK):
             chunk = values[start : start + CHUNK]
             some = weights[: len(chunk)]
             np.subtract(chunk, self.top, out=some, casting="same_kind")
             some *= np.float32(1 / self.temperature)
             np.exp(some, out=some)
-            counted[: len(chunk)] = chunk > value
-            sums[:, len(chunk) :] = 0.0
-            above += float(np.vecdot(runs, counted_runs).sum())
-            total += float(np.vecdot(runs, ONES).sum())
+            weights[len(chunk) :] = 0.0
+            counted[0, : len(chunk)] = chunk > value
+            sums += np.vecdot(weights.reshape(-1, RUN), counted.reshape(2, -1, RUN))
+        above, total = sums.sum(axis=1).tolist()
         return above, total
 
     def _allowed(self, tokens: Ids, floor: float, end: int) -> Floats:
         """Scaled logits; -inf where a token is excluded or beyond the vocabulary."""
-        size = len(self.values)
-        values = self.values[np.minimum(tokens, size - 1)]
+        values = self.values.take(tokens, mode="clip")
         scaled = self._scaled(values)
-        scaled[tokens >= size] = -np.inf
+        scaled[tokens >= len(self.values)] = -np.inf
         if self.least > -math.inf:
             scaled[scaled < self.least] = -np.inf
         if floor > -math.inf:

@@ -143,7 +143,7 @@ def test_draws_of_the_race(kind: dict[str, object], monkeypatch: pytest.MonkeyPa
     places = [column + row * WIDTH for column in (0, 1, 4) for row in range(4)]
     logits[places] = LOGITS
     settings = made({**kind, "temperature": 1.3})
-    draws = np.array([choose(logits, at, 3, settings) for at in range(DRAWS // 10)])
+    draws = np.array([choose(logits, at, 3, settings) for at in range(DRAWS // 20)])
     chances = exact(logits, settings)
     assert p_value(np.bincount(draws, minlength=len(logits))[places], chances[places]) > RIGHT
 
