@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ from hierchat.engine.cpu.memory import (
 )
 from hierchat.engine.cpu.phases import COUNTER
 from hierchat.engine.cpu.team import Team
+from hierchat.engine.errors import clear_memory_errors
 from hierchat.engine.selftest import cache_key, prove
 from hierchat.engine.target import Rows
 from hierchat.models.block_model import MATRICES, BlockModel, heads_of
@@ -63,9 +65,11 @@ class BlockTarget:
             vocabulary=self.vocabulary,
             epsilon=config["rms_norm_eps"],
         )
-        self.weights = _weights(model, context_length + MOST_ROWS)
+        self._positions = context_length + MOST_ROWS
+        self.weights = _weights(model, self._positions)
         self.team = Team(threads)
-        self._slots = make_key_values(self.shape, context_length + MOST_ROWS)
+        weakref.finalize(self, self.team.close)
+        self._slots = make_key_values(self.shape, self._positions)
         self._work = make_work(self.shape, MOST_ROWS, self.team.threads)
         self._identity = np.arange(CHUNK, dtype=np.int32)
         self._tokens: list[int] = []
@@ -113,9 +117,17 @@ class BlockTarget:
         chunks = (len(self._tokens) + wanted) // CHUNK + 1
         return max(1, min(MOST_ROWS, ATTENDED // (per_row * chunks)))
 
+    @clear_memory_errors()
     def _run(self, tokens: Sequence[int], parents: Sequence[int], *, logits: bool) -> Rows:
         """Logits [nodes, vocabulary], or [0, vocabulary]: the prompt's own logits are never needed."""
         rows, start = len(tokens), len(self._tokens)
+        if not 0 < rows <= MOST_ROWS or start + rows > self._positions:
+            raise ValueError(
+                f"A block of {rows} positions behind {start} does not fit: at most {MOST_ROWS} at a time, "
+                f"{self._positions} in all."
+            )
+        if min(tokens) < 0 or max(tokens) >= self.vocabulary:
+            raise ValueError(f"A token is none of the model's {self.vocabulary}.")
         self._block = list(tokens)
         work = self._with_attended(rows, start)
         work.x[:rows] = self.model.embedding.floats(np.asarray(tokens, np.int64))

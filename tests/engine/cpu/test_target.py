@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -19,6 +23,7 @@ from transformers import (
 
 from hierchat.engine.cpu.target import BlockTarget
 from hierchat.engine.cpu.team import Team
+from hierchat.engine.errors import OutOfMemory
 from hierchat.models.block_model import unsupported
 from hierchat.models.block_types import pack
 from hierchat.models.rope import tables
@@ -170,6 +175,44 @@ def test_a_helper_that_never_comes_holds_nothing_up() -> None:
     TARGET.team.threads = 3  # tiles for three, one there
     np.testing.assert_array_equal(TARGET.forward([5, 6], [-1, 0]), alone)
     TARGET.team = Team(2)
+
+
+def test_a_replaced_model_leaves_the_memory() -> None:
+    target = BlockTarget(block_model(tiny_model()), context_length=CONTEXT, threads=3)
+    target.forward([1, 2], [-1, 0])
+    team, keys, helpers = target.team, weakref.ref(target._slots.keys), threading.active_count()
+    del target
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while (keys() is not None or threading.active_count() > helpers - 2) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert keys() is None
+    assert team.threads == 3
+    assert threading.active_count() == helpers - 2
+
+
+def test_blocks_that_do_not_fit_are_refused() -> None:
+    target = BlockTarget(block_model(tiny_model()), context_length=128, threads=1)
+    with pytest.raises(ValueError, match="at most 128 at a time"):
+        target.forward([1] * 129, range(-1, 128))
+    with pytest.raises(ValueError, match="none of the model's 97"):
+        target.forward([97], [-1])
+    for _ in range(2):
+        target.read([1] * 128)
+    with pytest.raises(ValueError, match="behind 256 does not fit"):
+        target.forward([1], [-1])
+    assert len(target.tokens) == 256
+
+
+def test_memory_that_runs_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = BlockTarget(block_model(tiny_model()), context_length=128, threads=1)
+
+    def run(job: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(target.team, "run", run)
+    with pytest.raises(OutOfMemory, match="context_length"):
+        target.forward([1], [-1])
 
 
 def test_broken_weights_give_no_number() -> None:
