@@ -12,6 +12,7 @@ from hierchat.bench.errors import unknown
 from hierchat.chat.drafters import default_drafter, drafter_over
 from hierchat.chat.host import Hosted
 from hierchat.config import GenerationSettings
+from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.history import HistorySource
@@ -20,13 +21,17 @@ from hierchat.engine.engine import common_prefix
 VANILLA = "vanilla"
 PEERS = ("transformers", "llama.cpp")
 
-Drafting = Callable[[Hosted, HistorySource, int | None], Drafter]
-"""Makes the drafter of one reply: of the model, the arm's history and the fixed width, if any."""
+Drafting = Callable[[Hosted, HistorySource, int | None, Acceptance], Drafter]
+"""Makes the drafter of one reply: of the model, the arm's history, the fixed width, if any, and what was learned."""
 
 OWN: dict[str, Drafting | None] = {
     VANILLA: None,
-    "context": lambda hosted, history, width: drafter_over(hosted, [ContextSource()], width),
-    "context+history": lambda hosted, history, width: drafter_over(hosted, [ContextSource(), history], width),
+    "context": lambda hosted, history, width, learned: drafter_over(
+        hosted, [ContextSource()], width, learned
+    ),
+    "context+history": lambda hosted, history, width, learned: drafter_over(
+        hosted, [ContextSource(), history], width, learned
+    ),
     "hierchat": default_drafter,
 }
 
@@ -76,9 +81,10 @@ class OwnArm:
         self._width = width
         self._held: list[int] = []
         self.history = HistorySource()
+        self._acceptance = Acceptance()  # of the arm's whole run, as the program keeps it
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
-        drafter = self._drafting and self._drafting(self._hosted, self.history, self._width)
+        drafter = self._drafting and self._drafting(self._hosted, self.history, self._width, self._acceptance)
         engine = self._hosted.engine
         self._find_own_slots(prompt)
         reply: list[int] = []

@@ -15,7 +15,7 @@ from hierchat.drafting.tree import DraftTree
 from hierchat.engine.target import Rows, Target
 
 WIDEST = 24
-"""Positions per forward where no width is asked for: more than the program's own drafter takes."""
+"""Positions per forward where no width is asked for."""
 
 
 class Trial(Drafter):
