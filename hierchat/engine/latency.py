@@ -98,7 +98,7 @@ class LatencyCurve:
         return self._table
 
 
-def measure(curve: LatencyCurve, target: Target, seconds: float = 0.6) -> None:
+def measure(curve: LatencyCurve, target: Target, seconds: float = 0.3) -> None:
     """Fill the curve from forwards where the slots stand now; nothing is committed.
 
     Rounds over all widths, the fastest forward over each counting: as many as fit, and in any case the three widths
