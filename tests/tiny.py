@@ -17,7 +17,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.target import BlockTarget
 from hierchat.engine.engine import Engine
 from hierchat.engine.step import Step
-from hierchat.engine.torch_target import TorchTarget
+from hierchat.engine.torch.target import TorchTarget
 from hierchat.models.block_model import BlockModel
 from hierchat.models.block_types import pack
 from hierchat.models.blocks import Blocks

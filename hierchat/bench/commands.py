@@ -24,8 +24,8 @@ from hierchat.bench.table import show
 from hierchat.chat.host import Hosted, load_hosted
 from hierchat.config import GenerationSettings
 from hierchat.engine.errors import OutOfMemory
-from hierchat.engine.sampler import BrokenLogits
-from hierchat.engine.torch_target import UnsupportedModel
+from hierchat.engine.sampling.sampler import BrokenLogits
+from hierchat.engine.torch.target import UnsupportedModel
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError

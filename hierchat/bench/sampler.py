@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.sampler import Counts, choose
+from hierchat.engine.sampling.sampler import Counts, choose
 
 VOCABULARIES = 49_152, 152_064
 SPREADS = 1.0, 2.5, 4.0

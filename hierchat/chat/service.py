@@ -22,7 +22,7 @@ from hierchat.chat.reply import Reply, plain_decode
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import PromptTooLong
-from hierchat.engine.sampler import BrokenLogits
+from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.store import Store, StoreError
 
 POLL_SECONDS = 0.1

@@ -19,10 +19,10 @@ def make_target(loaded: LoadedModel, report: Report = silent) -> Target:
             report(Progress("compiling", 0, None, "the kernels for this processor, once (10 to 30 seconds)"))
         return BlockTarget(loaded.model, context_length=loaded.context_length, key=loaded.model_key)
     if loaded.device.startswith("cuda") and loaded.backend != "int8" and find_spec("triton"):
-        from hierchat.engine.cuda_target import CudaTarget
+        from hierchat.engine.cuda.target import CudaTarget
 
         return CudaTarget(loaded.model, context_length=loaded.context_length, key=loaded.model_key)
-    from hierchat.engine.torch_target import TorchTarget
+    from hierchat.engine.torch.target import TorchTarget
 
     return TorchTarget(
         loaded.model,

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.tree import DraftTree
+from hierchat.engine.cuda.late_rows import LateRows
 from hierchat.engine.errors import clear_memory_errors
-from hierchat.engine.late_rows import LateRows
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.sampler import Counts
+from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.step import TARGET, Step
 from hierchat.engine.stopping import Stopping
 from hierchat.engine.target import Rows, Target

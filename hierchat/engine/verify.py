@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.late_rows import LateRows
-from hierchat.engine.sampler import Counts, choose
+from hierchat.engine.cuda.late_rows import LateRows
+from hierchat.engine.sampling.sampler import Counts, choose
 from hierchat.engine.target import Rows
 
 _PLAIN = GenerationSettings()

@@ -17,7 +17,7 @@ from hierchat.chat.prompt import PromptBuilder
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import Engine
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.torch_target import TorchTarget
+from hierchat.engine.torch.target import TorchTarget
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, Source
 from hierchat.models.progress import Report
 

@@ -12,7 +12,7 @@ from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.history import HistorySource
 from hierchat.engine.engine import Engine
-from hierchat.engine.torch_target import TorchTarget
+from hierchat.engine.torch.target import TorchTarget
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load import load
 

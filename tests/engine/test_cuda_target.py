@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hierchat.config import GenerationSettings
 from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
-from hierchat.engine.cuda_target import FIRST_VIEW, REGIMES, CudaTarget, Out
+from hierchat.engine.cuda.graphs import Graph, Graphs
+from hierchat.engine.cuda.static_block import DEPTH
+from hierchat.engine.cuda.target import FIRST_VIEW, REGIMES, CudaTarget, Out
 from hierchat.engine.engine import Engine
-from hierchat.engine.graphs import Graph, Graphs
-from hierchat.engine.sampler import BrokenLogits
-from hierchat.engine.static_block import DEPTH
-from hierchat.engine.torch_target import TorchTarget, UnsupportedModel
+from hierchat.engine.sampling.sampler import BrokenLogits
+from hierchat.engine.torch.target import TorchTarget, UnsupportedModel
 from tests.engine.drafters import Adversary, Buried, TreeDrafter
 from tests.tiny import VOCABULARY, Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 

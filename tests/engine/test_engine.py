@@ -24,9 +24,9 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.engine import CHUNK, Engine, PromptTooLong
-from hierchat.engine.sampler import BrokenLogits
+from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.step import TARGET, Step
-from hierchat.engine.torch_target import TorchTarget, UnsupportedModel
+from hierchat.engine.torch.target import TorchTarget, UnsupportedModel
 from tests.engine.drafters import Noise, Oracle, TreeDrafter
 from tests.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
 
@@ -288,7 +288,7 @@ def test_sliding_window_without_layer_types_is_refused() -> None:
 
 
 def test_self_test_says_when_rows_are_not_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.engine.torch_target.invariant", lambda *_, **__: False)
+    monkeypatch.setattr("hierchat.engine.torch.target.invariant", lambda *_, **__: False)
     target = TorchTarget(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False)
     assert not target.exact
     assert target.tokens == []
@@ -305,9 +305,9 @@ def test_self_test_compares_blocks_of_different_sizes() -> None:
 
 def test_engine_imports_neither_pages_nor_databases() -> None:
     names = [module.name for module in pkgutil.iter_modules(hierchat.engine.__path__, "hierchat.engine.")]
-    assert "hierchat.engine.torch_target" in names
+    assert "hierchat.engine.torch.target" in names
     if not find_spec("triton"):
-        names.remove("hierchat.engine.triton_attention")
+        names.remove("hierchat.engine.cuda.triton_attention")
     code = f"import sys, {', '.join(names)}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -15,8 +15,8 @@ from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.history import HistorySource
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.layout import CHUNK
-from hierchat.engine.torch_target import TorchTarget
+from hierchat.engine.torch.layout import CHUNK
+from hierchat.engine.torch.target import TorchTarget
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
 from tests.tiny import (
     BACKENDS,

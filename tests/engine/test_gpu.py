@@ -13,12 +13,12 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from hierchat.config import GenerationSettings
 from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
-from hierchat.engine.cuda_target import FIRST_VIEW, CudaTarget, Out
+from hierchat.engine.cuda.graphs import Graphs, capture
+from hierchat.engine.cuda.row_attention import attend_plainly
+from hierchat.engine.cuda.static_block import StaticBlock
+from hierchat.engine.cuda.target import FIRST_VIEW, CudaTarget, Out
 from hierchat.engine.engine import Engine
-from hierchat.engine.graphs import Graphs, capture
-from hierchat.engine.row_attention import attend_plainly
-from hierchat.engine.static_block import StaticBlock
-from hierchat.engine.torch_target import TorchTarget
+from hierchat.engine.torch.target import TorchTarget
 from tests.engine.drafters import Buried, TreeDrafter
 from tests.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
@@ -64,7 +64,7 @@ def test_without_graphs(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_kernels_compute_what_is_said_plainly(dtype: torch.dtype) -> None:
-    from hierchat.engine.triton_attention import attend
+    from hierchat.engine.cuda.triton_attention import attend
 
     parents = [-1, 0, 0, 2, 1, -1]
     for heads, kv, width in ((4, 2, 16), (9, 3, 64), (32, 8, 128), (3, 1, 80)):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.late_rows import LateRows
-from hierchat.engine.sampler import BrokenLogits, Counts
+from hierchat.engine.cuda.late_rows import LateRows
+from hierchat.engine.sampling.sampler import BrokenLogits, Counts
 from hierchat.engine.verify import await_rows, choose_from, verify
 
 LOGITS = np.random.default_rng(0).normal(size=(4, 50)).astype(np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hierchat.engine.layout import CHUNK, ROWS, BlockLayout, lay_out
+from hierchat.engine.torch.layout import CHUNK, ROWS, BlockLayout, lay_out
 
 X = float("-inf")
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
-from hierchat.engine import sampler
-from hierchat.engine.noise import PAGE, stream
-from hierchat.engine.processors import Counts
-from hierchat.engine.race import race
-from hierchat.engine.sampler import choose, defined
+from hierchat.engine.sampling import sampler
+from hierchat.engine.sampling.noise import PAGE, stream
+from hierchat.engine.sampling.processors import Counts
+from hierchat.engine.sampling.race import race
+from hierchat.engine.sampling.sampler import choose, defined
 
 
 @pytest.fixture(autouse=True, scope="module")

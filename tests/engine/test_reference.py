@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from hierchat.engine import torch_target
-from hierchat.engine.layout import CHUNK
-from hierchat.engine.torch_target import TorchTarget
+from hierchat.engine.torch import target as torch_target
+from hierchat.engine.torch.layout import CHUNK
+from hierchat.engine.torch.target import TorchTarget
 from tests.tiny import CONTEXT, VOCABULARY, Kind, tiny_model
 
 

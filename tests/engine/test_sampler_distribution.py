@@ -12,9 +12,17 @@ import numpy as np
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.engine import sampler
-from hierchat.engine.noise import WIDTH, earliest, gumbel, gumbel_of_first, gumbel_of_one, members, stream
-from hierchat.engine.sampler import Counts, choose
+from hierchat.engine.sampling import sampler
+from hierchat.engine.sampling.noise import (
+    WIDTH,
+    earliest,
+    gumbel,
+    gumbel_of_first,
+    gumbel_of_one,
+    members,
+    stream,
+)
+from hierchat.engine.sampling.sampler import Counts, choose
 
 Array = np.ndarray
 DRAWS = 200_000

@@ -13,7 +13,7 @@ import pytest
 from hierchat.engine import selftest
 from hierchat.engine.selftest import Proof, cache_key, invariant, prove, remembered
 from hierchat.engine.target import Rows
-from hierchat.engine.torch_target import TorchTarget
+from hierchat.engine.torch.target import TorchTarget
 from tests.tiny import tiny_model
 
 FAULTS = (

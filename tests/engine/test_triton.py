@@ -12,9 +12,9 @@ pytest.importorskip("triton")
 
 INTERPRETED = """
 import torch
-from hierchat.engine.row_attention import attend_plainly
-from hierchat.engine.static_block import StaticBlock
-from hierchat.engine.triton_attention import SPLIT, attend
+from hierchat.engine.cuda.row_attention import attend_plainly
+from hierchat.engine.cuda.static_block import StaticBlock
+from hierchat.engine.cuda.triton_attention import SPLIT, attend
 
 torch.manual_seed(0)
 PARENTS = [-1, 0, 0, 2, 1, -1]
@@ -57,7 +57,7 @@ def test_the_kernels_compile(capability: int, dtype: str) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from hierchat.engine import triton_attention
+    from hierchat.engine.cuda import triton_attention
 
     sizes = {"GROUP": 3, "WIDTH": 64, "PADDED": 64, "TILE": 16, "SPLIT": 512, "BLOCK": 64}
     kinds = {"query": dtype, "keys": dtype, "values": dtype, "out": dtype, "positions": "i64", "start": "i64"}

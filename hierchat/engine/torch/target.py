@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from hierchat.engine import attention
-from hierchat.engine.layout import CHUNK, lay_out
-from hierchat.engine.packed import can_pack, pack
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
-from hierchat.engine.slots import Slots
 from hierchat.engine.target import Rows
-from hierchat.engine.threads import Threads
+from hierchat.engine.torch import attention
+from hierchat.engine.torch.layout import CHUNK, lay_out
+from hierchat.engine.torch.packed import can_pack, pack
+from hierchat.engine.torch.slots import Slots
+from hierchat.engine.torch.threads import Threads
 
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
 """Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""

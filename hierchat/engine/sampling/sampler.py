@@ -12,9 +12,9 @@ import math
 import numpy as np
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.noise import gumbel_of_first, stream
-from hierchat.engine.processors import Counts, FloatArray, adjusted, processed
-from hierchat.engine.race import race
+from hierchat.engine.sampling.noise import gumbel_of_first, stream
+from hierchat.engine.sampling.processors import Counts, FloatArray, adjusted, processed
+from hierchat.engine.sampling.race import race
 
 SMALL = 4096
 """Up to here the definition itself is quicker than the race."""

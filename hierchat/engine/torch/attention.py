@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from hierchat.engine.layout import CHUNK, BlockLayout, Branches
+from hierchat.engine.torch.layout import CHUNK, BlockLayout, Branches
 
 NAME = "hierchat_block"
 

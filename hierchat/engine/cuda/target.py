@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hierchat.engine.graphs import Graphs, capture
-from hierchat.engine.late_rows import LateRows
-from hierchat.engine.row_attention import NAME
+from hierchat.engine.cuda.graphs import Graphs, capture
+from hierchat.engine.cuda.late_rows import LateRows
+from hierchat.engine.cuda.row_attention import NAME
+from hierchat.engine.cuda.static_block import DEPTH, StaticBlock
+from hierchat.engine.cuda.static_slots import StaticSlots
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
-from hierchat.engine.static_block import DEPTH, StaticBlock
-from hierchat.engine.static_slots import StaticSlots
-from hierchat.engine.torch_target import gpu, precision, require_full_attention
+from hierchat.engine.torch.target import gpu, precision, require_full_attention
 
 REGIMES = ((16, DEPTH), (32, 32), (16, 16))
 """(quantum, widest): forwards over multiples of `quantum` rows up to `widest`; the first that passes is taken."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
-from hierchat.engine.slots import SlotLayer, Slots
+from hierchat.engine.torch.slots import SlotLayer, Slots
 
 
 class StaticLayer(SlotLayer):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
-from hierchat.engine.static_block import StaticBlock
+from hierchat.engine.cuda.static_block import StaticBlock
 
 NAME = "hierchat_rows"
 
@@ -31,7 +31,7 @@ def row_attention(
         raise NotImplementedError("attention with soft-capped scores is not built")
     places = (block.positions, block.start, block.paths)
     if query.device.type == "cuda":
-        from hierchat.engine.triton_attention import attend
+        from hierchat.engine.cuda.triton_attention import attend
 
         return attend(query[0], key[0], value[0], *places, block.view, scaling)[None], None
     return attend_plainly(query[0], key[0], value[0], *places, scaling)[None], None

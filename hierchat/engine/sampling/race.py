@@ -13,8 +13,18 @@ import math
 import numpy as np
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.noise import MEMBERS, PAGE, WIDTH, Floats, Ids, earliest, gumbel, gumbel_of_one, members
-from hierchat.engine.processors import COLDEST, FloatArray
+from hierchat.engine.sampling.noise import (
+    MEMBERS,
+    PAGE,
+    WIDTH,
+    Floats,
+    Ids,
+    earliest,
+    gumbel,
+    gumbel_of_one,
+    members,
+)
+from hierchat.engine.sampling.processors import COLDEST, FloatArray
 
 UNSURE = 1e-4
 """Shares of probability are summed in float32; nearer to top_p than this, the definition decides. Float32 puts a weight

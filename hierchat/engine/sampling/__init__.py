@@ -1,0 +1,1 @@
+"""The one rule that chooses every token."""
