@@ -11,9 +11,9 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.history import HistorySource
+from hierchat.engine.backends import make_target
 from hierchat.engine.engine import Engine
-from hierchat.engine.torch.target import TorchTarget
-from hierchat.models.catalogue import read_catalogue
+from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.load import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -47,11 +47,10 @@ TOKENS = 64
 class Chat:
     """The default model, asked single questions."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: Backend) -> None:
         entry = read_catalogue().entry()
-        loaded = load(entry)
-        target = TorchTarget(loaded.model, context_length=loaded.context_length)
-        self.engine = Engine(target, loaded.end_ids, loaded.tokenizer.decode)
+        loaded = load(entry, "cpu", backend=backend)
+        self.engine = Engine(make_target(loaded), loaded.end_ids, loaded.tokenizer.decode)
         self._prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
 
     def prompt(self, question: str) -> list[int]:
@@ -66,9 +65,9 @@ class Chat:
         return [token for step in steps for token in step.tokens], drafted
 
 
-@pytest.fixture(scope="module")
-def chat() -> Chat:
-    return Chat()
+@pytest.fixture(scope="module", params=["blocks", "float16"])
+def chat(request: pytest.FixtureRequest) -> Chat:
+    return Chat(request.param)
 
 
 def settings(temperature: float, seed: int = 0) -> GenerationSettings:

@@ -304,7 +304,7 @@ def test_self_test_compares_blocks_of_different_sizes() -> None:
 
 
 def test_engine_imports_neither_pages_nor_databases() -> None:
-    names = [module.name for module in pkgutil.iter_modules(hierchat.engine.__path__, "hierchat.engine.")]
+    names = [module.name for module in pkgutil.walk_packages(hierchat.engine.__path__, "hierchat.engine.")]
     assert "hierchat.engine.torch.target" in names
     if not find_spec("triton"):
         names.remove("hierchat.engine.cuda.triton_attention")
@@ -319,7 +319,7 @@ def test_engine_imports_neither_pages_nor_databases() -> None:
 
 def test_engine_itself_imports_no_sqlite() -> None:
     """torch may; we do not."""
-    for file in Path(hierchat.engine.__path__[0]).glob("*.py"):
+    for file in Path(hierchat.engine.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
