@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 import numpy as np
@@ -61,15 +60,6 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "mean_divergence": float(np.mean(divergences)),
         "largest_divergence": float(np.max(divergences)),
     }
-
-
-def run(args: argparse.Namespace) -> int:
-    """Prints the figures, and writes them where asked."""
-    result = measure(args)
-    print(json.dumps(result, indent=2))
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    return 0
 
 
 def _divergence(expected: NDArray[np.float64], found: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -6,7 +6,9 @@ All return the process's exit code: 0, 1 for words that differ (verify), 2 for a
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from pathlib import Path
 from typing import Any, get_args
 
 import psutil
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         if args.command == "verify":
             return _verify(args)
         if args.kind in ("forward", "agreement"):
-            return (forward if args.kind == "forward" else agreement).run(args)
+            return _show((forward if args.kind == "forward" else agreement).measure(args), args.json)
         return _decode(args)
     except ERRORS as error:
         _say(f"hierchat: {str(error) or type(error).__name__}")
@@ -195,6 +197,15 @@ class _Asked:
             _say(f"This is no longer what the figures before were measured on: {changed}")
             head["resumed"] = [*found.get("resumed", ()), changed]
         return found
+
+
+def _show(result: dict[str, Any], out: Path | None) -> int:
+    """Prints the figures, and writes them where asked."""
+    text = json.dumps(result, indent=2)
+    print(text)
+    if out:
+        out.write_text(text + "\n", encoding="utf-8")
+    return 0
 
 
 def _say(text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from statistics import median
@@ -54,15 +53,6 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         result["profile_percent"] = {str(width): _profile(target, width) for width in (1, 8)}
     result["memory_mb"] = psutil.Process().memory_info().rss // 10**6
     return result
-
-
-def run(args: argparse.Namespace) -> int:
-    """Prints the figures, and writes them where asked."""
-    result = measure(args)
-    print(json.dumps(result, indent=2))
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    return 0
 
 
 def _reading(target: Target) -> float:
