@@ -18,11 +18,11 @@ from hierchat.engine.cpu.target import BlockTarget
 from hierchat.engine.engine import Engine
 from hierchat.engine.step import Step
 from hierchat.engine.torch.target import TorchTarget
+from hierchat.models.assemble import assemble
 from hierchat.models.block_model import BlockModel
 from hierchat.models.block_types import pack
 from hierchat.models.blocks import Blocks
 from hierchat.models.blocks import Kind as BlockKind
-from hierchat.models.safetensors_blocks import assemble
 
 Kind = Literal["llama", "qwen3"]
 Backend = Literal["llama-float32", "llama-packed", "qwen3-float32", "llama-blocks", "qwen3-blocks"]

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hierchat.models.assemble import assemble
 from hierchat.models.block_model import BlockModel, heads_of
 from hierchat.models.block_types import UnknownBlockType, unpack
-from hierchat.models.blocks import Blocks, Kind
+from hierchat.models.blocks import Blocks
 from hierchat.models.errors import BrokenFileError, UnsupportedError
 from hierchat.models.progress import Progress, Report
 
-_NAMES = {
-    "q": "attn_q",
-    "k": "attn_k",
-    "v": "attn_v",
-    "o": "attn_output",
-    "gate": "ffn_gate",
-    "up": "ffn_up",
-    "down": "ffn_down",
+_OUTER = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
 }
+_INNER = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+"""transformers' names and the file's."""
 _INTERLEAVED = ("llama",)
 """Architectures whose files pair neighbours for rotary positions, where the engine pairs halves of a head."""
 
@@ -34,51 +47,60 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     architecture = reader.fields["general.architecture"].contents()
     heads, kv_heads, size = heads_of(config)
-    layers = range(config["num_hidden_layers"])
+    order = (
+        {"attn_q": _turned(heads, size), "attn_k": _turned(kv_heads, size)}
+        if architecture in _INTERLEAVED
+        else {}
+    )
 
     def matrix(name: str) -> Blocks:
-        tensor = _named(tensors, name, path)
+        there = _there(name)
+        tensor = _named(tensors, there, path)
         try:
-            data = np.asarray(tensor.data)
-            return unpack(tensor.tensor_type.name, data.view(np.uint8).reshape(int(tensor.shape[1]), -1))
+            data = np.asarray(tensor.data).view(np.uint8)
+            blocks = unpack(tensor.tensor_type.name, data.reshape(int(tensor.shape[1]), -1))
         except UnknownBlockType as error:
-            raise UnsupportedError(f"{path.name}: {name} has {error}.") from error
+            raise UnsupportedError(f"{path.name}: {there} has {error}.") from error
+        rows = order.get(there.split(".")[-2])
+        return blocks if rows is None else blocks.take(rows)
 
-    def vector(name: str) -> np.ndarray[Any, Any]:
-        tensor = _named(tensors, name, path)
-        blocks = unpack(tensor.tensor_type.name, np.asarray(tensor.data).view(np.uint8).reshape(1, -1))
-        return blocks.floats()[0] if blocks.kind is not Kind.SINGLE else np.array(tensor.data, np.float32)
+    def vector(there: str) -> NDArray[np.float32]:
+        tensor = _named(tensors, there, path)
+        return unpack(
+            tensor.tensor_type.name, np.asarray(tensor.data).view(np.uint8).reshape(1, -1)
+        ).floats()[0]
 
-    def turned(rows: int) -> np.ndarray[Any, Any]:
-        pairs = np.arange(rows * size).reshape(rows, size // 2, 2)
-        return pairs.swapaxes(1, 2).reshape(-1)
+    message = f"{path.name}, once"
+    model = assemble(
+        config | {"tie_word_embeddings": "output.weight" not in tensors},
+        {name for name in _all_names(config["num_hidden_layers"]) if _there(name) in tensors},
+        lambda name: vector(_there(name)),
+        matrix,
+        lambda n, of: report(Progress("converting", n, of, message)),
+    )
+    if "rope_freqs.weight" not in tensors:
+        return model
+    return replace(model, vectors={**model.vectors, "rope_factors": vector("rope_freqs.weight")})
 
-    order = {"q": turned(heads), "k": turned(kv_heads)} if architecture in _INTERLEAVED else {}
-    read = []
-    for layer in layers:
-        report(Progress("converting", layer, len(layers), f"{path.name}, once"))
-        found = {name: matrix(f"blk.{layer}.{there}.weight") for name, there in _NAMES.items()}
-        read.append(found | {name: found[name].take(rows) for name, rows in order.items()})
 
-    def stacked(there: str) -> np.ndarray[Any, Any]:
-        return np.stack([vector(f"blk.{layer}.{there}") for layer in layers])
+def _turned(rows: int, size: int) -> NDArray[np.int64]:
+    """Rows of `rows` heads of `size`, neighbours put half a head apart."""
+    return np.arange(rows * size).reshape(rows, size // 2, 2).swapaxes(1, 2).reshape(-1)
 
-    vectors = {
-        "attention_norms": stacked("attn_norm.weight"),
-        "inner_norms": stacked("ffn_norm.weight"),
-        "last_norm": vector("output_norm.weight"),
-    }
-    if "blk.0.attn_q_norm.weight" in tensors:
-        vectors["query_norms"] = stacked("attn_q_norm.weight")
-        vectors["key_norms"] = stacked("attn_k_norm.weight")
-    if "blk.0.attn_q.bias" in tensors:
-        biases = [stacked(f"attn_{name}.bias") for name in "qkv"]
-        vectors["biases"] = np.concatenate(biases, axis=1).reshape(len(layers), -1, size)
-    if "rope_freqs.weight" in tensors:
-        vectors["rope_factors"] = vector("rope_freqs.weight")
-    embedding = matrix("token_embd.weight")
-    head = matrix("output.weight") if "output.weight" in tensors else embedding
-    return BlockModel(config, embedding, head, tuple(read), vectors)
+
+def _there(name: str) -> str:
+    """The file's name for transformers'."""
+    if name in _OUTER:
+        return _OUTER[name]
+    _, _, layer, inner = name.split(".", 3)
+    inner, kind = inner.rsplit(".", 1)
+    return f"blk.{layer}.{_INNER[inner]}.{kind}"
+
+
+def _all_names(layers: int) -> list[str]:
+    """Every name that a model of so many layers may have."""
+    parts = [f"{name}.{kind}" for name in _INNER for kind in ("weight", "bias")]
+    return [*_OUTER, *(f"model.layers.{layer}.{part}" for layer in range(layers) for part in parts)]
 
 
 def _named(tensors: dict[str, Any], name: str, path: Path) -> Any:
