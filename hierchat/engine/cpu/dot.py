@@ -15,7 +15,6 @@ from numba import types
 from numba.extending import intrinsic
 
 from hierchat.engine.cpu import llvm
-from hierchat.engine.cpu.jit import INSTRUCTIONS
 from hierchat.engine.cpu.llvm import (
     F16,
     F32,
@@ -32,6 +31,7 @@ from hierchat.engine.cpu.llvm import (
     loop,
     vector,
 )
+from hierchat.jit import INSTRUCTIONS
 from hierchat.models.blocks import (
     BLOCK,
     BYTES_PER_BLOCK,

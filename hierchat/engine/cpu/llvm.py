@@ -10,7 +10,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from hierchat.engine.cpu.jit import INSTRUCTIONS
+from hierchat.jit import INSTRUCTIONS
 
 I8, I16, I32, I64, F16, F32 = (
     ir.IntType(8),

@@ -12,7 +12,6 @@ import numpy as np
 from hierchat.engine.cpu.attention import lay_out
 from hierchat.engine.cpu.dot import ROWS
 from hierchat.engine.cpu.forward import COUNTERS, PARTS, forward
-from hierchat.engine.cpu.jit import INSTRUCTIONS
 from hierchat.engine.cpu.memory import (
     CHUNK,
     KeyValues,
@@ -26,6 +25,7 @@ from hierchat.engine.cpu.team import Team
 from hierchat.engine.errors import clear_memory_errors
 from hierchat.engine.selftest import cache_key, prove
 from hierchat.engine.target import Rows
+from hierchat.jit import INSTRUCTIONS
 from hierchat.models.block_model import MATRICES, BlockModel, heads_of
 from hierchat.models.blocks import Blocks
 from hierchat.models.rope import tables

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierchat.engine.cpu.jit import INSTRUCTION_SETS, supported
+from hierchat.jit import INSTRUCTION_SETS, supported
 
 SCRIPT = """
 import sys, numpy as np
-from hierchat.engine.cpu.jit import INSTRUCTIONS
+from hierchat.jit import INSTRUCTIONS
 from hierchat.engine.cpu.target import BlockTarget
 from hierchat.models.block_types import pack
 from tests.tiny import block_model, random_tokens, tiny_model
@@ -53,7 +53,7 @@ def test_all_sets_agree(tmp_path: Path) -> None:
 def test_an_unknown_set_is_refused() -> None:
     lacking = [name for name in INSTRUCTION_SETS if name not in supported()] or ["sse9"]
     done = subprocess.run(
-        [sys.executable, "-c", "import hierchat.engine.cpu.jit"],
+        [sys.executable, "-c", "import hierchat.jit"],
         env={**os.environ, "HIERCHAT_INSTRUCTIONS": lacking[0]},
         cwd=Path(__file__).parents[3],
         capture_output=True,
