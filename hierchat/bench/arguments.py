@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_bench(commands: Any) -> None:
-    """`bench decode | log | forward | agreement | session`."""
+    """`bench decode | log | record | replay | forward | agreement | session`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
@@ -25,6 +25,7 @@ def add_bench(commands: Any) -> None:
         )
         _add_run(measured)
 
+    _add_traces(kinds)
     forward = kinds.add_parser("forward", help="what a forward costs, by width and context")
     forward.add_argument("--contexts", type=_numbers, default=[300], metavar="N,N,...", help="tokens (300)")
     agreement = kinds.add_parser("agreement", help="a backend against transformers in float32")
@@ -49,6 +50,17 @@ def add_bench(commands: Any) -> None:
     talk.add_argument("--json", type=Path, help="write the figures here")
 
 
+def _add_traces(kinds: Any) -> None:
+    """`bench record` and `bench replay`."""
+    record = kinds.add_parser("record", help="the model's replies, each token with its likeliest rivals")
+    record.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
+    _add_asked(record)
+    record.add_argument(
+        "--out", dest="json", type=Path, required=True, metavar="TRACES", help="gains what it lacks"
+    )
+    record.set_defaults(corpus=None, width=None)
+
+
 def add_verify(commands: Any) -> None:
     """`verify`."""
     verify = commands.add_parser("verify", help="the same words with drafting on and off, token for token")
@@ -69,7 +81,7 @@ def _numbers(text: str) -> list[int]:
     return [_positive(part) for part in text.split(",")]
 
 
-def _add_run(parser: argparse.ArgumentParser) -> None:
+def _add_asked(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=_positive, metavar="N", help="questions, evenly over the groups; or chats"
     )
@@ -80,6 +92,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument("--model", metavar="NAME", help="a name from `models list`")
     parser.add_argument("--backend", metavar="NAME", help="such as blocks or float32; by default the fastest")
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    _add_asked(parser)
     parser.add_argument(
         "--width",
         type=_positive,

@@ -15,7 +15,7 @@ import psutil
 import torch
 from pydantic import ValidationError
 
-from hierchat.bench import agreement, decode, forward, outfile, verify
+from hierchat.bench import agreement, decode, forward, outfile, record, verify
 from hierchat.bench.arms import OWN, Arm, OwnArm, parse_arms
 from hierchat.bench.errors import ArmError, BenchError, unknown
 from hierchat.bench.machine import machine
@@ -46,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
             return _verify(args)
         if args.kind in ("forward", "agreement"):
             return _show((forward if args.kind == "forward" else agreement).measure(args), args.json)
+        if args.kind == "record":
+            return _record(args)
         return _decode(args)
     except ERRORS as error:
         _say(f"hierchat: {str(error) or type(error).__name__}")
@@ -129,6 +131,25 @@ def _verify(args: argparse.Namespace) -> int:
     if stopped:
         _say(STOPPED)
     return 1 if result.mismatches else 130 if stopped else 0
+
+
+def _record(args: argparse.Namespace) -> int:
+    asked = _Asked(args, "record", {})
+    hosted = asked.load()
+    said = {"model": hosted.name, "backend": asked.head(hosted)["backend"]}
+    said |= {key: asked.said[key] for key in ("max_new_tokens", "temperature", "seed")}
+    done = record.earlier(args.json, said)
+    log = any(question.day is not None for question in asked.questions)  # then their order counts
+    questions = asked.questions[: args.limit] if log else spread(asked.questions, args.limit)
+    try:
+        with bar(len(questions)) as tell:
+            too_long = record.record(hosted, questions, asked.settings, args.json, said, tell, done)
+    except KeyboardInterrupt:
+        _say("Stopped. What was recorded is kept; the same command goes on.")
+        return 130
+    if too_long:
+        _say(f"{too_long} of {len(questions)} questions do not fit the model's context.")
+    return 0
 
 
 class _Asked:
