@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.tree import DraftTree
 from hierchat.engine.target import Rows, Target
 
@@ -18,8 +18,10 @@ WIDEST = 24
 """Positions per forward where no width is asked for."""
 
 
-class Trial(Drafter):
+class Trial:
     """Trees of its own, of 0 to width - 1 nodes, at random but the same each time. `seed` separates replies."""
+
+    top = 0
 
     def __init__(self, vocabulary: int, width: int | None, seed: int) -> None:
         self._vocabulary = vocabulary
@@ -30,7 +32,7 @@ class Trial(Drafter):
     def begin(self, prompt: Sequence[int]) -> None:
         self._at = 0
 
-    def observe(self, tokens: Sequence[int]) -> None:
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         self._at += len(tokens)
 
     def propose(self, limit: int | None = None) -> DraftTree:

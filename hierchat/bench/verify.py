@@ -20,8 +20,8 @@ from hierchat.chat.drafters import default_drafter
 from hierchat.chat.host import Hosted
 from hierchat.chat.prompt import MessageTooLong
 from hierchat.config import GenerationSettings
-from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.history import HistorySource
+from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import Engine, common_prefix
 from hierchat.engine.target import Target
 
@@ -39,7 +39,7 @@ class Plain:
     seconds: list[int]
 
 
-Drafting = Callable[[Hosted, HistorySource, Plain, int | None], Drafter]
+Drafting = Callable[[Hosted, HistorySource, Plain, int | None], Proposer]
 """Makes the drafter of one reply; the last argument is the fixed width, if any."""
 
 DRAFTERS: dict[str, Drafting] = {

@@ -12,7 +12,7 @@ from hierchat.chat.frames import Frame, Phase
 from hierchat.chat.host import Hosted
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
-from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.proposer import Proposer
 
 PROBE_EVERY = 32
 """Forwards between two plain ones that are timed on the way: about 2 % of the time, and the baseline then saw the same
@@ -29,7 +29,7 @@ class Reply:
     prompt_ids: Sequence[int]
     settings: GenerationSettings
     statistics: ReplyStatistics
-    drafter: Drafter | None
+    drafter: Proposer | None
     notice: str | None = None
 
     def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.price import Free, Latency, Price
 from hierchat.drafting.source import Candidate, DraftSource
@@ -19,6 +22,8 @@ class Drafter:
     The tree's size follows the costs in `latency` and what `acceptance` learned; keep the latter from reply to reply.
     `width` fixes the positions per forward instead: width - 1 drafts, whatever they cost.
     """
+
+    top = 0
 
     def __init__(
         self,
@@ -41,7 +46,7 @@ class Drafter:
         for source in self.sources:
             source.begin(prompt)
 
-    def observe(self, tokens: Sequence[int]) -> None:
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """These tokens were committed, in order: drafts that were accepted, and one that the target added."""
         self._grown.teach(self.acceptance, tokens)
         self.price.note(1 + len(self._grown.tree), len(tokens))

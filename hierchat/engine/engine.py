@@ -9,16 +9,17 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.tree import DraftTree
 from hierchat.engine.cuda.late_rows import LateRows
 from hierchat.engine.errors import clear_memory_errors
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.sampling.sampler import Counts
+from hierchat.engine.sampling.top import prepare
 from hierchat.engine.step import TARGET, Step
 from hierchat.engine.stopping import Stopping
 from hierchat.engine.target import Rows, Target
-from hierchat.engine.verify import await_rows, choose_from, verify
+from hierchat.engine.verify import await_rows, choose_from, likeliest, verify
 
 CHUNK = 128
 """Prompt tokens read between two looks at `stop`."""
@@ -41,12 +42,13 @@ class Engine:
         self.end_ids = frozenset(end_ids)
         self.decode = decode
         self.latency = LatencyCurve()
+        prepare()
 
     def generate(
         self,
         prompt_ids: Sequence[int],
         settings: GenerationSettings,
-        drafter: Drafter | None = None,
+        drafter: Proposer | None = None,
         stop: threading.Event | None = None,
         *,
         padded: bool = True,
@@ -64,7 +66,7 @@ class Engine:
         self,
         prompt_ids: Sequence[int],
         settings: GenerationSettings,
-        drafter: Drafter | None,
+        drafter: Proposer | None,
         stop: threading.Event,
         padded: bool,
     ) -> Generator[Step, None, None]:
@@ -101,9 +103,10 @@ class Engine:
                     finish = "context"
                 if finish:
                     break
-            self.target.commit(found.nodes[: len(kept)])
+            nodes = found.nodes[: len(kept)]
+            self.target.commit(nodes)
             if drafter:
-                drafter.observe(kept)
+                drafter.observe(kept, likeliest(rows, nodes, drafter.top) if drafter.top else None)
                 if not _recorded(rows):
                     self.latency.note(len(tokens), position, (forwarded - began) * 1e3)
             if finish is None and stop.is_set():

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hierchat.config import GenerationSettings
 from hierchat.engine.cuda.late_rows import LateRows
 from hierchat.engine.sampling.sampler import Counts, choose
+from hierchat.engine.sampling.top import top_tokens
 from hierchat.engine.target import Rows
 
 _PLAIN = GenerationSettings()
@@ -28,7 +32,7 @@ def choose_from(
     rows: Rows, node: int, position: int, settings: GenerationSettings, counts: Counts | None = None
 ) -> int:
     """choose() for a row of a block. Where only the likeliest token counts, a device has found it already."""
-    if isinstance(rows, LateRows) and _likeliest(settings) and (token := rows.best(node)) >= 0:
+    if isinstance(rows, LateRows) and _only_likeliest(settings) and (token := rows.best(node)) >= 0:
         return token
     return choose(rows[node], position, settings.seed, settings, counts)
 
@@ -36,7 +40,7 @@ def choose_from(
 def await_rows(rows: Rows, settings: GenerationSettings) -> None:
     """Wait for a forward on a device, bringing what choose_from will ask for: the only synchronisation of a step."""
     if isinstance(rows, LateRows):
-        rows.best(0) if _likeliest(settings) else rows[0]
+        rows.best(0) if _only_likeliest(settings) else rows[0]
 
 
 def verify(
@@ -67,6 +71,13 @@ def verify(
         path.append(following)
 
 
-def _likeliest(settings: GenerationSettings) -> bool:
+def likeliest(rows: Rows, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+    """[nodes, count]: what the raw logits of these rows like best, as Proposer.observe wants it."""
+    if isinstance(rows, LateRows):
+        return rows.likeliest(nodes, count)
+    return np.array([top_tokens(rows[node], count) for node in nodes])
+
+
+def _only_likeliest(settings: GenerationSettings) -> bool:
     """Whether the choice is the likeliest token, as the model's logits have it."""
     return all(getattr(settings, name) == getattr(_PLAIN, name) for name in _CHANGING)

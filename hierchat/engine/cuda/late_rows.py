@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hierchat.engine.sampling.top import top_tokens
 
 
 class LateRows:
@@ -20,14 +22,17 @@ class LateRows:
         rows: Callable[[], NDArray[np.float32]],
         count: int,
         recorded: bool = False,
+        top: Callable[[Sequence[int], int], NDArray[np.int32]] | None = None,
     ) -> None:
         """`best()` [count]: the likeliest tokens, -1 where a row holds no numbers; `rows()` [count, vocabulary].
 
+        `top(nodes, k)` [nodes, k]: their likeliest tokens in order, found on the device; None to find them in `rows()`.
         `recorded`: the forward recorded a graph; the time that it took says nothing of the next one's.
         """
         self.recorded = recorded
         self._fetch_best = best
         self._fetch_rows = rows
+        self._fetch_top = top
         self._count = count
         self._best: NDArray[np.int64] | None = None
         self._rows: NDArray[np.float32] | None = None
@@ -49,6 +54,13 @@ class LateRows:
             self._require_fresh()
             self._best = self._fetch_best()
         return int(self._best[node])
+
+    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        """[nodes, count]: their likeliest tokens, as top_tokens has them; whole rows stay where they are."""
+        if self._fetch_top is None or self._rows is not None:
+            return np.array([top_tokens(self[node], count) for node in nodes])
+        self._require_fresh()
+        return self._fetch_top(nodes, count)
 
     def expire(self) -> None:
         """The memory behind the rows is used again."""

@@ -97,7 +97,11 @@ class CudaTarget:
         self._block = list(tokens)
         logits, best = self._run(self._block, parents, padded=padded, logits=True)
         self._rows = LateRows(
-            partial(self._fetch, best), partial(self._fetch_rows, logits), len(tokens), self._graphs.recorded
+            partial(self._fetch, best),
+            partial(self._fetch_rows, logits),
+            len(tokens),
+            self._graphs.recorded,
+            partial(self._fetch_top, logits),
         )
         return self._rows
 
@@ -174,6 +178,19 @@ class CudaTarget:
         rows.copy_(logits.float())
         self._flying = False
         return rows.numpy()
+
+    @torch.inference_mode()
+    def _fetch_top(self, logits: torch.Tensor, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        """topk leaves open which of several equals comes first: so each value is put in front of its token, as one
+        number that orders as they do."""
+        rows = logits[list(nodes)].float()
+        values = rows.view(torch.int32)
+        values = torch.where(rows == 0, 0, values ^ (values >> 31 & 0x7FFFFFFF)).long()
+        keys = values << 32 | torch.arange(self.vocabulary - 1, -1, -1, device=rows.device)
+        found = torch.full((len(rows), count), -1, dtype=torch.int32, device=rows.device)
+        best = keys.topk(min(count, self.vocabulary), dim=1).values
+        found[:, : best.shape[1]] = self.vocabulary - 1 - (best & 0xFFFFFFFF)
+        return self._fetch(found)
 
     def _prove(self) -> Proof:
         border = FIRST_VIEW if self.context_length > FIRST_VIEW else BORDER

@@ -1,0 +1,36 @@
+"""What the engine needs of a drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.drafting.tree import DraftTree
+
+
+class Proposer(Protocol):
+    """Proposes a tree of drafts for every forward, and is told what came of it."""
+
+    @property
+    def top(self) -> int:
+        """How many of the target's likeliest next tokens it wants to be told; 0: none."""
+        ...
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """A new reply starts after `prompt`."""
+        ...
+
+    def propose(self, limit: int | None = None) -> DraftTree:
+        """A tree of at most `limit` nodes that continues what was observed."""
+        ...
+
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        """These tokens were committed, in order: drafts that were accepted, and one that the target added.
+
+        `top` [tokens, self.top]: what the target's raw logits like best where it chose each of them, best first; the
+        lower id first among equals, -1 beyond the vocabulary. None where `self.top` is 0.
+        """
+        ...
