@@ -1,0 +1,159 @@
+"""What the target itself would say next: for every token and every pair of tokens, its likeliest successors when the
+text last stood there (Luo et al., "Turning Trash into Treasure: ... Token Recycling", 2024; pairs are ours).
+
+Tables of fixed width, in arrays that kernels read: one row per token, and a hash table of pairs in which the new
+drives out the old.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.jit import Kernels
+
+kernel = Kernels(__file__)
+
+TOP = 8
+"""Successors held, the likeliest first; -1 where there is none."""
+WAYS = 4
+"""Slots that a pair may lie in, the one updated last in front: a fifth pair drives out the oldest."""
+SET_BITS = 14
+SLOTS = WAYS << SET_BITS
+
+_HEADER = struct.Struct("<4sBI")
+_SIZES = struct.Struct("<II")
+_MAGIC, _VERSION = b"HCsu", 1
+_INT, _LONG = np.dtype("<i4"), np.dtype("<i8")
+
+
+class Successors:
+    """The tables of one user and model.
+
+    `single` [tokens, TOP] grows to the largest token seen. `pair_keys` [SLOTS] (see pair_key, -1: empty) and `pairs`
+    [SLOTS, TOP] keep their place in memory; find_pair says where a pair lies.
+    """
+
+    def __init__(self) -> None:
+        self.single: NDArray[np.int32] = np.full((0, TOP), -1, np.int32)
+        self.pair_keys: NDArray[np.int64] = np.full(SLOTS, -1, np.int64)
+        self.pairs: NDArray[np.int32] = np.full((SLOTS, TOP), -1, np.int32)
+        self.update([-1], np.empty((0, TOP), np.int32))  # compiled now, and not in the first step
+
+    def update(self, path: Sequence[int], top: NDArray[np.int32]) -> None:
+        """`top[i]` [TOP] may follow path[i + 1], which stood behind path[i] (-1: behind nothing).
+
+        After a step that is: path = the text's last two tokens and all but the last that were committed.
+        """
+        if top.shape != (len(path) - 1, TOP):
+            raise ValueError(f"{len(path)} tokens need [{len(path) - 1}, {TOP}] successors, not {top.shape}.")
+        if (largest := max(path)) >= len(self.single):
+            more = max(largest + 1 - len(self.single), len(self.single))
+            self.single = np.concatenate((self.single, np.full((more, TOP), -1, np.int32)))
+        _update(np.array(path, np.int64), top, self.single, self.pair_keys, self.pairs)
+
+    def after(self, token: int) -> list[int]:
+        """The successors of `token`, the likeliest first."""
+        return _known(self.single[token]) if token < len(self.single) else []
+
+    def after_pair(self, previous: int, token: int) -> list[int]:
+        """The successors of `token` where it stood behind `previous`."""
+        slot = find_pair(self.pair_keys, previous, token)
+        return _known(self.pairs[slot]) if slot >= 0 else []
+
+    def to_bytes(self) -> bytes:
+        """What is known, compressed."""
+        single = self.single
+        tokens = np.flatnonzero(single[:, 0] >= 0)
+        slots = np.flatnonzero(self.pair_keys >= 0)
+        parts = (
+            tokens.astype(_INT),
+            single[tokens].astype(_INT),
+            slots.astype(_INT),
+            self.pair_keys[slots].astype(_LONG),
+            self.pairs[slots].astype(_INT),
+        )
+        payload = zlib.compress(
+            _SIZES.pack(len(tokens), len(slots)) + b"".join(part.tobytes() for part in parts), 1
+        )
+        return _HEADER.pack(_MAGIC, _VERSION, zlib.crc32(payload)) + payload
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The tables that to_bytes wrote. Raises ValueError where they are damaged or of another version."""
+        if len(data) < _HEADER.size:
+            raise ValueError("Stored successors are cut off.")
+        magic, version, checksum = _HEADER.unpack_from(data)
+        if (magic, version) != (_MAGIC, _VERSION):
+            raise ValueError("Stored successors are of another version.")
+        if zlib.crc32(data[_HEADER.size :]) != checksum:
+            raise ValueError("Stored successors are damaged.")
+        payload = zlib.decompress(data[_HEADER.size :])
+        count, filled = _SIZES.unpack_from(payload)
+        at = _SIZES.size
+
+        def part(kind: np.dtype[Any], *shape: int) -> NDArray[Any]:
+            nonlocal at
+            found = np.frombuffer(payload, kind, int(np.prod(shape)), at).reshape(shape)
+            at += found.nbytes
+            return found
+
+        made = cls()
+        tokens, rows = part(_INT, count), part(_INT, count, TOP)
+        made.single = np.full((int(tokens.max(initial=-1)) + 1, TOP), -1, np.int32)
+        made.single[tokens] = rows
+        slots = part(_INT, filled)
+        made.pair_keys[slots] = part(_LONG, filled)
+        made.pairs[slots] = part(_INT, filled, TOP)
+        return made
+
+
+@kernel
+def pair_key(previous: Any, token: Any) -> Any:
+    """What stands in pair_keys for a pair."""
+    return np.int64(previous) << 32 | np.int64(token)
+
+
+@kernel
+def first_slot(key: Any) -> Any:
+    """The first of the WAYS slots that a pair may lie in."""
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64(mixed >> np.uint64(64 - SET_BITS)) * WAYS
+
+
+@kernel
+def find_pair(pair_keys: Any, previous: Any, token: Any) -> Any:
+    """The slot of a pair, or -1."""
+    key = pair_key(previous, token)
+    begin = first_slot(key)
+    for slot in range(begin, begin + WAYS):
+        if pair_keys[slot] == key:
+            return slot
+    return -1
+
+
+@kernel
+def _update(path: Any, top: Any, single: Any, pair_keys: Any, pairs: Any) -> None:
+    for row in range(len(top)):
+        previous, token = path[row], path[row + 1]
+        single[token] = top[row]
+        if previous < 0:
+            continue
+        key = pair_key(previous, token)
+        begin = first_slot(key)
+        slot = begin
+        while slot < begin + WAYS - 1 and pair_keys[slot] != key:
+            slot += 1
+        while slot > begin:
+            pair_keys[slot], pairs[slot] = pair_keys[slot - 1], pairs[slot - 1]
+            slot -= 1
+        pair_keys[begin], pairs[begin] = key, top[row]
+
+
+def _known(row: NDArray[np.int32]) -> list[int]:
+    return row[row >= 0].tolist()

@@ -1,0 +1,129 @@
+"""The tables of the target's own next tokens, against a dictionary."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hierchat.drafting.successors import SLOTS, TOP, WAYS, Successors, first_slot, pair_key
+
+TOKENS = st.integers(0, 5) | st.integers(0, 200_000)
+STEPS = st.lists(st.lists(TOKENS, min_size=1, max_size=6), max_size=30)
+
+
+def rows(count: int, seed: int = 0, known: int = TOP) -> NDArray[np.int32]:
+    found = np.random.default_rng(seed).integers(0, 150_000, (count, TOP)).astype(np.int32)
+    found[:, known:] = -1
+    return found
+
+
+class Model:
+    """The same with dictionaries; a set of slots forgets the pair that was updated longest ago."""
+
+    def __init__(self) -> None:
+        self.single: dict[int, list[int]] = {}
+        self.sets: dict[int, dict[int, list[int]]] = {}
+
+    def update(self, path: Sequence[int], top: NDArray[np.int32]) -> None:
+        for (previous, token), row in zip(itertools.pairwise(path), top.tolist(), strict=True):
+            self.single[token] = row
+            if previous >= 0:
+                key = previous << 32 | token
+                held = self.sets.setdefault(first_slot(key), {})
+                held.pop(key, None)
+                held[key] = row
+                if len(held) > WAYS:
+                    del held[next(iter(held))]
+
+
+def same(successors: Successors, model: Model) -> None:
+    for token, row in model.single.items():
+        assert successors.after(token) == row
+    assert (successors.single[:, 0] >= 0).sum() == len(model.single)
+    pairs = {key: row for held in model.sets.values() for key, row in held.items()}
+    for key, row in pairs.items():
+        assert successors.after_pair(key >> 32, key & 0xFFFFFFFF) == row
+    assert (successors.pair_keys >= 0).sum() == len(pairs)
+
+
+def taught(steps: Sequence[Sequence[int]]) -> tuple[Successors, Model]:
+    """As a reply teaches: each step's path begins with the last two tokens before it."""
+    successors, model = Successors(), Model()
+    text = [-1, 7]
+    for number, tokens in enumerate(steps):
+        path, top = [*text[-2:], *tokens[:-1]], rows(len(tokens), number)
+        successors.update(path, top)
+        model.update(path, top)
+        text += tokens
+    return successors, model
+
+
+@settings(deadline=None)
+@given(steps=STEPS)
+def test_it_holds_what_was_seen_last(steps: list[list[int]]) -> None:
+    same(*taught(steps))
+
+
+@settings(deadline=None)
+@given(steps=STEPS)
+def test_it_comes_back_from_bytes(steps: list[list[int]]) -> None:
+    successors, model = taught(steps)
+    again = Successors.from_bytes(successors.to_bytes())
+    same(again, model)
+    successors.update([1, 2], rows(1, 99))
+    again.update([1, 2], rows(1, 99))
+    assert again.to_bytes() == successors.to_bytes()
+
+
+def test_the_oldest_of_a_full_set_goes() -> None:
+    home = first_slot(pair_key(0, 0))
+    crowd = [token for token in range(SLOTS * 2) if first_slot(pair_key(0, token)) == home][: WAYS + 1]
+    assert len(crowd) == WAYS + 1
+    successors = Successors()
+    for token in crowd[:WAYS]:
+        successors.update([0, token], rows(1, token))
+    successors.update([0, crowd[0]], rows(1, 1000))
+    successors.update([0, crowd[WAYS]], rows(1, crowd[WAYS]))
+    assert successors.after_pair(0, crowd[1]) == []
+    assert successors.after_pair(0, crowd[0]) == rows(1, 1000)[0].tolist()
+    for token in crowd[2:]:
+        assert successors.after_pair(0, token) == rows(1, token)[0].tolist()
+
+
+def test_much_more_than_it_holds() -> None:
+    successors, model = taught([np.random.default_rng(1).integers(0, 3000, 100_000).tolist()])
+    assert (successors.pair_keys >= 0).mean() > 0.85
+    same(successors, model)
+
+
+def test_what_is_not_known() -> None:
+    successors = Successors()
+    assert successors.after(5) == successors.after_pair(1, 5) == []
+    successors.update([-1, 5], rows(1, known=3))
+    assert successors.after(5) == rows(1, known=3)[0, :3].tolist()
+    assert successors.after(4) == successors.after(10**6) == successors.after_pair(-1, 5) == []
+
+
+def test_a_row_for_every_token() -> None:
+    for path, top in (([1, 2], rows(2)), ([1, 2, 3], rows(1)), ([1, 2], rows(1)[:, :4])):
+        with pytest.raises(ValueError, match="need"):
+            Successors().update(path, top)
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_damage_is_found(data: st.DataObject) -> None:
+    whole = taught([[1, 2, 3], [4, 5]])[0].to_bytes()
+    damaged = bytearray(whole)
+    if data.draw(st.booleans()):
+        del damaged[data.draw(st.integers(0, len(whole) - 1)) :]
+    else:
+        damaged[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(ValueError, match=r"cut off|version|damaged"):
+        Successors.from_bytes(bytes(damaged))
