@@ -59,14 +59,18 @@ def store(head, numbers, scales, slot, along):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def attend_chunk(queries, rows, chunk, head, group, slots, layer, attended, identity, scratch):  # type: ignore[no-untyped-def]
+def attend_chunk(  # type: ignore[no-untyped-def]
+    queries, rows, text, chunk, head, group, slots, layer, attended, identity, scratch
+):
     """All rows of a block against a whole chunk of committed slots, for the `group` query heads of one kv head.
 
-    queries [rows, at least heads, head_dim]; attended [rows, heads, chunks, head_dim + 2].
+    `text`: where its chunks begin. queries [rows, at least heads, head_dim]; attended [rows, heads, chunks,
+    head_dim + 2].
     """
     size = queries.shape[2]
-    keys, key_scales = slots.keys[layer, head, chunk], slots.key_scales[layer, head, chunk]
-    values, gains = slots.values[layer, head, chunk], slots.value_scales[layer, head, chunk]
+    place = text + chunk
+    keys, key_scales = slots.keys[layer, head, place], slots.key_scales[layer, head, place]
+    values, gains = slots.values[layer, head, place], slots.value_scales[layer, head, place]
     scores = scratch.ctypes.data
     stride = attended.shape[2] * (size + 2) * 4
     for row in range(rows):
@@ -83,9 +87,9 @@ def attend_chunk(queries, rows, chunk, head, group, slots, layer, attended, iden
 
 @kernel
 def attend_tail(  # type: ignore[no-untyped-def]
-    queries, rows, start, row, head, group, slots, layer, attended, positions, order, scratch
+    queries, rows, text, start, row, head, group, slots, layer, attended, positions, order, scratch
 ):
-    """One row of a block against everything from the last whole chunk on, along its own path."""
+    """One row of a block of `rows` against everything from the last whole chunk on, along its own path."""
     size = queries.shape[2]
     begin = start // CHUNK
     chunks = (start + rows - 1) // CHUNK + 1 - begin
@@ -93,15 +97,16 @@ def attend_tail(  # type: ignore[no-untyped-def]
     scores = scratch[: QUERIES * width].reshape(QUERIES, width)
     path = scratch[QUERIES * width : QUERIES * (width + CHUNK)].reshape(QUERIES, CHUNK)
     gains = scratch[QUERIES * (width + CHUNK) : QUERIES * (width + CHUNK) + CHUNK]
-    values, scales = slots.values[layer, head, begin], slots.value_scales[layer, head]
+    place = text + begin
+    values, scales = slots.values[layer, head, place], slots.value_scales[layer, head]
     stride = attended.shape[2] * (size + 2) * 4
     length = positions[row] + 1 - begin * CHUNK
     for first in range(0, group, QUERIES):
         number = min(QUERIES, group - first)
         query = queries[row, head * group + first].ctypes.data
         for chunk in range(chunks):
-            keys = slots.keys[layer, head, begin + chunk]
-            key_scales = slots.key_scales[layer, head, begin + chunk]
+            keys = slots.keys[layer, head, place + chunk]
+            key_scales = slots.key_scales[layer, head, place + chunk]
             out = scores[0, chunk * CHUNK :]
             score(number, query, keys.ctypes.data, key_scales.ctypes.data, size, out.ctypes.data, width * 4)
         for chunk in range(-(-length // CHUNK)):
@@ -109,7 +114,7 @@ def attend_tail(  # type: ignore[no-untyped-def]
             slot = order[row, chunk * CHUNK : chunk * CHUNK + CHUNK]
             for t in range(count):
                 at = slot[t]
-                gains[t] = scales[begin + at // CHUNK, at % CHUNK]
+                gains[t] = scales[place + at // CHUNK, at % CHUNK]
                 for q in range(number):
                     path[q, t] = scores[q, at]
             share = attended[row, head * group + first, begin + chunk]

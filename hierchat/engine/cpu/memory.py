@@ -92,6 +92,8 @@ class Work(NamedTuple):
     """[rows]"""
     order: NDArray[np.int32]
     """[rows, tail]: for each position from the last whole chunk on, the slot that holds it, counted from there."""
+    firsts: Integers
+    """[rows]: the chunk in which each text of a forward begins; 0 where there is one text alone (see forward)."""
 
 
 def scratch_size(rows: int) -> int:
@@ -124,6 +126,7 @@ def make_work(shape: Shape, rows: int, threads: int) -> Work:
         scratch=np.zeros((threads, scratch_size(rows)), np.float32),
         positions=np.zeros(rows, np.int64),
         order=np.zeros((rows, tail_size(rows)), np.int32),
+        firsts=np.zeros(rows, np.int64),
     )
 
 

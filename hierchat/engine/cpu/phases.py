@@ -109,15 +109,17 @@ def product_wait(counters, phase, matrix, rows, threads):  # type: ignore[no-unt
 
 
 @kernel
-def place_phase(counters, phase, rows, start, shape, weights, slots, work, layer):  # type: ignore[no-untyped-def]
-    """Biases, query and key norms, rotary positions; keys and values go into the block's slots."""
+def place_phase(counters, phase, rows, starts, shape, weights, slots, work, layer):  # type: ignore[no-untyped-def]
+    """Biases, query and key norms, rotary positions; keys and values go into the blocks' slots."""
+    width = rows // starts.shape[0]
     factor = np.float32(1.0 / np.sqrt(np.float64(shape.head_dim)))
     while True:
         row = take(counters, phase)
         if row >= rows:
             break
         cosines, sines = weights.cosines[work.positions[row]], weights.sines[work.positions[row]]
-        chunk, at = (start + row) // CHUNK, (start + row) % CHUNK
+        slot = starts[row // width] + row % width
+        chunk, at = work.firsts[row // width] + slot // CHUNK, slot % CHUNK
         for h in range(shape.heads + 2 * shape.kv_heads):
             head = work.qkv[row, h]
             if weights.biases.shape[0]:
@@ -142,17 +144,24 @@ def place_phase(counters, phase, rows, start, shape, weights, slots, work, layer
 
 @kernel
 def attention_phase(  # type: ignore[no-untyped-def]
-    counters, phase, rows, start, shape, slots, work, layer, identity, attended, scratch
+    counters, phase, rows, starts, shape, slots, work, layer, identity, attended, scratch
 ):
-    """Every kv head against every whole chunk, and against the tail for every row. Two counters."""
+    """Every kv head against every whole chunk of a text, and against the tail for every row. Two counters."""
     group = shape.heads // shape.kv_heads
-    whole = start // CHUNK
+    width = rows // starts.shape[0]
+    whole = starts.max() // CHUNK
+    wholes = starts.shape[0] * shape.kv_heads * whole
     while True:
         task = take(counters, phase)
-        if task >= whole * shape.kv_heads:
+        if task >= wholes:
             break
-        head, chunk = task // whole, task % whole
-        attend_chunk(work.qkv, rows, chunk, head, group, slots, layer, attended, identity, scratch)
+        text, head, chunk = task // whole // shape.kv_heads, task // whole % shape.kv_heads, task % whole
+        if chunk < starts[text] // CHUNK:
+            block = slice(text * width, (text + 1) * width)
+            attend_chunk(
+                work.qkv[block], width, work.firsts[text], chunk, head, group, slots, layer,
+                attended[block], identity, scratch,
+            )  # fmt: skip
         done(counters, phase)
     tails = rows * shape.kv_heads
     while True:
@@ -161,11 +170,11 @@ def attention_phase(  # type: ignore[no-untyped-def]
             break
         head, row = task % shape.kv_heads, task // shape.kv_heads
         attend_tail(
-            work.qkv, rows, start, row, head, group, slots, layer,
+            work.qkv, width, work.firsts[row // width], starts[row // width], row, head, group, slots, layer,
             attended, work.positions, work.order, scratch,
         )  # fmt: skip
         done(counters, phase + 1)
-    wait(counters, phase, whole * shape.kv_heads)
+    wait(counters, phase, wholes)
     wait(counters, phase + 1, tails)
 
 

@@ -134,6 +134,7 @@ class BlockTarget:
         lay_out(np.asarray(parents, np.int64), start, work.positions, work.order)
         padded = -(-rows // ROWS) * ROWS if rows > 1 else 1
         out = np.empty((padded if logits else 0, self.vocabulary), np.float32)
+        starts = np.array([start], np.int64)
         counters = np.zeros((self.shape.layers * COUNTERS + 2) * COUNTER, np.int64)
 
         def job(rank: int) -> None:
@@ -143,7 +144,7 @@ class BlockTarget:
                 self._slots,
                 work,
                 self._identity,
-                start,
+                starts,
                 rows,
                 out,
                 counters,
