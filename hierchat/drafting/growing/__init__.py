@@ -1,0 +1,5 @@
+"""Kernels that grow a draft tree: what each source knows of a place (evidence), what it is worth (judge), the tree (grow)."""
+
+from hierchat.jit import Kernels
+
+kernel = Kernels(__file__)

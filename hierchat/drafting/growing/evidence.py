@@ -1,0 +1,360 @@
+"""What the databases know about the next token of a text.
+
+Of a sorted index: the longest suffix that occurs more than CLOSE times is sampled; the occurrences of the suffix one
+longer, CLOSE at most, are looked at one by one, each with its own match length. So there is a precise and a broad
+opinion. A child's occurrences are among its parent's: only where these become few, a shorter suffix is searched anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hierchat.drafting.growing import kernel
+from hierchat.drafting.growing.layout import (
+    ALL_VOTES,
+    BREAK,
+    CANDIDATES,
+    CLOSE,
+    CONTEXT,
+    COUNT,
+    LENGTH,
+    LONGEST,
+    MAX_MATCH,
+    NEWEST,
+    OCCURRENCES,
+    POPULATION,
+    RECENT,
+    RUN_LENGTH,
+    RUN_ORDER,
+    RUN_SIZE,
+    RUN_SLOT,
+    RUN_TOKENS,
+    SAMPLE,
+    SAMPLED,
+    SAMPLES,
+    SLOTS,
+    SUCCESSORS,
+    SUFFIX,
+    VISITS,
+    VOTES,
+)
+from hierchat.drafting.successors import find_pair
+from hierchat.drafting.growing.search import matched, narrowed, occurrences, peek
+
+MOST_VOTES = 7
+"""A vote counts twice as much per further token matched, up to this length."""
+
+
+@kernel
+def look(databases, places, place, parent, text, end):  # type: ignore[no-untyped-def]
+    """Fill row `place`: the next token of text[:end], whose last token was appended to row `parent`'s text (-1: none).
+
+    The tail of the context and the path stand in `text`.
+    """
+    places.count[place] = 0
+    places.known[place, :, :RECENT] = 0.0
+    _look_back(databases, places, place, text, end)
+    for slot in range(1, SLOTS):
+        if slot == SUCCESSORS:
+            _look_up(databases, places, place, text, end)
+            continue
+        some = False
+        for run in range(len(databases.runs)):
+            if databases.runs[run, RUN_SLOT] == slot:
+                some = True
+        places.close[place, slot] = 0
+        places.suffix[place, slot] = 0
+        if some:
+            _find(databases.runs, places, place, parent, slot, text, end)
+            _ask(databases.runs, places, place, slot)
+
+
+@kernel
+def _candidate(places, place, token):  # type: ignore[no-untyped-def]
+    """The row of a token; -1 where there is no room."""
+    count = places.count[place]
+    for i in range(count):
+        if places.tokens[place, i] == token:
+            return i
+    if count == CANDIDATES:
+        return -1
+    places.tokens[place, count] = token
+    places.seen[place, count] = 0.0
+    places.count[place] = count + 1
+    return count
+
+
+@kernel
+def _hear(places, place, slot, token, length, first):  # type: ignore[no-untyped-def]
+    """One occurrence of the suffix, followed by a token."""
+    known = places.known[place, slot]
+    vote = np.float32(2.0 ** (min(length, MOST_VOTES) - 1))
+    known[OCCURRENCES] += 1
+    known[ALL_VOTES] += vote
+    known[LONGEST] = max(known[LONGEST], length)
+    i = _candidate(places, place, token)
+    if i >= 0:
+        seen = places.seen[place, i, slot]
+        seen[LENGTH] = max(seen[LENGTH], length)
+        seen[COUNT] += 1
+        seen[VOTES] += vote
+        if first:
+            seen[NEWEST] = 1.0
+
+
+@kernel
+def _count(places, place, slot, sampled, counts, number, total, suffix, population):  # type: ignore[no-untyped-def]
+    """Tokens that follow the shorter suffix, `counts` times of `total` looked at: single ones are chance."""
+    known = places.known[place, slot]
+    known[SUFFIX], known[SAMPLE], known[POPULATION] = suffix, total, population
+    for j in range(number):
+        if counts[j] > 1:
+            i = _candidate(places, place, sampled[j])
+        else:
+            i = -1
+            for c in range(places.count[place]):
+                if places.tokens[place, c] == sampled[j]:
+                    i = c
+        if i >= 0:
+            places.seen[place, i, slot, SAMPLED] = counts[j]
+
+
+@kernel
+def _tally(sampled, counts, number, token):  # type: ignore[no-untyped-def]
+    for j in range(number):
+        if sampled[j] == token:
+            counts[j] += 1
+            return number
+    sampled[number] = token
+    counts[number] = 1
+    return number + 1
+
+
+@kernel
+def _look_back(databases, places, place, text, end):  # type: ignore[no-untyped-def]
+    """The context: all occurrences of the last token, newest first, up to VISITS."""
+    last = text[end - 1]
+    at = databases.newest[last] if last < len(databases.newest) else -1
+    follow = np.empty(VISITS, np.int32)
+    lengths = np.empty(VISITS, np.int64)
+    sampled = np.empty(VISITS, np.int32)
+    counts = np.empty(VISITS, np.int64)
+    number = total = longest = 0
+    context = len(databases.previous)
+    for _ in range(VISITS):
+        if at < 0:
+            break
+        token = databases.tokens[at + 1] if at + 1 < context else BREAK
+        if token != BREAK:
+            length = 1
+            while (
+                length < MAX_MATCH
+                and length < end
+                and at >= length
+                and databases.tokens[at - length] == text[end - 1 - length]
+            ):
+                length += 1
+            follow[total] = token
+            lengths[total] = length
+            longest = max(longest, length)
+            number = _tally(sampled, counts, number, token)
+            total += 1
+        at = databases.previous[at]
+    kept = 0
+    for length in range(longest, 0, -1):
+        for i in range(total):
+            if lengths[i] == length and kept < CLOSE:
+                _hear(places, place, CONTEXT, follow[i], length, kept == 0)
+                kept += 1
+        if kept == CLOSE:
+            break
+    if total:
+        _count(places, place, CONTEXT, sampled, counts, number, total, 1, total)
+
+
+@kernel
+def _find(runs, places, place, parent, slot, text, end):  # type: ignore[no-untyped-def]
+    """The suffix to sample and the occurrences to look at, in all runs of a slot."""
+    close = 0
+    suffix = 0
+    rows = len(runs)
+    low = np.zeros(rows, np.int64)
+    high = np.zeros(rows, np.int64)
+    if parent >= 0 and places.suffix[parent, slot] > 0:
+        # One longer than the parent's: within its occurrences
+        size = places.suffix[parent, slot]
+        if size < MAX_MATCH:
+            total = 0
+            for run in range(rows):
+                if runs[run, RUN_SLOT] == slot:
+                    low[run], high[run] = narrowed(
+                        runs[run, RUN_TOKENS],
+                        runs[run, RUN_LENGTH],
+                        runs[run, RUN_ORDER],
+                        places.low[parent, run],
+                        places.high[parent, run],
+                        size,
+                        text[end - 1],
+                    )
+                    total += high[run] - low[run]
+            if total > CLOSE:
+                suffix = size + 1
+                for run in range(rows):
+                    if runs[run, RUN_SLOT] == slot:
+                        places.low[place, run], places.high[place, run] = low[run], high[run]
+                # What the parent looked at and goes on with this token
+                for j in range(places.close[parent, slot]):
+                    run = places.close_run[parent, slot, j]
+                    next_place = places.close_end[parent, slot, j]
+                    if peek(runs[run, RUN_TOKENS], next_place) == text[end - 1]:
+                        places.close_run[place, slot, close] = run
+                        places.close_end[place, slot, close] = next_place + 1
+                        places.close_length[place, slot, close] = min(
+                            places.close_length[parent, slot, j] + 1, MAX_MATCH
+                        )
+                        close += 1
+            else:
+                close = _take(runs, places, place, slot, low, high, size + 1, text, end)
+                while size > 0:
+                    total = 0
+                    for run in range(rows):
+                        if runs[run, RUN_SLOT] == slot:
+                            low[run], high[run] = occurrences(
+                                runs[run, RUN_TOKENS],
+                                runs[run, RUN_LENGTH],
+                                runs[run, RUN_ORDER],
+                                runs[run, RUN_SIZE],
+                                text,
+                                end,
+                                size,
+                            )
+                            total += high[run] - low[run]
+                    if total > CLOSE:
+                        break
+                    close = _take(runs, places, place, slot, low, high, size, text, end)
+                    size -= 1
+                suffix = size
+                for run in range(rows):
+                    if runs[run, RUN_SLOT] == slot:
+                        places.low[place, run], places.high[place, run] = low[run], high[run]
+    else:
+        for size in range(1, min(MAX_MATCH, end) + 1):
+            if text[end - size] == BREAK:
+                break
+            total = 0
+            for run in range(rows):
+                if runs[run, RUN_SLOT] == slot:
+                    low[run], high[run] = occurrences(
+                        runs[run, RUN_TOKENS],
+                        runs[run, RUN_LENGTH],
+                        runs[run, RUN_ORDER],
+                        runs[run, RUN_SIZE],
+                        text,
+                        end,
+                        size,
+                    )
+                    total += high[run] - low[run]
+            if total > CLOSE:
+                suffix = size
+                for run in range(rows):
+                    if runs[run, RUN_SLOT] == slot:
+                        places.low[place, run], places.high[place, run] = low[run], high[run]
+            else:
+                close = _take(runs, places, place, slot, low, high, size, text, end)
+                break
+    places.suffix[place, slot] = suffix
+    places.close[place, slot] = close
+
+
+@kernel
+def _take(runs, places, place, slot, low, high, size, text, end):  # type: ignore[no-untyped-def]
+    """Occurrences to be looked at one by one; how many there are."""
+    close = 0
+    for run in range(len(runs)):
+        if runs[run, RUN_SLOT] == slot:
+            for i in range(low[run], high[run]):
+                after = peek(runs[run, RUN_ORDER], i) + size
+                if close < CLOSE and after < runs[run, RUN_LENGTH]:
+                    places.close_run[place, slot, close] = run
+                    places.close_end[place, slot, close] = after
+                    places.close_length[place, slot, close] = matched(
+                        runs[run, RUN_TOKENS], after, text, end, size
+                    )
+                    close += 1
+    return close
+
+
+@kernel
+def _ask(runs, places, place, slot):  # type: ignore[no-untyped-def]
+    """Who follows the occurrences of _find."""
+    newest_length = newest_run = newest_end = 0
+    newest = -1
+    for j in range(places.close[place, slot]):
+        run, after = places.close_run[place, slot, j], places.close_end[place, slot, j]
+        token = peek(runs[run, RUN_TOKENS], after) if after < runs[run, RUN_LENGTH] else BREAK
+        if token == BREAK:
+            continue
+        length = places.close_length[place, slot, j]
+        _hear(places, place, slot, token, length, False)
+        if (
+            length > newest_length
+            or length == newest_length
+            and (run > newest_run or run == newest_run and after > newest_end)
+        ):
+            newest, newest_length, newest_run, newest_end = token, length, run, after
+    for i in range(places.count[place]):
+        if newest >= 0 and places.tokens[place, i] == newest:
+            places.seen[place, i, slot, NEWEST] = 1.0
+    suffix = places.suffix[place, slot]
+    if suffix == 0:
+        return
+    population = 0
+    for run in range(len(runs)):
+        if runs[run, RUN_SLOT] == slot:
+            population += places.high[place, run] - places.low[place, run]
+    sample = min(population, SAMPLES)
+    sampled = np.empty(SAMPLES, np.int32)
+    counts = np.empty(SAMPLES, np.int64)
+    number = total = before = run = 0
+    size = 0
+    for j in range(sample):
+        rank = (2 * j + 1) * population // (2 * sample)
+        while True:
+            size = places.high[place, run] - places.low[place, run] if runs[run, RUN_SLOT] == slot else 0
+            if rank < before + size:
+                break
+            before += size
+            run += 1
+        at = peek(runs[run, RUN_ORDER], places.low[place, run] + rank - before) + suffix
+        token = peek(runs[run, RUN_TOKENS], at) if at < runs[run, RUN_LENGTH] else BREAK
+        if token != BREAK:
+            number = _tally(sampled, counts, number, token)
+            total += 1
+    if total:
+        _count(places, place, slot, sampled, counts, number, total, suffix, population)
+
+
+@kernel
+def _look_up(databases, places, place, text, end):  # type: ignore[no-untyped-def]
+    """The target's own likeliest next tokens when it last stood behind these two tokens, and behind this one."""
+    last = text[end - 1]
+    known = places.known[place, SUCCESSORS]
+    if end > 1 and len(databases.pair_keys):
+        at = find_pair(databases.pair_keys, text[end - 2], last)
+        if at >= 0:
+            known[0] = 1.0
+            for rank in range(databases.pairs.shape[1]):
+                token = databases.pairs[at, rank]
+                i = _candidate(places, place, token) if token >= 0 else -1
+                if i >= 0:
+                    places.seen[place, i, SUCCESSORS, 0] = 1.0
+                    places.seen[place, i, SUCCESSORS, 1] = np.log(np.float32(1 + rank))
+    if last < len(databases.single) and databases.single[last, 0] >= 0:
+        known[1] = 1.0
+        for rank in range(databases.single.shape[1]):
+            token = databases.single[last, rank]
+            i = _candidate(places, place, token) if token >= 0 and rank < 4 else -1
+            if i >= 0:
+                places.seen[place, i, SUCCESSORS, 2] = 1.0
+                places.seen[place, i, SUCCESSORS, 3] = np.log(np.float32(1 + rank))
+

@@ -1,0 +1,110 @@
+"""The draft tree, grown best-first by path probability for as long as a node can pay."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hierchat.drafting.growing import kernel
+from hierchat.drafting.growing.evidence import look
+from hierchat.drafting.growing.judge import first_choices, judge, learn, slot_of
+from hierchat.drafting.growing.layout import MAX_MATCH, NODES, RECENT, SLOTS
+
+TAIL = MAX_MATCH + 1
+"""Tokens before the tree that a match may reach back to."""
+
+
+@kernel
+def grow(databases, places, model, recent, tail, limit, extra, onward, worth, tree, considered):  # type: ignore[no-untyped-def]
+    """Fills `tree`; returns how many nodes to keep and how many places were looked at.
+
+    tail int32: the end of the committed text. extra [limit + 1], onward [limit]: milliseconds that so many drafts
+    add to a step, and the cheapest that one more can come at (price.Price); worth: milliseconds that a token is worth.
+    considered int64 [nodes + 1]: the row of `places` behind each node, -1 where nobody looked.
+    """
+    length = len(tail)
+    text = np.empty(length + NODES, np.int32)
+    text[:length] = tail
+    depth = np.zeros(NODES + 1, np.int64)
+    upcoming = np.zeros(NODES + 1, np.int64)
+    path = np.zeros(NODES + 1)
+    path[0] = 1.0
+    looked = 1
+    places.known[0, :, RECENT] = recent
+    look(databases, places, 0, -1, text, length)
+    judge(places, 0, model)
+    considered[0] = 0
+    owner = np.zeros(NODES + 1, np.int64)  # the node that a row stands behind
+    owner[0] = -1
+    chosen = size = 0
+    total = best = 0.0
+    while chosen < limit:
+        row = -1
+        highest = 0.0
+        for place in range(looked):
+            if upcoming[place] < places.count[place]:
+                chance = path[place] * places.chances[place, places.ranked[place, upcoming[place]]]
+                if chance > highest:
+                    highest, row = chance, place
+        if row < 0 or highest * worth <= onward[chosen]:
+            break
+        candidate = places.ranked[row, upcoming[row]]
+        upcoming[row] += 1
+        tree.tokens[chosen] = places.tokens[row, candidate]
+        tree.parents[chosen] = owner[row]
+        tree.slots[chosen] = slot_of(places, row, candidate)
+        tree.paths[chosen] = highest
+        chosen += 1
+        considered[chosen] = -1
+        total += highest
+        profit = total - extra[chosen] / worth
+        if profit > best:
+            best, size = profit, chosen
+        if chosen < limit and highest * worth > onward[chosen]:
+            depth[looked] = depth[row] + 1
+            path[looked] = highest
+            owner[looked] = chosen - 1
+            node = chosen - 1
+            for d in range(depth[looked] - 1, -1, -1):
+                text[length + d] = tree.tokens[node]
+                node = tree.parents[node]
+            places.known[looked, :, RECENT] = recent
+            look(databases, places, looked, row, text, length + depth[looked])
+            judge(places, looked, model)
+            considered[chosen] = looked
+            looked += 1
+    return size, looked
+
+
+@kernel
+def teach(places, model, prior, recent, considered, tree, size, tokens, rate, forget, recency, curve):  # type: ignore[no-untyped-def]
+    """`tokens` followed the committed text: a lesson at every place that they passed.
+
+    curve [SLOTS, bins, 3]: of the likeliest candidates, by source and by estimated chance: how many there were, the sum
+    of their chances, how many were right.
+    """
+    row = 0
+    node = -1
+    firsts = np.empty(SLOTS, np.int32)
+    bins = curve.shape[1]
+    for token in tokens:
+        for rank in range(min(places.count[row], 4)):
+            i = places.ranked[row, rank]
+            chance = places.chances[row, i]
+            one = curve[slot_of(places, row, i), min(int(chance * bins), bins - 1)]
+            one[0] += 1
+            one[1] += chance
+            if places.tokens[row, i] == token:
+                one[2] += 1
+        learn(places, row, model, prior, token, rate, forget)
+        first_choices(places, row, firsts)
+        for slot in range(SLOTS):
+            if firsts[slot] >= 0:
+                hit = np.float32(1.0) if firsts[slot] == token else np.float32(0.0)
+                recent[slot] += recency * (hit - recent[slot])
+        following = -1
+        for child in range(size):
+            if tree.parents[child] == node and tree.tokens[child] == token:
+                following = child
+        if following < 0 or considered[following + 1] < 0:
+            return
+        node, row = following, considered[following + 1]
