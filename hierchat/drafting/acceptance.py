@@ -14,10 +14,12 @@ come from all that was considered, drafted or not: a source that is no longer dr
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
+from typing import Self
 
 from hierchat.drafting.source import Candidate
 
@@ -160,6 +162,27 @@ class Acceptance:
             for source, choice in best.items():
                 held = self._sources[source]
                 held.recent += RECENT_RATE * ((choice.token == token) - held.recent)
+
+    def to_bytes(self) -> bytes:
+        """What was learned."""
+        sources = {name: [list(held.weights), held.recent] for name, held in self._sources.items()}
+        return json.dumps({"sources": sources, "tokens": list(self._tokens.items())}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """What to_bytes wrote. Raises ValueError where it is damaged."""
+        made = cls()
+        try:
+            read = json.loads(data)
+            for name, (weights, recent) in read["sources"].items():
+                held = made._meet(name)
+                if len(weights) != len(held.prior) or not all(map(math.isfinite, [*weights, recent])):
+                    raise ValueError(f"{len(weights)} weights")
+                held.weights, held.recent = weights, recent
+            made._tokens = {token: (errors, variances) for token, (errors, variances) in read["tokens"]}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("Stored acceptance is damaged.") from error
+        return made
 
     def _meet(self, source: str) -> _Source:
         prior = PRIORS.get(source, ANY_PRIOR)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,8 @@ CLIP = 2.5
 """Standard deviations by which one forward may surprise; what is beyond is taken for something else on the machine."""
 LEAST_MS = 1e-3
 """No step is faster."""
+RESTORED = 0.5
+"""How much of an earlier run's certainty is taken over; its costs are, in proportion."""
 
 
 class LatencyCurve:
@@ -82,6 +86,36 @@ class LatencyCurve:
         self._covariance = covariance - np.outer(weight, weight / variance)
         self._news += 1
 
+    def state(self) -> bytes:
+        """What was learned, in proportion to the cost of one position: milliseconds are today's affair."""
+        mean, covariance = self._mean / self._mean[0], self._covariance / self._mean[0] ** 2
+        return json.dumps(
+            {"mean": _rounded(mean), "covariance": _rounded((covariance + covariance.T) / 2)}
+        ).encode()
+
+    def restore(self, state: bytes) -> None:
+        """Begin where an earlier run ended, instead of knowing nothing. Raises ValueError where that is damaged.
+
+        Costs are taken over in proportion to each other; the first step noted says what they are in milliseconds. Of
+        the certainty only a part is, so that a machine that does something else by now is soon known for what it is.
+        """
+        try:
+            read = json.loads(state)
+            mean = np.array(read["mean"], np.float64)
+            covariance = np.array(read["covariance"], np.float64)
+        except (KeyError, TypeError) as error:
+            raise ValueError("The stored costs of steps are damaged.") from error
+        if (
+            (mean.shape, covariance.shape) != (self._mean.shape, self._prior.shape)
+            or not (np.isfinite(mean).all() and np.isfinite(covariance).all() and mean[0] > 0)
+            or np.linalg.eigvalsh(covariance)[0] < -1e-4
+        ):
+            raise ValueError("The stored costs of steps are damaged.")
+        self._mean = mean
+        self._covariance = RESTORED * covariance + (1.0 - RESTORED) * self._prior + self._speed()
+        self._scale = 0.0
+        self._table = []
+
     def _speed(self) -> NDArray[np.float64]:
         """Covariance of a machine that is faster or slower at all it does."""
         return np.outer(SPEED_SD**2 * self._mean, self._mean)
@@ -96,6 +130,10 @@ class LatencyCurve:
             self._table = (np.maximum(rising / 2 * (self._scale or 1.0), LEAST_MS)).tolist()
             self._table_context, self._news = context, 0
         return self._table
+
+
+def _rounded(values: NDArray[np.float64]) -> list[Any]:
+    return np.round(values, 6).tolist()
 
 
 def measure(curve: LatencyCurve, target: Target, seconds: float = 0.3) -> None:

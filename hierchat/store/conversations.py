@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from hierchat.store.connection import Connected
 from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable, translated
+from hierchat.store.learned import forget_learned
 from hierchat.store.ownership import owned_conversation
 from hierchat.store.records import Conversation
 from hierchat.store.text import match_expression, storable
@@ -83,7 +84,7 @@ class Conversations(Connected):
             db.execute("UPDATE conversations SET title = ? WHERE id = ?", [storable(title), conversation_id])
 
     def delete_conversation(self, user_id: int, conversation_id: int) -> None:
-        """Delete it and all that came of it, from the files too. Raises NotFound.
+        """Delete it, all that came of it and all that was learned so far, from the files too. Raises NotFound.
 
         Takes the time of rewriting the file. A reply that is being written into it gets NotFound at its next
         append. If another connection is reading at this moment, the log beside the database keeps deleted
@@ -92,6 +93,7 @@ class Conversations(Connected):
         with self._write() as db:
             owned_conversation(db, user_id, conversation_id)
             db.execute("DELETE FROM conversations WHERE id = ?", [conversation_id])
+            forget_learned(db, user_id)
             # Only a merge of the whole index drops the words of what was deleted.
             db.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
             db.execute("INSERT INTO titles_fts (titles_fts) VALUES ('optimize')")

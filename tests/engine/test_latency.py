@@ -142,3 +142,69 @@ def test_measuring_commits_nothing() -> None:
     measure(curve, target, seconds=0.0)
     assert target.tokens == before
     assert fresh(curve, 20)[0] > 0
+
+
+def error(curve: LatencyCurve, cost: Cost) -> float:
+    """The largest, of all widths."""
+    return float(np.max(np.abs([ms / cost(n, 0) - 1 for n, ms in enumerate(fresh(curve), 1)])))
+
+
+def restored(cost: Cost, scale: float = 1.0, widths: Sequence[int] = PROBES[:3]) -> LatencyCurve:
+    """From a run where `line` was the cost; then some widths are measured."""
+    earlier, curve = probed(line), LatencyCurve()
+    run(earlier, line, 500, (1, 2, 3, 4, 6, 8))
+    curve.restore(earlier.state())
+    for width in widths:
+        curve.note(width, 0, scale * cost(width, 0))
+    return curve
+
+
+def test_a_restored_curve_needs_one_measurement_and_takes_its_milliseconds() -> None:
+    assert error(restored(line, widths=(1,)), line) < 0.05
+    assert error(restored(line, 3.0, widths=(1,)), lambda width, _: 3.0 * line(width, 0)) < 0.05
+
+
+def test_a_restored_curve_is_not_believed_against_what_is_measured() -> None:
+    """The machine has fewer cores to spare by now: another first row, and rows three times as dear."""
+
+    def busy(width: int, context: int) -> float:
+        return 9.0 + 2.5 * (width - 1)
+
+    assert error(restored(busy), busy) < 0.05
+    curve = restored(line)
+    run(curve, busy, 60, (1, 2, 4, 8))
+    assert error(curve, busy) < 0.15
+
+
+def test_restoring_adds_no_certainty() -> None:
+    curve, earlier = LatencyCurve(), restored(line)
+    for _ in range(5):
+        curve.restore(earlier.state())
+        earlier.restore(curve.state())
+    wide = fresh(curve)[31]
+    curve.note(1, 0, 5.0)
+    curve.note(32, 0, 90.0)
+    assert wide * 5.0 < fresh(curve)[31] == pytest.approx(90.0, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"mean": [1], "covariance": [[1]]}',
+        b'{"mean": "x", "covariance": []}',
+        b"\xff\xfe",
+    ],
+)
+def test_damaged_costs_are_refused(state: bytes) -> None:
+    curve = probed(line)
+    before = list(fresh(curve))
+    with pytest.raises(ValueError, match=r"."):
+        curve.restore(state)
+    assert fresh(curve) == before
+    whole = LatencyCurve().state()
+    for wrong in (whole.replace(b"1.0", b"NaN", 1), whole.replace(b"1.0", b"-1.0", 1)):
+        with pytest.raises(ValueError, match="damaged"):
+            curve.restore(wrong)
