@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 
 # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
@@ -41,8 +42,7 @@ def serve(args: argparse.Namespace) -> None:
     name = args.model or host.names[0]
     if name not in host.names:
         raise ValueError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")
-    with Store.open(args.db) as store:
-        service = ChatService(store, host)
+    with Store.open(args.db) as store, closing(ChatService(store, host)) as service:
         auth = launch.login(args.host, args.share, args.auth)
         app = build_app(service, str(args.db.absolute()))
         try:

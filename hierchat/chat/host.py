@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from hierchat.chat.costs import Costs, machine_name, measure_costs
 from hierchat.chat.prompt import PromptBuilder
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import Engine
@@ -46,6 +47,8 @@ class Hosted:
     """Fastest plain decoding, milliseconds per token, measured after loading at a short context."""
     note: str = ""
     """Why it does not run on the engine that would be fastest here."""
+    machine: str = ""
+    """Names the machine and the backend whose costs are kept; empty: they are not."""
 
 
 Loader = Callable[[str, Report], Hosted]
@@ -66,6 +69,8 @@ class ModelHost:
         self.status = HostStatus()
         self.engine_lock = threading.Lock()
         self.hosted: Hosted | None = None
+        self.costs: Costs | None = None
+        """Where what steps cost is kept from run to run; the chat service sets it."""
         self._report = report
         self._backend = backend
         self._load = load or self._load_model
@@ -117,7 +122,7 @@ class ModelHost:
         def measuring() -> None:
             self.status = HostStatus(name, "measuring", message="measuring plain decoding")
 
-        return load_hosted(self.catalogue.entry(name), self._backend, report, measuring)
+        return load_hosted(self.catalogue.entry(name), self._backend, report, measuring, costs=self.costs)
 
 
 def load_hosted(
@@ -125,20 +130,22 @@ def load_hosted(
     backend: Backend | None = None,
     report: Report = silent,
     measuring: Callable[[], None] = lambda: None,
+    *,
+    costs: Costs | None = None,
 ) -> Hosted:
     """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
 
-    Raises a ModelError.
+    `costs`: where an earlier run's are. Raises a ModelError.
     """
     # These take seconds to import: only when a model is really loaded
     from hierchat.engine.backends import make_target
-    from hierchat.engine.latency import measure
     from hierchat.models.load import load
 
     loaded = load(entry, progress=report, backend=backend)
     measuring()
     engine = Engine(make_target(loaded, report), loaded.end_ids, loaded.tokenizer.decode)
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
-    measure(engine.latency, engine.target)
+    machine = machine_name(loaded)
+    measure_costs(engine, loaded.model_key, machine, costs)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
-    return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note)
+    return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, machine)

@@ -12,10 +12,12 @@ from functools import partial
 
 from hierchat.chat.ahead import run_ahead
 from hierchat.chat.compare import compare_arms
+from hierchat.chat.costs import keep_costs
 from hierchat.chat.drafters import default_drafter
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Span
 from hierchat.chat.history import Histories
 from hierchat.chat.host import Hosted, ModelHost
+from hierchat.chat.learned import Learned
 from hierchat.chat.prompt import MessageTooLong, Prompt, Said
 from hierchat.chat.record import Record
 from hierchat.chat.reply import Reply, plain_decode
@@ -26,6 +28,8 @@ from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.store import Store, StoreError
 
 POLL_SECONDS = 0.1
+CLOSE_SECONDS = 2.0
+"""A reply that is still being written after so long keeps what was learned up to half a minute before."""
 TROUBLE = (MessageTooLong, PromptTooLong, BrokenLogits, StoreError, MemoryError, RuntimeError)
 """What can go wrong in a reply and has a message for the page."""
 
@@ -37,6 +41,16 @@ class ChatService:
         self.store = store
         self.host = host
         self._histories = Histories(store)
+        self._learned = Learned(store)
+        host.costs = store
+
+    def close(self) -> None:
+        """Keep what was learned; before the store is closed."""
+        if self.host.engine_lock.acquire(timeout=CLOSE_SECONDS):
+            try:
+                self._keep(self.host.hosted, now=True)
+            finally:
+                self.host.engine_lock.release()
 
     def send(
         self,
@@ -93,6 +107,8 @@ class ChatService:
                 yield CompareFrame(
                     {"vanilla": _failed(error, vanilla), "speculative": _failed(error, speculative)}, None
                 )
+            finally:
+                self._keep(hosted)
 
     def spans(self, user_id: int, message_id: int) -> list[Span]:
         """Runs of a stored reply by source; empty where its model is not loaded now."""
@@ -131,6 +147,8 @@ class ChatService:
                         yield last
             except TROUBLE as error:
                 yield _failed(error, reply, last.message_id)
+            finally:
+                self._keep(hosted)
 
     def _reply(
         self,
@@ -142,6 +160,7 @@ class ChatService:
     ) -> Reply:
         prompt = self._prompt(hosted, user_id, conversation_id, question, settings)
         held = self._histories.held(user_id, hosted.model_key)
+        learned = self._learned.held(user_id, hosted.model_key)
         notice = None
         if prompt.dropped_turns:
             turns = (
@@ -155,7 +174,7 @@ class ChatService:
             prompt.ids,
             settings,
             _statistics(hosted, settings),
-            default_drafter(hosted, held.source, acceptance=held.acceptance),
+            default_drafter(hosted, held.source, acceptance=learned.acceptance),
             notice,
         )
 
@@ -194,6 +213,11 @@ class ChatService:
                 return
             time.sleep(POLL_SECONDS)
         yield None
+
+    def _keep(self, hosted: Hosted | None, *, now: bool = False) -> None:
+        """Write down what was learned, if it is time."""
+        if self._learned.save(now=now) and hosted and hosted.machine:
+            keep_costs(hosted.engine, hosted.model_key, hosted.machine, self.store)
 
     def _absence(self, stop: threading.Event) -> str:
         if stop.is_set():

@@ -1,0 +1,54 @@
+"""What a model's steps cost on this machine: measured after loading, refined by every reply, kept for the next run."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Protocol
+
+from hierchat.engine.engine import Engine
+from hierchat.models.loaded import LoadedModel
+from hierchat.store import StoreError
+
+SECONDS, BRIEFLY = 0.3, 0.05
+"""Of measuring, where nothing is known and where an earlier run's costs are."""
+
+
+class Costs(Protocol):
+    """Where they are kept: a Store."""
+
+    def latency(self, model_key: str, machine: str) -> bytes | None:
+        """What was kept last."""
+        ...
+
+    def keep_latency(self, model_key: str, machine: str, value: bytes) -> None:
+        """In place of what was kept before."""
+        ...
+
+
+def machine_name(loaded: LoadedModel) -> str:
+    """Names what costs depend on: the backend and its code, the processor or GPU, and the cores that we may use."""
+    import torch
+
+    from hierchat.engine.cpu.team import cores
+    from hierchat.engine.selftest import cache_key
+    from hierchat.engine.torch.target import gpu
+
+    return cache_key(loaded.model_key, f"{loaded.backend} {cores()} cores", gpu(torch.device(loaded.device)))
+
+
+def measure_costs(engine: Engine, model_key: str, machine: str, costs: Costs | None) -> None:
+    """From what an earlier run found, if any, and some forwards now: these say how fast the machine is today."""
+    from hierchat.engine.latency import measure
+
+    seconds = SECONDS
+    with suppress(StoreError, ValueError):
+        if costs and (state := costs.latency(model_key, machine)):
+            engine.latency.restore(state)
+            seconds = BRIEFLY
+    measure(engine.latency, engine.target, seconds)
+
+
+def keep_costs(engine: Engine, model_key: str, machine: str, costs: Costs) -> None:
+    """For the next start. A store that cannot be written makes that start a little slower."""
+    with suppress(StoreError):
+        costs.keep_latency(model_key, machine, engine.latency.state())

@@ -1,0 +1,99 @@
+"""What replies taught, kept from reply to reply and from run to run: it makes the next replies faster, no more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.successors import Successors
+from hierchat.store import Store, StoreError
+
+SAVE_SECONDS = 30.0
+MOST = 4
+"""States held at once, some megabytes each; one that goes is written down."""
+ACCEPTANCE, SUCCESSORS = "acceptance", "successors"
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class LearnedState:
+    """Of one user and model. Learners change it while a reply is written."""
+
+    deletions: int
+    """Of this user's conversations before it: after one more, it is worth nothing."""
+    acceptance: Acceptance = field(default_factory=Acceptance)
+    successors: Successors = field(default_factory=Successors)
+
+
+class Learned:
+    """The states of one store's users. What was learned before a conversation was deleted may hold traces of it: all of
+    that user's is dropped, in the store within the deletion, here at the next reply, and it is never written back.
+
+    Call `held` and `save` while no reply is being written.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[tuple[int, str], LearnedState] = {}
+        self._unsaved: set[tuple[int, str]] = set()
+        self._saved = time.monotonic()
+        self._lock = threading.Lock()
+
+    def held(self, user_id: int, model_key: str) -> LearnedState:
+        """The state to learn in during the next reply."""
+        key = (user_id, model_key)
+        with self._lock:
+            deletions = self._store.deletions(user_id)
+            state = self._held.pop(key, None)
+            if state is None or state.deletions != deletions:
+                state = self._load(key, deletions)
+            self._held[key] = state  # the last one used is the last
+            self._unsaved.add(key)
+            for oldest in list(self._held)[:-MOST]:
+                self._write(oldest)
+                del self._held[oldest]
+        return state
+
+    def save(self, *, now: bool = False) -> bool:
+        """Write down what was learned, at most every SAVE_SECONDS; whether it did. `now`: before the program ends.
+
+        Never raises for a store that cannot be written: what is not kept is learned again.
+        """
+        with self._lock:
+            if not now and time.monotonic() - self._saved < SAVE_SECONDS:
+                return False
+            for key in list(self._unsaved):
+                self._write(key)
+            self._saved = time.monotonic()
+        return True
+
+    def _load(self, key: tuple[int, str], deletions: int) -> LearnedState:
+        state = LearnedState(deletions)
+        state.acceptance = self._read(key, ACCEPTANCE, Acceptance.from_bytes) or state.acceptance
+        state.successors = self._read(key, SUCCESSORS, Successors.from_bytes) or state.successors
+        return state
+
+    def _read(self, key: tuple[int, str], kind: str, make: Callable[[bytes], T]) -> T | None:
+        """None where there is none, or it is damaged or of another version."""
+        with suppress(ValueError, StoreError):
+            if value := self._store.learned(*key, kind):
+                return make(value)
+        return None
+
+    def _write(self, key: tuple[int, str]) -> None:
+        if key not in self._unsaved:
+            return
+        self._unsaved.discard(key)
+        state = self._held[key]
+        with suppress(StoreError, MemoryError):
+            for kind, value in (
+                (ACCEPTANCE, state.acceptance.to_bytes()),
+                (SUCCESSORS, state.successors.to_bytes()),
+            ):
+                self._store.learn(*key, kind, value, deletions=state.deletions)
