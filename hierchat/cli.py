@@ -1,4 +1,4 @@
-"""The command line: python -m hierchat models | bench | verify."""
+"""The command line: python -m hierchat models | corpus | bench | verify."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from hierchat.models.commands import get_model, list_models
 
         return list_models() if args.action == "list" else get_model(args.name)
+    if args.command == "corpus":
+        from hierchat.corpus import commands as corpus
+
+        if args.action == "list":
+            return corpus.list_corpora()
+        if args.action == "remove":
+            return corpus.remove_corpus(args.name)
+        return corpus.add_corpus(args.paths, args.model, args.name, args.replace)
     if args.command == "bench" and args.kind == "session":
         from hierchat.bench import session
 
@@ -35,6 +43,17 @@ def _parser() -> argparse.ArgumentParser:
     actions.add_parser("list", help="the catalogue")
     get = actions.add_parser("get", help="fetch a model now")
     get.add_argument("name", metavar="NAME")
+
+    corpus = commands.add_parser("corpus", help="texts that draft, beside what the model has written")
+    actions = corpus.add_subparsers(dest="action", required=True)
+    actions.add_parser("list", help="what is stored, and for which models")
+    remove = actions.add_parser("remove", help="delete a corpus, for all models")
+    remove.add_argument("name", metavar="NAME")
+    add = actions.add_parser("add", help="files and folders of text, Markdown, code, JSON lines, chats")
+    add.add_argument("paths", nargs="+", metavar="PATH", help="a file, a folder, or hub:OWNER/DATASET")
+    add.add_argument("--model", metavar="NAME", help="a name from `models list`: whose tokens (the default's)")
+    add.add_argument("--name", metavar="NAME", help="by default, as the first path is called")
+    add.add_argument("--replace", action="store_true", help="in place of the corpus of this name")
 
     add_bench(commands)
     add_verify(commands)

@@ -25,6 +25,8 @@ from hierchat.bench.questions import Question, QuestionsError, read_questions, s
 from hierchat.bench.table import show
 from hierchat.chat.host import Hosted, load_hosted
 from hierchat.config import GenerationSettings
+from hierchat.corpus.errors import CorpusError
+from hierchat.corpus.statistics import require_readable
 from hierchat.engine.errors import OutOfMemory
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.target import UnsupportedModel
@@ -33,7 +35,16 @@ from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
 from hierchat.models.terminal import terminal_progress
 
-ERRORS = (BenchError, QuestionsError, ModelError, UnsupportedModel, BrokenLogits, OutOfMemory, MemoryError)
+ERRORS = (
+    BenchError,
+    CorpusError,
+    QuestionsError,
+    ModelError,
+    UnsupportedModel,
+    BrokenLogits,
+    OutOfMemory,
+    MemoryError,
+)
 BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
 """How long to look whether the machine is quiet, and what is not."""
 STOPPED = "Stopped. What was measured is kept; the same command with --resume goes on."
@@ -158,9 +169,7 @@ class _Asked:
     def __init__(self, args: argparse.Namespace, kind: str, own: dict[str, Any]) -> None:
         self._args = args
         if args.corpus:
-            raise BenchError(
-                "--corpus: this version has no statistics database yet, so nothing would read it."
-            )
+            require_readable(args.corpus)
         if args.backend and args.backend not in get_args(Backend):
             raise unknown("backend", args.backend, get_args(Backend))
         try:
@@ -183,6 +192,7 @@ class _Asked:
             "temperature": args.temperature,
             "seed": args.seed,
             "width": args.width,
+            "corpus": str(args.corpus) if args.corpus else None,
             **own,
         }
         self._machine: dict[str, Any] = machine()
@@ -190,7 +200,7 @@ class _Asked:
     def load(self) -> Hosted:
         """The model on its backend."""
         with terminal_progress() as report:
-            return load_hosted(self.entry, self._args.backend, report)
+            return load_hosted(self.entry, self._args.backend, report, corpus=self._args.corpus)
 
     def head(self, hosted: Hosted) -> dict[str, Any]:
         """What stands before the figures."""

@@ -20,7 +20,7 @@ import psutil
 from hierchat.bench.machine import machine
 from hierchat.bench.questions import QuestionsError, read_turns
 from hierchat.chat.frames import CompareFrame, Verdict
-from hierchat.chat.host import ModelHost
+from hierchat.chat.host import ModelHost, load_hosted
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
@@ -88,7 +88,10 @@ def _session(path: Path, model: str | None, asked: list[str], settings: Generati
 
 def _ready_host(model: str | None) -> ModelHost:
     catalogue = read_catalogue()
-    host = ModelHost(catalogue)
+    # Without the corpora that this user added: figures must not depend on them
+    host = ModelHost(
+        catalogue, load=lambda name, report: load_hosted(catalogue.entry(name), report=report)
+    )
     host.start(catalogue.entry(model).name)
     while host.status.phase not in ("ready", "failed"):
         time.sleep(0.02)

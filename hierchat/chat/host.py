@@ -5,18 +5,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from hierchat.chat.costs import Costs, machine_name, measure_costs
 from hierchat.chat.prompt import PromptBuilder
 from hierchat.config import GenerationSettings
+from hierchat.corpus.format import Statistics
 from hierchat.engine.engine import Engine
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.progress import Progress, Report, silent
 
 HostPhase = Literal[
-    "none", "downloading", "converting", "loading", "compiling", "measuring", "ready", "failed"
+    "none",
+    "downloading",
+    "converting",
+    "loading",
+    "compiling",
+    "reading",
+    "sorting",
+    "measuring",
+    "ready",
+    "failed",
 ]
 
 
@@ -142,6 +153,7 @@ def load_hosted(
     from hierchat.models.load import load
 
     loaded = load(entry, progress=report, backend=backend)
+    drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report))
     measuring()
     engine = Engine(make_target(loaded, report), loaded.end_ids, loaded.tokenizer.decode)
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)

@@ -26,7 +26,7 @@ def locked(target: Path, report: Report, phase: Phase) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        report(Progress(phase, 0, None, f"waiting for another hierchat that is {phase} this model"))
+        report(Progress(phase, 0, None, f"waiting for another hierchat that is {phase} the same"))
         lock.acquire()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Models out of hub repositories, into hierchat's own cache.
+"""Models and datasets out of hub repositories, into hierchat's own cache.
 
 What is there whole is used without asking the network, so a branch name such as `main` stays at the commit
 that was fetched first. huggingface_hub resumes interrupted files; their SHA-256 is checked here.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import requests
 
@@ -19,11 +19,17 @@ from hierchat.models import cache
 from hierchat.models.errors import BrokenFileError, FetchError, GatedError, MissingError, OfflineError
 from hierchat.models.progress import Progress, Report, bar_class, silent
 
+Kind = Literal["model", "dataset"]
 FOLDER_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "*.model", "merges.txt", "vocab.txt")
-_DEEPER = ("*/*",)  # e.g. meta-llama's original/, onnx/: the same weights again in other forms
+_PASSED_OVER: dict[Kind, tuple[str, ...]] = {
+    "model": ("*/*",),  # e.g. meta-llama's original/, onnx/: the same weights again in other forms
+    "dataset": (),
+}
 
 
-def hub_folder(repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES) -> Path | None:
+def hub_folder(
+    repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES, kind: Kind = "model"
+) -> Path | None:
     """The repository's files in the cache, or None where some are missing. Never asks the network."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -31,11 +37,12 @@ def hub_folder(repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES)
     try:
         found = snapshot_download(
             repo,
+            repo_type=kind,
             revision=revision,
             cache_dir=_hub_cache(),
             local_files_only=True,
             allow_patterns=list(patterns),
-            ignore_patterns=list(_DEEPER),
+            ignore_patterns=list(_PASSED_OVER[kind]),
         )
     except LocalEntryNotFoundError:
         return None
@@ -43,20 +50,22 @@ def hub_folder(repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES)
     return Path(found) if _holds(Path(found), patterns) else None
 
 
-def fetch_hub(repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES) -> Path:
+def fetch_hub(
+    repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES, kind: Kind = "model"
+) -> Path:
     """The folder with the repository's files, downloaded where they are missing.
 
     Raises GatedError, MissingError, OfflineError, DiskFullError, or BrokenFileError when a file came wrong
     twice.
     """
-    if found := hub_folder(repo, revision, patterns):
+    if found := hub_folder(repo, revision, patterns, kind):
         return found
     _require_hub(repo)
     lock = _hub_cache() / repo.replace("/", "--")
-    with cache.locked(lock, report, "downloading"), _hub_errors(repo, revision):
-        folder, altered = _download(repo, revision, report, patterns)
+    with cache.locked(lock, report, "downloading"), _hub_errors(repo, revision, kind):
+        folder, altered = _download(repo, revision, report, patterns, kind)
         if altered:
-            folder, altered = _download(repo, revision, report, patterns)
+            folder, altered = _download(repo, revision, report, patterns, kind)
         if altered:
             raise BrokenFileError(f"{altered[0]} of {repo} came altered twice. Try again later.")
     if not _holds(folder, patterns):
@@ -64,18 +73,21 @@ def fetch_hub(repo: str, revision: str, report: Report, patterns: Sequence[str] 
     return folder
 
 
-def _download(repo: str, revision: str, report: Report, patterns: Sequence[str]) -> tuple[Path, list[str]]:
+def _download(
+    repo: str, revision: str, report: Report, patterns: Sequence[str], kind: Kind
+) -> tuple[Path, list[str]]:
     """The folder after one download, and the names of files that came altered (removed again)."""
     from huggingface_hub import snapshot_download
 
     download: Callable[..., Any] = partial(
         snapshot_download,
         repo,
+        repo_type=kind,
         revision=revision,
         cache_dir=_hub_cache(),
         endpoint=_endpoint(),
         allow_patterns=list(patterns),
-        ignore_patterns=list(_DEEPER),
+        ignore_patterns=list(_PASSED_OVER[kind]),
     )
     mute = bar_class(silent, "downloading", repo)
     report(Progress("downloading", 0, None, f"{repo} from the hub"))
@@ -95,7 +107,7 @@ def _hub_cache() -> Path:
 
 
 def _holds(folder: Path, patterns: Sequence[str]) -> bool:
-    return any(file.is_file() for pattern in patterns for file in folder.glob(pattern))
+    return any(file.is_file() for pattern in patterns for file in folder.rglob(pattern))
 
 
 def _is_altered(file: Path) -> bool:
@@ -125,7 +137,7 @@ def _offline(repo: str) -> OfflineError:
 
 
 @contextmanager
-def _hub_errors(repo: str, revision: str) -> Iterator[None]:
+def _hub_errors(repo: str, revision: str, kind: Kind) -> Iterator[None]:
     """The hub library's errors as ours, each saying what to do."""
     from httpx2 import HTTPError
     from huggingface_hub import errors
@@ -136,22 +148,23 @@ def _hub_errors(repo: str, revision: str) -> Iterator[None]:
     except (HTTPError, OSError, errors.HFValidationError) as error:
         # A dry run hides why it failed in its cause.
         raise _said(
-            error.__cause__ if isinstance(error, errors.DryRunError) else error, repo, revision
+            error.__cause__ if isinstance(error, errors.DryRunError) else error, repo, revision, kind
         ) from error
 
 
-def _said(error: BaseException | None, repo: str, revision: str) -> Exception:
+def _said(error: BaseException | None, repo: str, revision: str, kind: Kind) -> Exception:
     from httpx2 import HTTPError
     from huggingface_hub import errors
 
-    page = f"{_endpoint()}/{repo}"
+    what, place = ("dataset", "datasets/") if kind == "dataset" else ("repository", "")
+    page = f"{_endpoint()}/{place}{repo}"
     if isinstance(error, errors.GatedRepoError):
         return GatedError(f"{repo} is gated. Accept its licence at {page}, then log in with `hf auth login`.")
     if isinstance(error, errors.RevisionNotFoundError):
         return MissingError(f"{repo} has no revision {revision!r}. See {page}/commits/main.")
     if isinstance(error, (errors.RepositoryNotFoundError, errors.HFValidationError)):
         return MissingError(
-            f"There is no public repository {repo} on the hub. Check its name at {page}; "
+            f"There is no public {what} {repo} on the hub. Check its name at {page}; "
             "if it is private, log in with `hf auth login`."
         )
     if isinstance(error, errors.HfHubHTTPError):

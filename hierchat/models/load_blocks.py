@@ -10,6 +10,7 @@ from hierchat.models.block_model import FILE, read, require_supported, slot_size
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.errors import BrokenFileError, DoesNotFitError
 from hierchat.models.fetch import get_blocks
+from hierchat.models.load_tokenizer import read_tokenizer
 from hierchat.models.loaded import LoadedModel, model_key
 from hierchat.models.memory import require_blocks_fit
 from hierchat.models.progress import Progress, Report, silent
@@ -31,7 +32,7 @@ def load_blocks(entry: ModelEntry, progress: Report = silent) -> LoadedModel:
     require_supported(config, context_length)
     require_blocks_fit(entry.name, (folder / FILE).stat().st_size, slot_size(config), context_length)
     progress(Progress("loading", 0, None, entry.name))
-    tokenizer = _tokenizer(folder)
+    tokenizer = read_tokenizer(folder)
     try:
         model = read(folder / FILE)
     except MemoryError as error:
@@ -48,17 +49,6 @@ def load_blocks(entry: ModelEntry, progress: Report = silent) -> LoadedModel:
         model_key=model_key(tokenizer, identity),
         end_ids=_end_ids(folder, tokenizer),
     )
-
-
-def _tokenizer(folder: Path) -> Any:
-    from transformers import PreTrainedTokenizerFast  # AutoTokenizer would bring torch with it
-
-    try:
-        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise BrokenFileError(
-            f"The tokenizer in {folder} cannot be read: {error}. Delete the folder."
-        ) from error
 
 
 def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from tqdm.std import tqdm  # type: ignore[import-untyped]
 
-Phase = Literal["downloading", "converting", "loading", "compiling"]
+Phase = Literal["downloading", "converting", "loading", "compiling", "reading", "sorting"]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` bytes while downloading, else tensors; `total` is None where it is unknown."""
+    """`done` of `total` bytes while downloading or reading, else tensors; `total` is None where it is unknown."""
 
     phase: Phase
     done: int

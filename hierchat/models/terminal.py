@@ -30,7 +30,7 @@ def terminal_progress(console: Console | None = None) -> Iterator[progress.Repor
                     drawn.update(earlier, total=1, completed=1)
                 tasks[now.phase] = drawn.add_task(said, total=now.total, amount="")
             amount = "" if not now.total else f"{now.done} of {now.total}"
-            if now.total and now.phase == "downloading":
+            if now.total and now.phase in ("downloading", "reading"):
                 amount = f"{gigabytes(now.done)} of {gigabytes(now.total)}"
             drawn.update(
                 tasks[now.phase], description=said, total=now.total, completed=now.done, amount=amount

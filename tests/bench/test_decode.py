@@ -194,7 +194,7 @@ class TestCommand:
             (["--arms", "vanila"], "Did you mean vanilla?"),
             (["--backend", "blcks"], "Did you mean blocks?"),
             (["--model", "tyny"], "Did you mean tiny?"),
-            (["--corpus", "x.jsonl"], "no statistics database yet"),
+            (["--corpus", "x.jsonl"], "x.jsonl: there is no such file or folder"),
             (["--json", "/nowhere/out.json"], "/nowhere/out.json cannot be written"),
             (["--temperature", "-1"], "--temperature: "),
             (["--questions", "/nowhere.jsonl"], "/nowhere.jsonl cannot be read"),

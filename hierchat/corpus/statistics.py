@@ -1,0 +1,80 @@
+"""Everything of lowest temporal locality that may draft for a model: the seed pack, the user's corpora, one more."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from functools import cache as once
+from pathlib import Path
+from typing import Any
+
+from hierchat.config import cache_dir
+from hierchat.corpus.build import build
+from hierchat.corpus.errors import CorpusError
+from hierchat.corpus.files import find
+from hierchat.corpus.format import FORM, Damaged, Statistics, read
+from hierchat.corpus.reading import Reader
+from hierchat.corpus.seed import seed_index
+from hierchat.corpus.stored import stored_for
+from hierchat.models.cache import known_sha256, locked
+from hierchat.models.catalogue import ModelEntry
+from hierchat.models.load_tokenizer import note_tokens
+from hierchat.models.progress import Report, silent
+from hierchat.models.tokens import tokens_sha256
+
+log = logging.getLogger(__name__)
+
+
+def statistics(
+    entry: ModelEntry,
+    tokenizer: Any,
+    corpus: Path | None = None,
+    stored: bool = True,
+    report: Report = silent,
+) -> list[Statistics]:
+    """The seed pack where there is one, the user's corpora unless not `stored`, and the texts in `corpus`.
+
+    What is damaged only leaves a line in the log. Raises CorpusError about `corpus` alone.
+    """
+    tokens = tokens_sha256(tokenizer)
+    note_tokens(entry, tokens)
+    found = [seed] if (seed := seed_index(entry, tokens)) else []
+    if stored:
+        usable, wrong = stored_for(tokens)
+        found += usable
+        for trouble in wrong:
+            _warn(trouble)
+    if corpus:
+        found.append(_extra(corpus, tokenizer, entry.name, report))
+    return found
+
+
+def require_readable(corpus: Path) -> None:
+    """Raises CorpusError where there is nothing to read."""
+    passed_over: list[str] = []
+    if not find([corpus], passed_over):
+        raise CorpusError(f"{corpus} has no files of text. {'; '.join(passed_over)}".rstrip())
+
+
+def _extra(corpus: Path, tokenizer: Any, model: str, report: Report) -> Statistics:
+    """Built once for its content, and kept in the cache."""
+    passed_over: list[str] = []
+    files = find([corpus], passed_over)
+    digest = hashlib.sha256(f"{FORM} {tokens_sha256(tokenizer)}".encode())
+    try:
+        for file in files:
+            digest.update(f"{file.suffixes} {known_sha256(file)}".encode())
+        target = cache_dir() / "corpora" / digest.hexdigest()
+        with locked(target, report, "reading"):
+            try:
+                return read(target)
+            except Damaged:
+                reader = Reader(files, passed_over)
+                return build(target, corpus.name, reader, tokenizer, model, [str(corpus)], report)
+    except OSError as error:
+        raise CorpusError(f"{error.filename or corpus}: {error.strerror}. Check its permissions.") from error
+
+
+@once
+def _warn(trouble: str) -> None:
+    log.warning(trouble)

@@ -1,0 +1,192 @@
+"""What may draft for a model: the seed pack, the user's corpora, and one more file."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hierchat.corpus import seed
+from hierchat.corpus import statistics as module
+from hierchat.corpus.errors import CorpusError
+from hierchat.corpus.reading import Reader
+from hierchat.corpus.statistics import require_readable, statistics
+from hierchat.corpus.stored import add, corpora_dir
+from hierchat.drafting.pack import write_pack
+from hierchat.drafting.suffix_index import BREAK
+from hierchat.models.catalogue import ModelEntry, read_catalogue
+from hierchat.models.load_tokenizer import load_tokenizer
+from hierchat.models.tokens import tokens_sha256
+
+
+@pytest.fixture(autouse=True)
+def seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this test's packs lie."""
+    folder = tmp_path / "seeds"
+    monkeypatch.setattr(seed, "seeds_dir", lambda: folder)
+    module._warn.cache_clear()
+    return folder
+
+
+def pack(folder: Path, name: str, tokenizer: Any, texts: list[str]) -> None:
+    write_pack(
+        folder / f"{name}.xz",
+        [tokenizer(text)["input_ids"] for text in texts],
+        model=name,
+        model_key="0" * 64,
+        tokenizer=tokens_sha256(tokenizer),
+    )
+
+
+def entry(name: str = "tiny") -> ModelEntry:
+    return read_catalogue().entry(name)
+
+
+def texts_of(tokenizer: Any, found: Any) -> list[str]:
+    ends = np.flatnonzero(found.tokens == BREAK)
+    return [tokenizer.decode(ids[ids != BREAK]) for ids in np.split(found.tokens, ends)[:-1]]
+
+
+def store(tmp_path: Path, tokenizer: Any, name: str, text: str) -> None:
+    (tmp_path / f"{name}.txt").write_text(text)
+    add(name, Reader([tmp_path / f"{name}.txt"]), tokenizer, "tiny", [f"{name}.txt"])
+
+
+def test_seed_stored_and_extra_in_this_order(tmp_path: Path, seeds: Path, tokenizer: Any) -> None:
+    pack(seeds, "tiny", tokenizer, ["seed one", "seed two"])
+    store(tmp_path, tokenizer, "mine", "my text")
+    (tmp_path / "extra.jsonl").write_text('{"text": "extra"}')
+    found = statistics(entry(), tokenizer, tmp_path / "extra.jsonl")
+    assert [one.name for one in found] == ["seed", "mine", "extra.jsonl"]
+    assert [texts_of(tokenizer, one) for one in found] == [["seed one", "seed two"], ["my text"], ["extra"]]
+    assert all(isinstance(one.order, np.memmap) for one in found)
+    without = statistics(entry(), tokenizer, tmp_path / "extra.jsonl", stored=False)
+    assert [one.name for one in without] == ["seed", "extra.jsonl"]
+
+
+def test_nothing_at_all(tokenizer: Any) -> None:
+    assert statistics(entry(), tokenizer) == []
+
+
+def test_a_pack_serves_models_with_the_same_tokens(seeds: Path, tokenizer: Any) -> None:
+    other = load_tokenizer(entry("other"))
+    pack(seeds, "other", other, ["not these tokens"])
+    pack(seeds, "a-model", tokenizer, ["same tokens"])
+    (found,) = statistics(entry("twin"), tokenizer)
+    assert texts_of(tokenizer, found) == ["same tokens"]
+    pack(seeds, "twin", tokenizer, ["its own"])
+    (found,) = statistics(entry("twin"), tokenizer)
+    assert texts_of(tokenizer, found) == ["its own"]
+
+
+def test_a_pack_is_sorted_once(seeds: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pack(seeds, "tiny", tokenizer, ["one"])
+    statistics(entry(), tokenizer)
+    with monkeypatch.context() as closed:
+        closed.setattr(seed, "write", None)
+        (found,) = statistics(entry(), tokenizer)
+    pack(seeds, "tiny", tokenizer, ["changed"])
+    (found,) = statistics(entry(), tokenizer)
+    assert texts_of(tokenizer, found) == ["changed"]
+
+
+@pytest.mark.parametrize("cut", [0, 20, -9])
+def test_a_damaged_pack_only_leaves_a_line(
+    seeds: Path, tokenizer: Any, caplog: pytest.LogCaptureFixture, cut: int
+) -> None:
+    pack(seeds, "tiny", tokenizer, ["one " * 500])
+    file = seeds / "tiny.xz"
+    file.write_bytes(file.read_bytes()[:cut])
+    assert statistics(entry(), tokenizer) == []
+    (line,) = caplog.messages
+    assert "The seed pack" in line
+
+
+def test_an_empty_pack_is_none(seeds: Path, tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    pack(seeds, "tiny", tokenizer, [])
+    assert statistics(entry(), tokenizer) == []
+    assert not caplog.messages
+
+
+def test_an_unwritable_cache_only_leaves_a_line(
+    seeds: Path,
+    tokenizer: Any,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pack(seeds, "tiny", tokenizer, ["one"])
+    store(tmp_path, tokenizer, "mine", "my text")
+    (tmp_path / "no-folder").write_text("")
+    monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path / "no-folder"))
+    (found,) = statistics(entry(), tokenizer)
+    assert found.name == "mine"
+    assert "The seed pack" in caplog.text
+
+
+def test_a_damaged_corpus_is_said_once_and_the_others_draft(
+    tmp_path: Path, tokenizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    store(tmp_path, tokenizer, "bad", "my text")
+    store(tmp_path, tokenizer, "good", "my text")
+    (order,) = corpora_dir().glob("bad/*/order.npy")
+    order.write_bytes(order.read_bytes()[:-4] + b"\xff\xff\xff\x7f")
+    for _ in range(2):
+        assert [one.name for one in statistics(entry(), tokenizer)] == ["good"]
+    assert caplog.record_tuples == [
+        (
+            "hierchat.corpus.statistics",
+            logging.WARNING,
+            "The corpus bad is not used: order.npy is altered. Add it again with --replace, or remove it.",
+        )
+    ]
+
+
+def test_a_corpus_of_another_tokenizer_does_not_draft(tmp_path: Path, tokenizer: Any) -> None:
+    store(tmp_path, tokenizer, "mine", "my text")
+    assert statistics(entry("other"), load_tokenizer(entry("other"))) == []
+    assert len(statistics(entry("twin"), load_tokenizer(entry("twin")))) == 1
+
+
+def test_an_extra_file_is_built_once_for_its_content(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = tmp_path / "extra.txt"
+    extra.write_text("one")
+    statistics(entry(), tokenizer, extra)
+    (tmp_path / "copy.txt").write_text("one")
+    with monkeypatch.context() as closed:
+        closed.setattr(module, "build", None)
+        for same in (extra, tmp_path / "copy.txt"):
+            (found,) = statistics(entry(), tokenizer, same)
+            assert texts_of(tokenizer, found) == ["one"]
+    extra.write_text("changed")
+    (found,) = statistics(entry(), tokenizer, extra)
+    assert texts_of(tokenizer, found) == ["changed"]
+    other = load_tokenizer(entry("other"))
+    extra.write_text("abab")
+    assert statistics(entry(), tokenizer, extra)[0].order.size == 4
+    assert statistics(entry("other"), other, extra)[0].tokens.max() <= len(other)
+
+
+def test_an_extra_folder(tmp_path: Path, tokenizer: Any) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "folder" / f"{name}.json").write_text(json.dumps([{"text": name}]))
+    (found,) = statistics(entry(), tokenizer, tmp_path / "folder")
+    assert texts_of(tokenizer, found) == ["a", "b"]
+
+
+def test_an_extra_that_cannot_be_read_is_an_error(tmp_path: Path, tokenizer: Any) -> None:
+    with pytest.raises(CorpusError, match="there is no such file"):
+        require_readable(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CorpusError, match="has no files of text"):
+        require_readable(tmp_path / "empty")
+    (tmp_path / "a.txt").write_text(" ")
+    with pytest.raises(CorpusError, match="no usable text"):
+        statistics(entry(), tokenizer, tmp_path / "a.txt")

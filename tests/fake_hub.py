@@ -1,0 +1,96 @@
+"""A small hub on localhost, for the hub library to ask: one repository, as a model and as a dataset."""
+
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+COMMIT = "1234567890123456789012345678901234567890"
+REPO = "org/tiny"
+
+
+class FakeHub(ThreadingHTTPServer):
+    """Serves one repository. `cut` bodies of large files end half way; `spoil` bodies have a byte changed."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files, self.gated, self.failing, self.cut, self.spoil = files, False, False, 0, 0
+        self.asked: list[tuple[str, str, str | None]] = []
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeHub
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _send(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def _answer(self) -> None:
+        hub, path = self.server, self.path.split("?")[0].replace("/api/datasets/", "/api/models/")
+        hub.asked.append((self.command, path, self.headers.get("Range")))
+        revision = (
+            path.split("/")[5] if path.startswith("/api/") else path.split("/resolve/")[-1].split("/")[0]
+        )
+        if hub.failing:
+            return self._send(500)
+        if REPO not in path:
+            return self._send(404, X_Error_Code="RepoNotFound")
+        if revision not in (COMMIT, "main", *path.split("/")[5:6]) or "no-such" in path:
+            return self._send(404, X_Error_Code="RevisionNotFound")
+        if path.startswith(f"/api/models/{REPO}/revision/") or path == f"/api/models/{REPO}":
+            body = {"id": REPO, "sha": COMMIT, "siblings": [{"rfilename": name} for name in hub.files]}
+            return self._send(200, json.dumps(body).encode(), Content_Type="application/json")
+        if "/tree/" in path:
+            tree = [self._entry(name, data) for name, data in hub.files.items()]
+            return self._send(200, json.dumps(tree).encode(), Content_Type="application/json")
+        if hub.gated:
+            return self._send(403, X_Error_Code="GatedRepo")
+        return self._file(path.split(f"/resolve/{COMMIT}/")[-1])
+
+    def _entry(self, name: str, data: bytes) -> dict:
+        entry: dict = {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+        if name.endswith((".safetensors", ".gguf")):
+            entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 100}
+        return entry
+
+    def _file(self, name: str) -> None:
+        hub, data = self.server, self.server.files[name]
+        large = name.endswith((".safetensors", ".gguf"))
+        etag = (hashlib.sha256 if large else hashlib.sha1)(data).hexdigest()
+        start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").split("-")[0])
+        body = data[start:]
+        with hub.lock:
+            cut = large and self.command == "GET" and hub.cut > 0
+            spoil = large and self.command == "GET" and hub.spoil > 0
+            hub.cut -= cut
+            hub.spoil -= spoil
+        if spoil:
+            body = body[:-1] + bytes([body[-1] ^ 1])
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", f'"{etag}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(len(body)))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body[: len(body) // 2] if cut else body)
