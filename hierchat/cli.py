@@ -51,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     remove.add_argument("name", metavar="NAME")
     add = actions.add_parser("add", help="files and folders of text, Markdown, code, JSON lines, chats")
     add.add_argument("paths", nargs="+", metavar="PATH", help="a file, a folder, or hub:OWNER/DATASET")
-    add.add_argument("--model", metavar="NAME", help="a name from `models list`: whose tokens (the default's)")
+    add.add_argument(
+        "--model", metavar="NAME", help="a name from `models list`: whose tokens (the default's)"
+    )
     add.add_argument("--name", metavar="NAME", help="by default, as the first path is called")
     add.add_argument("--replace", action="store_true", help="in place of the corpus of this name")
 

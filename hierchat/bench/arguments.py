@@ -103,7 +103,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="positions per forward: N - 1 drafts (by default the program's)",
     )
     parser.add_argument(
-        "--corpus", type=Path, metavar="PATH", help="texts that draft beside the seed pack, as for `corpus add`"
+        "--corpus",
+        type=Path,
+        metavar="PATH",
+        help="texts that draft beside the seed pack, as for `corpus add`",
     )
     parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     parser.add_argument("--resume", action="store_true", help="go on from OUT")

@@ -58,6 +58,8 @@ class Hosted:
     """Fastest plain decoding, milliseconds per token, measured after loading at a short context."""
     note: str = ""
     """Why it does not run on the engine that would be fastest here."""
+    statistics: tuple[Statistics, ...] = ()
+    """The texts of the seed pack and of corpora, to draft from."""
     machine: str = ""
     """Names the machine and the backend whose costs are kept; empty: they are not."""
 
@@ -133,7 +135,9 @@ class ModelHost:
         def measuring() -> None:
             self.status = HostStatus(name, "measuring", message="measuring plain decoding")
 
-        return load_hosted(self.catalogue.entry(name), self._backend, report, measuring, costs=self.costs)
+        return load_hosted(
+            self.catalogue.entry(name), self._backend, report, measuring, stored=True, costs=self.costs
+        )
 
 
 def load_hosted(
@@ -142,13 +146,17 @@ def load_hosted(
     report: Report = silent,
     measuring: Callable[[], None] = lambda: None,
     *,
+    stored: bool = False,
+    corpus: Path | None = None,
     costs: Costs | None = None,
 ) -> Hosted:
     """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
 
-    `costs`: where an earlier run's are. Raises a ModelError.
+    `stored`: the corpora that the user added may draft; `corpus`: these texts, too. Raises a ModelError, or a
+    CorpusError about `corpus`. `costs`: where an earlier run's are.
     """
     # These take seconds to import: only when a model is really loaded
+    from hierchat.corpus.statistics import statistics
     from hierchat.engine.backends import make_target
     from hierchat.models.load import load
 
@@ -160,4 +168,4 @@ def load_hosted(
     machine = machine_name(loaded)
     measure_costs(engine, loaded.model_key, machine, costs)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
-    return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, machine)
+    return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, machine)
