@@ -1,11 +1,13 @@
-"""The command line: python -m hierchat models | corpus | bench | verify."""
+"""The command line: python -m hierchat models | corpus | stats | bench | verify."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from hierchat.bench.arguments import add_bench, add_verify
+from hierchat.config import data_dir
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.action == "remove":
             return corpus.remove_corpus(args.name)
         return corpus.add_corpus(args.paths, args.model, args.name, args.replace)
+    if args.command == "stats":
+        from hierchat.chat.commands import show_stats
+
+        return show_stats(args.db, args.days)
     if args.command == "bench" and args.kind == "session":
         from hierchat.bench import session
 
@@ -56,6 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add.add_argument("--name", metavar="NAME", help="by default, as the first path is called")
     add.add_argument("--replace", action="store_true", help="in place of the corpus of this name")
+
+    stats = commands.add_parser("stats", help="how drafting has fared from day to day")
+    stats.add_argument("--db", type=Path, default=data_dir() / "hierchat.db", help="the database file")
+    stats.add_argument("--days", type=int, default=30, metavar="N", help="today and the days before it")
 
     add_bench(commands)
     add_verify(commands)

@@ -25,6 +25,10 @@ class Figures:
     tokens_per_forward: float | None = None
     acceptance_rate: float | None = None
     """Accepted / proposed draft nodes."""
+    acceptance: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """The same by source."""
+    draft_ms: float | None = None
+    """Milliseconds of drafting per forward."""
     speedup: float | None = None
     """Against the fastest plain decoding of the same backend."""
     baseline_tokens_per_second: float | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
 from typing import Literal
@@ -27,6 +27,7 @@ class ReplyStatistics:
         self.proposed: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
         self.decode_ms = 0.0
+        self.draft_ms = 0.0
         self.read_ms = 0.0
         self.first_ms: float | None = None
         self.prompt_tokens = 0
@@ -50,6 +51,7 @@ class ReplyStatistics:
         self.proposed.update(step.proposed)
         self.accepted.update(source for source in step.sources if source != TARGET)
         self.decode_ms += spent
+        self.draft_ms += step.draft_ms
         if self.first_ms is None:
             self.first_ms = self.read_ms + spent
 
@@ -83,6 +85,8 @@ class ReplyStatistics:
             tokens_per_second=per_second,
             tokens_per_forward=len(self.tokens) / self.forwards,
             acceptance_rate=sum(self.accepted.values()) / proposed if proposed else None,
+            acceptance=_acceptance(self.proposed, self.accepted),
+            draft_ms=self.draft_ms / self.forwards,
             speedup=per_second / vanilla if per_second and vanilla else None,
             baseline_tokens_per_second=vanilla,
             baseline=self.baseline,
@@ -95,6 +99,7 @@ class ReplyStatistics:
         return TurnFigures(
             prompt_tokens=self.prompt_tokens,
             seconds=figures.seconds,
+            draft_ms=self.draft_ms,
             first_token_seconds=figures.first_token_seconds,
             forwards=self.forwards,
             tokens_per_forward=figures.tokens_per_forward,
@@ -121,6 +126,15 @@ def stored_figures(recorded: TurnFigures, tokens: int) -> Figures:
         tokens_per_second=tokens / recorded.seconds if recorded.seconds else None,
         tokens_per_forward=recorded.tokens_per_forward,
         acceptance_rate=recorded.accepted / recorded.proposed if recorded.proposed else None,
+        acceptance=_acceptance(
+            {name: count.proposed for name, count in recorded.sources.items()},
+            {name: count.accepted for name, count in recorded.sources.items()},
+        ),
+        draft_ms=(
+            recorded.draft_ms / recorded.forwards
+            if recorded.draft_ms is not None and recorded.forwards
+            else None
+        ),
         speedup=recorded.speedup,
         baseline_tokens_per_second=recorded.baseline_tokens_per_second,
         baseline=recorded.baseline,
@@ -140,6 +154,10 @@ def text_spans(tokens: Sequence[int], sources: Sequence[str], decode: Decode) ->
             spans.append((source, whole[at:end]))
         at = max(at, end)
     return spans
+
+
+def _acceptance(proposed: Mapping[str, int], accepted: Mapping[str, int]) -> MappingProxyType[str, float]:
+    return MappingProxyType({name: accepted[name] / count for name, count in proposed.items() if count})
 
 
 def _shares(counts: Counter[str]) -> MappingProxyType[str, float]:

@@ -14,6 +14,7 @@ from hierchat.store.errors import (
 from hierchat.store.records import (
     Baseline,
     Conversation,
+    DayFigures,
     FinalState,
     LoggedReply,
     Message,
@@ -35,6 +36,7 @@ __all__ = [
     "DatabaseLocked",
     "DatabaseNewer",
     "DatabaseUnwritable",
+    "DayFigures",
     "FinalState",
     "LoggedReply",
     "Message",

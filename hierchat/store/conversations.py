@@ -53,6 +53,11 @@ class Conversations(Connected):
             )
             return db.execute("SELECT id FROM users WHERE name = ?", [storable(name)]).fetchone()[0]
 
+    def users(self) -> dict[str, int]:
+        """The ids of all users, by name."""
+        with self._read() as db:
+            return dict(db.execute("SELECT name, id FROM users ORDER BY name").fetchall())
+
     def create_conversation(self, user_id: int, title: str = "") -> int:
         """The id of a new, empty conversation. An empty title is filled by the first user message."""
         now = time.time()

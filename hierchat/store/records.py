@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -74,6 +75,8 @@ class TurnFigures:
     prompt_tokens: int = 0
     seconds: float = 0.0
     """Decoding time; reading the prompt is not counted."""
+    draft_ms: float | None = None
+    """Of the decoding time, what drafting took. None in records of an earlier version."""
     first_token_seconds: float | None = None
     forwards: int = 0
     tokens_per_forward: float | None = None
@@ -129,3 +132,22 @@ class Totals:
     proposed: int
     accepted: int
     accepted_by_source: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DayFigures:
+    """The measured replies of one day, in this machine's time zone. None where nothing was measured."""
+
+    day: date
+    replies: int
+    tokens: int
+    tokens_per_forward: float
+    """Mean T, weighted by forwards."""
+    proposed: int
+    accepted: int
+    sources: Mapping[str, SourceCount]
+    """By source, the one with the most accepted first."""
+    speedup: float | None
+    """Median of the replies beside which plain decoding was measured."""
+    draft_ms: float | None
+    """Milliseconds of drafting per forward."""

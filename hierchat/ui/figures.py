@@ -79,11 +79,17 @@ def details(figures: Figures) -> str:
         rows.append(("Tokens per forward", f"{figures.tokens_per_forward:.2f}"))
     if figures.acceptance_rate is not None:
         rows.append(("Drafts accepted", percent(figures.acceptance_rate)))
+    if figures.draft_ms is not None:
+        rows.append(("Draft time per step", f"{figures.draft_ms:.2f} ms"))
     if figures.baseline_tokens_per_second is not None:
         kind = "measured in this reply" if figures.baseline == "measured" else "measured at load"
         rows.append(("Plain decoding", f"{number(figures.baseline_tokens_per_second)} tok/s, {kind}"))
     else:
         rows.append(("Plain decoding", "not measured"))
-    rows += [(f"From {style_of(s).label}", percent(figures.shares[s])) for s in in_order(figures.shares)]
+    for s in in_order(figures.shares):
+        accepted = (
+            f", {percent(figures.acceptance[s])} of its drafts accepted" if s in figures.acceptance else ""
+        )
+        rows.append((f"From {style_of(s).label}", percent(figures.shares[s]) + accepted))
     cells = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
     return f'<dl class="hc-facts">{cells}</dl>'

@@ -130,6 +130,8 @@ def test_figures_of_a_reply() -> None:
         tokens_per_second=pytest.approx(40),
         tokens_per_forward=2.0,
         acceptance_rate=0.5,
+        acceptance=MappingProxyType({"context": 0.5, "history": 0.5}),
+        draft_ms=2.5,
         speedup=pytest.approx(2),
         baseline_tokens_per_second=pytest.approx(20),
         baseline="estimated",
@@ -154,9 +156,13 @@ def test_the_record_gives_back_the_figures(made: list[tuple[list[str], float]]) 
     statistics = ReplyStatistics(decode)
     for names, milliseconds in made:
         proposed = {name: names.count(name) + 1 for name in names if name != "target"}
-        statistics.add(step([5] * len(names), names, proposed=proposed, forward_ms=milliseconds))
+        statistics.add(
+            step([5] * len(names), names, proposed=proposed, forward_ms=milliseconds, draft_ms=0.3)
+        )
     shown, stored = statistics.figures(), stored_figures(statistics.record(), len(statistics.tokens))
     assert dict(stored.shares) == pytest.approx(dict(shown.shares))
+    assert dict(stored.acceptance) == dict(shown.acceptance)
+    assert stored.draft_ms == shown.draft_ms
     assert stored.tokens_per_second == pytest.approx(shown.tokens_per_second)
     for name in ("tokens", "seconds", "first_token_seconds", "tokens_per_forward", "acceptance_rate"):
         assert getattr(stored, name) == getattr(shown, name)

@@ -27,6 +27,8 @@ FIGURES = Figures(
     tokens_per_second=61.04,
     tokens_per_forward=2.4,
     acceptance_rate=0.5,
+    acceptance={"history": 0.43, "context": 0.62, "statistics": 0.2},
+    draft_ms=0.114,
     speedup=2.312,
     baseline_tokens_per_second=26.4,
     baseline="measured",
@@ -68,6 +70,9 @@ def test_details_name_every_measured_figure() -> None:
     text = visible(details(FIGURES))
     assert "Tokens per forward 2.40" in text
     assert "Plain decoding 26.4 tok/s, measured in this reply" in text
+    assert "Draft time per step 0.11 ms" in text
+    assert "22 %, 43 % of its drafts accepted" in text
+    assert re.search(r"From model 41 %(?! of|,)", text)
 
 
 def test_spans_are_escaped_and_keep_every_character() -> None:

@@ -1,0 +1,70 @@
+"""`python -m hierchat stats`: how drafting has fared from day to day. Returns the process's exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from hierchat.store import DayFigures, Store, StoreError
+
+FILE_WIDTH = 140
+"""Columns where the output is no terminal, which would say how many it has."""
+CAPTION = "By source: its share of the tokens, and how many of its drafts were accepted."
+
+
+def show_stats(path: Path, days: int) -> int:
+    """Prints a table by day for each user of the database who has measured replies."""
+    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    try:
+        if not path.exists():
+            raise StoreError(f"There is no {path}. Name the database with --db.")
+        with Store.open(path) as store:
+            users = {name: store.figures_over_time(user, days=days) for name, user in store.users().items()}
+    except StoreError as error:
+        Console(stderr=True, soft_wrap=True).print(f"Error: {error}", markup=False, highlight=False)
+        return 1
+    measured = {name: figures for name, figures in users.items() if figures}
+    for name, figures in measured.items():
+        if len(users) > 1:
+            console.print(name, markup=False, highlight=False)
+        console.print(table(figures))
+    if not measured:
+        console.print(f"No reply was measured in the last {days} days.")
+    return 0
+
+
+def table(figures: Sequence[DayFigures]) -> Table:
+    """A row for each day."""
+    sources = list(dict.fromkeys(name for day in figures for name in day.sources))
+    made = Table(box=None, pad_edge=False, caption=CAPTION if sources else None, caption_justify="left")
+    made.add_column("day", no_wrap=True)
+    for column in ("replies", "tokens", "T", "speed-up", "draft ms", "proposed", "accepted", *sources):
+        made.add_column(column, justify="right")
+    for day in figures:
+        made.add_row(
+            day.day.isoformat(),
+            f"{day.replies:,}",
+            f"{day.tokens:,}",
+            f"{day.tokens_per_forward:.2f}",
+            "-" if day.speedup is None else f"{day.speedup:.2f}x",
+            "-" if day.draft_ms is None else f"{day.draft_ms:.2f}",
+            f"{day.proposed:,}",
+            _percent(day.accepted, day.proposed),
+            *(_of_source(day, name) for name in sources),
+        )
+    return made
+
+
+def _of_source(day: DayFigures, name: str) -> str:
+    if name not in day.sources:
+        return "-"
+    count = day.sources[name]
+    return f"{_percent(count.accepted, day.tokens)}, {_percent(count.accepted, count.proposed)}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "-"
