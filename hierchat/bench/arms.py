@@ -9,31 +9,30 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hierchat.bench.errors import unknown
-from hierchat.chat.drafters import default_drafter, drafter_over
+from hierchat.bench.published import PUBLISHED
+from hierchat.chat.drafters import Memory, default_drafter, drafter_over
 from hierchat.chat.host import Hosted
 from hierchat.config import GenerationSettings
-from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.history import HistorySource
+from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import common_prefix
 
 VANILLA = "vanilla"
 PEERS = ("transformers", "llama.cpp")
 
-Drafting = Callable[[Hosted, HistorySource, int | None, Acceptance], Drafter]
-"""Makes the drafter of one reply: of the model, the arm's history, the fixed width, if any, and what was learned."""
+Drafting = Callable[[Hosted, Memory, int | None], Drafter]
+"""Makes the drafter of one reply: of the model, what the arm carries along, and the fixed width, if any."""
 
 OWN: dict[str, Drafting | None] = {
     VANILLA: None,
-    "context": lambda hosted, history, width, learned: drafter_over(
-        hosted, [ContextSource()], width, learned
-    ),
-    "context+history": lambda hosted, history, width, learned: drafter_over(
-        hosted, [ContextSource(), history], width, learned
+    "context": lambda hosted, memory, width: drafter_over(hosted, [], memory.acceptance, width),
+    "context+history": lambda hosted, memory, width: drafter_over(
+        hosted, memory.history, memory.acceptance, width, memory.successors
     ),
     "hierchat": default_drafter,
+    **dict.fromkeys(PUBLISHED),
 }
+"""None where nothing is drafted, and where an object of PUBLISHED drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +70,47 @@ class Arm(Protocol):
     def close(self) -> None: ...
 
 
+class Carried:
+    """What an arm of ours drafts with, and carries from reply to reply. `hosted`: the model, or a stand-in."""
+
+    def __init__(self, name: str, hosted: Hosted, width: int | None) -> None:
+        self.name = name
+        self._hosted = hosted
+        self._width = width
+        self._memory = Memory()
+        published = PUBLISHED.get(name)
+        self._published = published(width, hosted.statistics) if published else None
+
+    def drafter(self) -> Proposer | None:
+        """For the next reply; None is plain decoding."""
+        drafting = OWN.get(self.name)
+        return drafting(self._hosted, self._memory, self._width) if drafting else self._published
+
+    def learn(self, reply: Sequence[int]) -> None:
+        """The reply is finished and becomes history."""
+        self._memory.history[0].add(reply)
+        if self._published:
+            self._published.learn(reply)
+
+    def forget(self) -> None:
+        """History starts anew."""
+        # What was learned of the sources stays, as the program keeps it; the successors are text.
+        self._memory = Memory(acceptance=self._memory.acceptance)
+        if self._published:
+            self._published.forget()
+
+
 class OwnArm:
     """Our engine, with a drafter per reply or, without one, plain decoding at its fastest."""
 
     def __init__(self, name: str, hosted: Hosted, width: int | None = None) -> None:
         self.name = name
         self._hosted = hosted
-        self._drafting = OWN[name]
-        self._width = width
+        self._carried = Carried(name, hosted, width)
         self._held: list[int] = []
-        self.history = HistorySource()
-        self._acceptance = Acceptance()  # of the arm's whole run, as the program keeps it
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
-        drafter = self._drafting and self._drafting(self._hosted, self.history, self._width, self._acceptance)
+        drafter = self._carried.drafter()
         engine = self._hosted.engine
         self._find_own_slots(prompt)
         reply: list[int] = []
@@ -111,10 +137,10 @@ class OwnArm:
         target.rollback(min(common_prefix(target.tokens, prompt), common_prefix(self._held, prompt)))
 
     def learn(self, reply: Sequence[int]) -> None:
-        self.history.add(reply)
+        self._carried.learn(reply)
 
     def forget(self) -> None:
-        self.history = HistorySource()
+        self._carried.forget()
 
     def close(self) -> None:
         pass

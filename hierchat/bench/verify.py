@@ -16,12 +16,12 @@ from hierchat.bench.conversation import Conversation
 from hierchat.bench.drafters import Adversary, Noise, Watched
 from hierchat.bench.progress import Tell
 from hierchat.bench.questions import Question
-from hierchat.chat.drafters import default_drafter
+from hierchat.chat.drafters import Memory, default_drafter
 from hierchat.chat.host import Hosted
 from hierchat.chat.prompt import MessageTooLong
 from hierchat.config import GenerationSettings
-from hierchat.drafting.history import HistorySource
 from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.source import Source
 from hierchat.engine.engine import Engine, common_prefix
 from hierchat.engine.target import Target
 
@@ -39,11 +39,11 @@ class Plain:
     seconds: list[int]
 
 
-Drafting = Callable[[Hosted, HistorySource, Plain, int | None], Proposer]
+Drafting = Callable[[Hosted, Memory, Plain, int | None], Proposer]
 """Makes the drafter of one reply; the last argument is the fixed width, if any."""
 
 DRAFTERS: dict[str, Drafting] = {
-    "default": lambda hosted, history, plain, width: default_drafter(hosted, history, width),
+    "default": lambda hosted, memory, plain, width: default_drafter(hosted, memory, width),
     "random": lambda hosted, history, plain, width: Noise(
         hosted.engine.target.vocabulary, width, seed=len(plain.prompt)
     ),
@@ -95,7 +95,7 @@ def check(
     width: int | None = None,
 ) -> None:
     """Compares what `result` lacks, and writes it after every question. `drafter`: a key of DRAFTERS."""
-    history = HistorySource(reply for row in result.rows for reply in row["replies"])
+    memory = Memory([Source.of(reply for row in result.rows for reply in row["replies"])])
     done = {row["question"] for row in result.rows}
     for question in questions:
         if question.number in done:
@@ -107,7 +107,7 @@ def check(
         except MessageTooLong as error:
             row["skipped"] = str(error)
         else:
-            _compare(hosted, question, settings, plain, DRAFTERS[drafter], history, width, row)
+            _compare(hosted, question, settings, plain, DRAFTERS[drafter], memory, width, row)
         result.rows.append(row)
         result.write()
         tell("", 1)
@@ -134,7 +134,7 @@ def _compare(
     settings: GenerationSettings,
     turns: Sequence[Plain],
     drafting: Drafting,
-    history: HistorySource,
+    memory: Memory,
     width: int | None,
     row: Row,
 ) -> None:
@@ -145,13 +145,13 @@ def _compare(
     for number, plain in enumerate(turns):
         reply: list[int] = []
         for step in engine.generate(
-            plain.prompt, settings, drafting(hosted, history, plain, width), padded=True
+            plain.prompt, settings, drafting(hosted, memory, plain, width), padded=True
         ):
             reply += step.tokens
             row["forwards"] += bool(step.tokens)
         if reply != plain.reply:
             found.append((number, plain, reply))
-        history.add(plain.reply)
+        memory.history[0].add(plain.reply)
         row["replies"].append(plain.reply)
     row["differences"] = [
         {"question": question.name, "turn": number, **_difference(engine, plain, reply)}

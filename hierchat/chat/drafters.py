@@ -3,27 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from hierchat.chat.host import Hosted
+from hierchat.corpus.format import Statistics
+from hierchat.corpus.seed import SEED_NAME
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.history import HistorySource
-from hierchat.drafting.source import DraftSource
+from hierchat.drafting.growing.layout import CORPUS, SEED
+from hierchat.drafting.source import Source
+from hierchat.drafting.successors import Successors
+from hierchat.drafting.suffix_index import SuffixIndex
 
 
-def default_drafter(
-    hosted: Hosted, history: HistorySource, width: int | None = None, acceptance: Acceptance | None = None
-) -> Drafter:
-    """All sources that the program has. `acceptance`: what earlier replies of this user and model taught."""
-    return drafter_over(hosted, [ContextSource(), history], width, acceptance)
+@dataclass(slots=True)
+class Memory:
+    """What earlier replies of one user and model left behind: texts to draft from, and what was learned."""
+
+    history: list[Source] = field(default_factory=lambda: [Source()])
+    acceptance: Acceptance = field(default_factory=Acceptance)
+    successors: Successors = field(default_factory=Successors)
+
+
+def default_drafter(hosted: Hosted, memory: Memory, width: int | None = None) -> Drafter:
+    """All databases that the program has: this conversation, the history, the statistics loaded with the model."""
+    sources = [*memory.history, *statistics_sources(hosted.statistics)]
+    return drafter_over(hosted, sources, memory.acceptance, width, memory.successors)
 
 
 def drafter_over(
     hosted: Hosted,
-    sources: Sequence[DraftSource],
+    sources: Sequence[Source],
+    acceptance: Acceptance,
     width: int | None = None,
-    acceptance: Acceptance | None = None,
+    successors: Successors | None = None,
 ) -> Drafter:
-    """The program's drafter over some of its sources. `width` fixes the positions per forward, drafts and one."""
-    return Drafter(sources, acceptance, hosted.engine.latency, width)
+    """The program's drafter over some of its databases. `width` fixes the positions per forward, drafts and one."""
+    return Drafter(sources, acceptance, hosted.engine.latency, width, successors)
+
+
+def statistics_sources(statistics: Sequence[Statistics]) -> list[Source]:
+    """The corpora as databases: what the model itself wrote has weights of its own."""
+    return [
+        Source(
+            SEED if corpus.name == SEED_NAME else CORPUS,
+            SuffixIndex.from_sorted(corpus.tokens, corpus.order),
+        )
+        for corpus in statistics
+    ]

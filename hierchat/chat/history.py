@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.history import HistorySource
+from hierchat.drafting.source import Source
 from hierchat.store import Store
 
 
@@ -13,7 +13,7 @@ from hierchat.store import Store
 class Held:
     """Of one user and model."""
 
-    source: HistorySource = field(default_factory=HistorySource)
+    source: Source = field(default_factory=Source)
     acceptance: Acceptance = field(default_factory=Acceptance)
     replies: int = 0
     last_message_id: int = 0

@@ -13,7 +13,7 @@ from functools import partial
 from hierchat.chat.ahead import run_ahead
 from hierchat.chat.compare import compare_arms
 from hierchat.chat.costs import keep_costs
-from hierchat.chat.drafters import default_drafter
+from hierchat.chat.drafters import Memory, default_drafter
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Span
 from hierchat.chat.history import Histories
 from hierchat.chat.host import Hosted, ModelHost
@@ -174,7 +174,7 @@ class ChatService:
             prompt.ids,
             settings,
             _statistics(hosted, settings),
-            default_drafter(hosted, held.source, acceptance=learned.acceptance),
+            default_drafter(hosted, Memory([held.source], learned.acceptance, learned.successors)),
             notice,
         )
 

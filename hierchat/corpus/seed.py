@@ -18,6 +18,9 @@ from hierchat.models.progress import silent
 
 log = logging.getLogger(__name__)
 
+SEED_NAME = "seed"
+"""What a pack is called among the corpora."""
+
 
 def seeds_dir() -> Path:
     """Where the packs lie, each called after its model: MODEL.xz."""
@@ -54,4 +57,4 @@ def _index(pack: Path, header: Header) -> Statistics:
             return read(target)
         except Damaged:
             tokens = read_pack(pack).tokens
-            return write(target, "seed", tokens, header.texts, header.tokenizer, header.model, [pack.name])
+            return write(target, SEED_NAME, tokens, header.texts, header.tokenizer, header.model, [pack.name])

@@ -1,190 +1,101 @@
-"""How likely a token is to be accepted as a draft, learned from every step.
+"""How likely a token is to be accepted as a draft: what was fitted beforehand, and what every step teaches.
 
-The log-odds that a token follows, given that all before it was accepted, are a sum over what its candidates show:
-
-    bias + length * ln(tokens matched) + rival * ln(1 + tokens matched by the best candidate for another token)
-         + share * ln(share of the votes) + count * ln(candidates) + newest (0 or 1)
-         + recent * (how often the source's first choice has been right of late)
-         + token * (how much better or worse than expected this very token has fared)
-
-A vote counts twice as much per further token matched. Each source has weights of its own: they start from a prior,
-move with every token that turns out right or wrong, and drift back, so that what was long ago is forgotten. Lessons
-come from all that was considered, drafted or not: a source that is no longer drafted from can win back its place.
+growing/judge.py has the model. Its fixed part comes with the program: fitted by `python -m hierchat.bench.fit` to
+replies that the default model wrote, with all that depends on the model left to be learned while it runs.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import mul
-from typing import Self
+import struct
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
 
-from hierchat.drafting.source import Candidate
+import numpy as np
+from numpy.typing import NDArray
 
-Weights = tuple[float, ...]
+from hierchat.drafting.growing.layout import HIDDEN, INPUTS, KNOWN, SLOTS, SOURCES, Judge
 
-# Logistic regressions over recorded replies of the default model to half of a set of Spec-Bench questions
-# (python -m tests.drafting.fit), in the order of the formula above.
-PRIORS: dict[str, Weights] = {
-    "context": (-1.21, 1.11, -0.81, 0.66, 0.65, 0.27, 0.67, 1.64),
-    "history": (-2.43, 1.01, -0.78, 0.52, 0.17, 0.45, 1.46, 1.72),
-}
-ANY_PRIOR = PRIORS["history"]
-"""For a source that nothing is known of yet: the more cautious one."""
-RATE = 0.03
+FITTED = Path(__file__).parent / "judge.npz"
+RATE = np.float32(0.003)
 """How far a lesson moves the weights."""
-FORGET = 0.002
-"""Part of the way back to the prior with each lesson: half of it in 350."""
-RECENT_RATE = 0.1
-RECENT_PRIOR = 0.3
-TOKEN_FORGET = 0.01
-LEAST_SHARE = 0.05
-"""Tokens with fewer of the votes are not considered."""
-MOST = 0.999
-"""What siblings sum to at most: something else may always follow."""
+FORGET = np.float32(0.0002)
+"""Part of the way back to what was fitted with each lesson: half of it in 3,500."""
+BINS = 20
+_HEADER = struct.Struct("<4sBII")
+_MAGIC, _VERSION = b"HCac", 1
 
-_LN = [0.0, *(math.log(n) for n in range(1, 1024))]
-_VOTES = [2.0 ** min(length - 1, 6) for length in range(1024)]
-
-
-@dataclass(slots=True)
-class Choice:
-    """A token that may follow, and what speaks for it."""
-
-    token: int
-    source: str
-    chance: float
-    """Estimated probability that it is accepted, given that its parent was."""
-    candidates: list[Candidate]
-    """Those that propose it, to be continued."""
-    features: tuple[float, ...]
-    alone: float
-    """The estimate before siblings were scaled to their sum."""
+SHAPES = {
+    "inputs": (SLOTS * INPUTS, HIDDEN),
+    "surroundings": (SLOTS * KNOWN, HIDDEN),
+    "bias": (HIDDEN,),
+    "none_inputs": (SLOTS * KNOWN, HIDDEN),
+    "none_bias": (HIDDEN,),
+    "score": (HIDDEN + SLOTS * INPUTS + 1,),
+    "none": (HIDDEN + 1,),
+}
+"""The arrays of a Judge, as they lie in the file."""
 
 
-@dataclass(slots=True)
-class _Source:
-    prior: Weights
-    weights: Sequence[float]
-    recent: float = RECENT_PRIOR
-
-
-class _Group:
-    """Candidates that propose the same token."""
-
-    __slots__ = ("candidates", "length", "newest", "votes")
-
-    def __init__(self, newest: bool) -> None:
-        self.votes, self.length, self.newest = 0.0, 0, float(newest)
-        self.candidates: list[Candidate] = []
+@cache
+def fitted() -> Judge:
+    """The judge that comes with the program; do not change."""
+    with np.load(FITTED) as file:
+        return Judge(**{name: file[name] for name in SHAPES})
 
 
 class Acceptance:
     """What is known about the sources of one user and model. Keep it from reply to reply."""
 
     def __init__(self) -> None:
-        self._sources: dict[str, _Source] = {}
-        self._tokens: dict[int, tuple[float, float]] = {}
-        """Sum of a token's errors, and of the variances that were expected of them."""
+        self.prior = fitted()
+        self.judge = self.prior._replace(score=self.prior.score.copy(), none=self.prior.none.copy())
+        self.curve: NDArray[np.float64] = np.zeros((SLOTS, BINS, 3))
+        """By slot and estimated chance: how many likely candidates there were, the sum of their chances, and how many
+        were right."""
 
-    def judge(self, candidates: Sequence[Candidate], depth: int) -> list[Choice]:
-        """What may stand at `depth` of the candidates, which agree on all before. They come from the highest to the
-        lowest locality and newest first; a token belongs to the first source that proposes it."""
-        groups: dict[int, _Group] = {}
-        total, seen = 0.0, ""
-        for candidate in candidates:
-            tokens, source, length = candidate
-            if depth >= len(tokens):
-                continue
-            length += depth
-            group = groups.get(tokens[depth])
-            if group is None:
-                group = groups[tokens[depth]] = _Group(source != seen)
-            seen = source
-            vote = _VOTES[length]
-            total += vote
-            group.votes += vote
-            group.candidates.append(candidate)
-            if length > group.length:
-                group.length = length
-        longest = second = 0
-        for group in groups.values():
-            if group.length > longest:
-                longest, second = group.length, longest
-            elif group.length > second:
-                second = group.length
-        choices, chances = [], 0.0
-        for token, group in groups.items():
-            share = group.votes / total
-            if share < LEAST_SHARE:
-                continue
-            source = group.candidates[0].source
-            held = self._sources.get(source) or self._meet(source)
-            errors, variances = self._tokens.get(token, (0.0, 0.0))
-            features = (
-                1.0,
-                _LN[group.length],
-                _LN[1 + (second if group.length == longest else longest)],
-                math.log(share),
-                _LN[len(group.candidates)],
-                group.newest,
-                held.recent,
-                errors / (1.0 + variances),
-            )
-            chance = 1.0 / (1.0 + math.exp(min(-sum(map(mul, held.weights, features)), 50.0)))
-            chances += chance
-            choices.append(Choice(token, source, chance, group.candidates, features, chance))
-        if chances > MOST:
-            for choice in choices:
-                choice.chance *= MOST / chances
-        return choices
-
-    def learn(self, choices: Sequence[Choice], token: int, *, first: bool) -> None:
-        """`token` followed where these were considered. `first`: directly behind the committed text."""
-        best: dict[str, Choice] = {}
-        for choice in choices:
-            held = self._sources[choice.source]
-            error = (choice.token == token) - choice.alone
-            held.weights = [
-                weight + RATE * error * feature - FORGET * (weight - prior)
-                for weight, feature, prior in zip(held.weights, choice.features, held.prior, strict=True)
+    def calibration(self) -> dict[str, list[tuple[float, float, int]]]:
+        """Of each source, for every range of chances in which there were candidates: their mean chance, the share
+        that was right, and how many they were."""
+        found: dict[str, list[tuple[float, float, int]]] = {}
+        for source in dict.fromkeys(SOURCES):
+            bins = self.curve[[slot for slot in range(SLOTS) if SOURCES[slot] == source]].sum(0)
+            found[source] = [
+                (chances / number, right / number, int(number)) for number, chances, right in bins if number
             ]
-            errors, variances = self._tokens.get(choice.token, (0.0, 0.0))
-            self._tokens[choice.token] = (
-                (1.0 - TOKEN_FORGET) * errors + error,
-                (1.0 - TOKEN_FORGET) * variances + choice.alone * (1.0 - choice.alone),
-            )
-            if choice.source not in best or choice.alone > best[choice.source].alone:
-                best[choice.source] = choice
-        if first:
-            for source, choice in best.items():
-                held = self._sources[source]
-                held.recent += RECENT_RATE * ((choice.token == token) - held.recent)
+        return found
+
+    def _learned(self) -> NDArray[np.float64]:
+        """All that changes, as one array."""
+        return np.concatenate(
+            [self.judge.score - self.prior.score, self.judge.none - self.prior.none, self.curve.ravel()]
+        )
 
     def to_bytes(self) -> bytes:
-        """What was learned."""
-        sources = {name: [list(held.weights), held.recent] for name, held in self._sources.items()}
-        return json.dumps({"sources": sources, "tokens": list(self._tokens.items())}).encode()
+        """What was learned, as a difference from what was fitted."""
+        payload = zlib.compress(self._learned().astype("<f8").tobytes())
+        return _HEADER.pack(_MAGIC, _VERSION, _fingerprint(), zlib.crc32(payload)) + payload
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What to_bytes wrote. Raises ValueError where it is damaged."""
+        """What to_bytes wrote. Raises ValueError where it is damaged, or was learned on top of another fit."""
         made = cls()
-        try:
-            read = json.loads(data)
-            for name, (weights, recent) in read["sources"].items():
-                held = made._meet(name)
-                if len(weights) != len(held.prior) or not all(map(math.isfinite, [*weights, recent])):
-                    raise ValueError(f"{len(weights)} weights")
-                held.weights, held.recent = weights, recent
-            made._tokens = {token: (errors, variances) for token, (errors, variances) in read["tokens"]}
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("Stored acceptance is damaged.") from error
+        if len(data) < _HEADER.size or _HEADER.unpack_from(data)[:3] != (_MAGIC, _VERSION, _fingerprint()):
+            raise ValueError("Stored acceptance is of another version.")
+        payload = data[_HEADER.size :]
+        if zlib.crc32(payload) != _HEADER.unpack_from(data)[3]:
+            raise ValueError("Stored acceptance is damaged.")
+        learned: NDArray[Any] = np.frombuffer(zlib.decompress(payload), "<f8")
+        if learned.size != made._learned().size or not np.isfinite(learned).all():
+            raise ValueError("Stored acceptance is damaged.")
+        score, none, curve = np.split(learned, np.cumsum([made.judge.score.size, made.judge.none.size]))
+        made.judge.score[:] += score.astype(np.float32)
+        made.judge.none[:] += none.astype(np.float32)
+        made.curve[:] = curve.reshape(made.curve.shape)
         return made
 
-    def _meet(self, source: str) -> _Source:
-        prior = PRIORS.get(source, ANY_PRIOR)
-        held = self._sources[source] = _Source(prior, prior)
-        return held
+
+@cache
+def _fingerprint() -> int:
+    return zlib.crc32(FITTED.read_bytes())

@@ -1,25 +1,56 @@
-"""The source of highest locality: this conversation, prompt and reply so far."""
+"""The database of highest locality: this conversation, prompt and reply so far."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hierchat.drafting.matches import candidates
-from hierchat.drafting.source import Candidate
-from hierchat.drafting.suffix_index import SuffixIndex
+import numpy as np
+
+from hierchat.drafting.growing import kernel
+from hierchat.drafting.growing.layout import Tokens
+
+_FIRST_ROOM = 4096
 
 
-class ContextSource:
-    """Suffix matches in the prompt and the reply so far."""
+class Context:
+    """The text with, for every position, the occurrence before it of the same token: appending is constant time."""
 
-    name = "context"
+    def __init__(self, text: Sequence[int] = ()) -> None:
+        room = max(_FIRST_ROOM, 2 * len(text))
+        self._tokens = np.empty(room, np.int32)
+        self._previous = np.empty(room, np.int32)
+        self.newest = np.full(1, -1, np.int32)
+        """Where each token stood last, -1: nowhere."""
+        self.length = 0
+        self.append(text)
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        self._index = SuffixIndex()
-        self._index.append(prompt)
+    def append(self, text: Sequence[int]) -> None:
+        """The text goes on."""
+        new = np.array(text, np.int32)
+        end = self.length + new.size
+        if end > self._tokens.size:
+            self._tokens = np.concatenate((self._tokens, np.empty(end, np.int32)))
+            self._previous = np.concatenate((self._previous, np.empty(end, np.int32)))
+        if (largest := int(new.max(initial=0))) >= self.newest.size:
+            more = max(largest + 1 - self.newest.size, self.newest.size)
+            self.newest = np.concatenate((self.newest, np.full(more, -1, np.int32)))
+        _chain(new, self.length, self._tokens, self._previous, self.newest)
+        self.length = end
 
-    def observe(self, tokens: Sequence[int]) -> None:
-        self._index.append(tokens)
+    @property
+    def tokens(self) -> Tokens:
+        return self._tokens[: self.length]
 
-    def propose(self, context: Sequence[int], budget: int) -> list[Candidate]:
-        return candidates(self._index, context, budget, self.name)
+    @property
+    def previous(self) -> Tokens:
+        """For every position the occurrence of its token before it, -1: none."""
+        return self._previous[: self.length]
+
+
+@kernel
+def _chain(new, length, tokens, previous, newest):  # type: ignore[no-untyped-def]
+    for i in range(len(new)):
+        token = new[i]
+        tokens[length + i] = token
+        previous[length + i] = newest[token]
+        newest[token] = length + i

@@ -1,68 +1,140 @@
-"""The drafter: asks its sources from highest to lowest locality and grows the tree that pays best."""
+"""The drafter: grows from all databases the tree that pays best, and learns from what was accepted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.acceptance import FORGET, RATE, Acceptance
+from hierchat.drafting.context import Context
+from hierchat.drafting.growing.grow import TAIL, grow, teach
+from hierchat.drafting.growing.layout import NODES, SLOTS, SOURCES, Databases, make_places, make_tree
 from hierchat.drafting.price import Free, Latency, Price
-from hierchat.drafting.source import Candidate, DraftSource
-from hierchat.drafting.tree import DraftTree, Grown, grow
+from hierchat.drafting.source import Source
+from hierchat.drafting.successors import TOP, Successors
+from hierchat.drafting.tree import DraftTree
 
 WIDTH = 12
 """Positions per forward where no costs are known."""
+RECENT_PRIOR = 0.3
+RECENT_RATE = np.float32(0.1)
+"""How often a slot's first choice was right of late, in this reply."""
+
+
+@cache
+def _no_successors() -> Successors:
+    return Successors()
 
 
 class Drafter:
-    """Sources in order of temporal locality, highest first.
+    """The context, always, and any other databases. `successors`, if given, learn the target's next tokens.
 
     The tree's size follows the costs in `latency` and what `acceptance` learned; keep the latter from reply to reply.
     `width` fixes the positions per forward instead: width - 1 drafts, whatever they cost.
     """
 
-    top = 0
-
     def __init__(
         self,
-        sources: Sequence[DraftSource],
+        sources: Sequence[Source] = (),
         acceptance: Acceptance | None = None,
         latency: Latency | None = None,
         width: int | None = None,
+        successors: Successors | None = None,
     ) -> None:
-        self.sources = list(sources)
         self.acceptance = acceptance or Acceptance()
         self.price = Price(latency if latency and not width else Free(width or WIDTH))
-        self._context: list[int] = []
-        self._grown = Grown()
+        self.top = TOP if successors is not None else 0
+        self._sources = sorted(sources, key=lambda source: source.slot)
+        self._successors = successors
+        self._tree = make_tree()
+        self._considered = np.zeros(NODES + 1, np.int64)
+        self._recent = np.zeros(SLOTS, np.float32)
+        self._nodes = 0
+        self.begin(())
 
     def begin(self, prompt: Sequence[int]) -> None:
         """A new reply starts after `prompt`."""
-        self._context = list(prompt)
-        self._grown = Grown()
+        self._context = Context(prompt)
+        self._grown = False
+        self._recent[:] = RECENT_PRIOR
         self.price.begin(len(prompt))
-        for source in self.sources:
-            source.begin(prompt)
-
-    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        """These tokens were committed, in order: drafts that were accepted, and one that the target added."""
-        self._grown.teach(self.acceptance, tokens)
-        self.price.note(1 + len(self._grown.tree), len(tokens))
-        self._grown = Grown()
-        self._context.extend(tokens)
-        for source in self.sources:
-            source.observe(tokens)
+        self._runs: NDArray[np.int64] = np.empty((0, 5), np.int64)
+        self._places = make_places(0)
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """A tree of at most `limit` nodes that continues what was observed."""
-        self.price.look(len(self._context))
-        budget = self.price.most if limit is None else min(self.price.most, limit)
-        if budget <= 0:
+        self.price.look(self._context.length)
+        most = min(self.price.most, NODES)
+        budget = most if limit is None else min(most, limit)
+        if budget <= 0 or not self._context.length:
             return DraftTree()
-        candidates: list[Candidate] = []
-        for source in self.sources:
-            candidates += source.propose(self._context, budget)
-        self._grown = grow(candidates, self.acceptance, self.price, budget)
-        return self._grown.tree
+        with ExitStack() as held:
+            for source in self._sources:
+                held.enter_context(source.index.lock)
+            self._nodes, _ = grow(
+                self._databases(),
+                self._places,
+                self.acceptance.judge,
+                self._recent,
+                self._context.tokens[-TAIL:],
+                budget,
+                self.price.extra,
+                self.price.onward,
+                self.price.token_ms,
+                self._tree,
+                self._considered,
+            )
+        self._grown = True
+        kept = self._nodes
+        return DraftTree(
+            tuple(self._tree.tokens[:kept].tolist()),
+            tuple(self._tree.parents[:kept].tolist()),
+            tuple([SOURCES[slot] for slot in self._tree.slots[:kept].tolist()]),
+            tuple(self._tree.paths[:kept].tolist()),
+        )
+
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        """These tokens were committed, in order: drafts that were accepted, and one that the target added."""
+        learned = self.acceptance
+        if self._grown:
+            teach(
+                self._places,
+                learned.judge,
+                learned.prior,
+                self._recent,
+                self._considered,
+                self._tree,
+                self._nodes,
+                np.array(tokens, np.int32),
+                RATE,
+                FORGET,
+                RECENT_RATE,
+                learned.curve,
+            )
+        if self._successors is not None and top is not None:
+            before = self._context.tokens[-2:].tolist()
+            path = [*[-1] * (2 - len(before)), *before, *tokens[:-1]]
+            self._successors.update(path, top)
+        self.price.note(1 + (self._nodes if self._grown else 0), len(tokens))
+        self._grown = False
+        self._context.append(tokens)
+
+    def _databases(self) -> Databases:
+        """As they are now: an index may have been tidied up since, a table have grown."""
+        rows = [row for source in self._sources for row in source.runs()]
+        if len(rows) != self._places.low.shape[1]:
+            self._places = make_places(len(rows))
+        table = self._successors or _no_successors()
+        return Databases(
+            np.array(rows, np.int64).reshape(len(rows), 5),
+            self._context.tokens,
+            self._context.previous,
+            self._context.newest,
+            table.single,
+            table.pair_keys,
+            table.pairs,
+        )

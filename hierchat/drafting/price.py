@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+
 MEMORY = 6.0
 """Tokens over which the pace is averaged."""
 
@@ -34,7 +36,8 @@ class Free:
 
 
 class Price:
-    """Prices of drafts at the present pace."""
+    """Prices of drafts at the present pace: `extra` [n] are the milliseconds that n drafts add to a step, `onward` [n]
+    the least that one more can come at. A draft that is accepted less often than onward / token_ms does not pay."""
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
@@ -52,12 +55,13 @@ class Price:
         if step_ms is self._step_ms:
             return
         self._step_ms = step_ms
-        self._extra = extra = [ms - step_ms[0] for ms in step_ms]
+        extra = [ms - step_ms[0] for ms in step_ms]
         # The cheapest way on from n drafts: rows may come in groups, of which all but the first are free.
-        self._onward = [
+        onward = [
             min((extra[m] - extra[n]) / (m - n) for m in range(n + 1, len(extra)))
             for n in range(len(extra) - 1)
         ]
+        self.extra, self.onward = np.array(extra), np.array(onward)
 
     def note(self, width: int, tokens: int) -> None:
         """A step over `width` positions brought `tokens`."""
@@ -73,12 +77,4 @@ class Price:
     @property
     def most(self) -> int:
         """Drafts whose costs are known."""
-        return len(self._onward)
-
-    def of(self, drafts: int) -> float:
-        """Tokens that so many drafts must bring to pay."""
-        return self._extra[drafts] / self.token_ms
-
-    def least(self, drafts: int) -> float:
-        """After so many drafts, one that is accepted less often than this does not pay, nor does any after it."""
-        return self._onward[drafts] / self.token_ms
+        return self.onward.size

@@ -1,33 +1,48 @@
-"""What a draft source is: anything that proposes continuations of the committed text. A new source is one file."""
+"""What a draft source is: a database of earlier text with the slot whose weights it has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from hierchat.drafting.growing.layout import HISTORY, SOURCES
+from hierchat.drafting.suffix_index import SuffixIndex
 
 
-class Candidate(NamedTuple):
-    """One continuation with the features by which it is judged."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An index under one of the slots of growing.layout: the slot says how far its word is trusted at first. Several
+    may share a slot: they are counted together."""
 
-    tokens: Sequence[int]
-    source: str
-    match_length: int
-    """Tokens of the context that stood before it where it was seen, at least one."""
+    slot: int = HISTORY
+    index: SuffixIndex = field(default_factory=SuffixIndex)
 
+    @property
+    def name(self) -> str:
+        """As the page shows it."""
+        return SOURCES[self.slot]
 
-class DraftSource(Protocol):
-    """A database of earlier text. Token ids only; no source knows the target."""
+    @classmethod
+    def of(cls, texts: Iterable[Sequence[int]], slot: int = HISTORY) -> Self:
+        """These texts, oldest first."""
+        source = cls(slot)
+        source.index.extend(texts)
+        return source
 
-    name: str
+    def __len__(self) -> int:
+        """Tokens held, separators included."""
+        return len(self.index)
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        """A new reply starts: `prompt` is all that stands before it."""
-        ...
+    def add(self, text: Sequence[int]) -> None:
+        """A text is finished."""
+        self.index.append(text)
 
-    def observe(self, tokens: Sequence[int]) -> None:
-        """These tokens were committed."""
-        ...
-
-    def propose(self, context: Sequence[int], budget: int) -> list[Candidate]:
-        """Continuations of `context` of at most `budget` tokens, the newest first; empty when nothing fits."""
-        ...
+    def runs(self) -> list[tuple[int, int, int, int, int]]:
+        """Its rows of Databases.runs, from the oldest to the newest; valid while the index's lock is held."""
+        tokens, order, starts, sizes = self.index.arrays
+        return [
+            (self.slot, tokens.ctypes.data, tokens.size, order.ctypes.data + start * order.itemsize, size)
+            for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+            if size
+        ]

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cuda.graphs import Graph, Graphs
 from hierchat.engine.cuda.static_block import DEPTH
@@ -115,7 +114,7 @@ def test_drafts_change_no_word(regime: tuple[int, int], temperature: float) -> N
     prompt = random_tokens(FIRST_VIEW - 12, vocabulary=12)
     vanilla = tokens_of(fresh_steps(engine, prompt, wanted))
     assert len(vanilla) == 24
-    for drafter in (Drafter([ContextSource()]), TreeDrafter(), Buried(vanilla), Adversary(vanilla)):
+    for drafter in (Drafter(), TreeDrafter(), Buried(vanilla), Adversary(vanilla)):
         assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == vanilla
     fresh_steps(engine, prompt, wanted, TreeDrafter())
     assert tokens_of(engine.generate(prompt[:40], wanted)) == tokens_of(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
-from tests.engine.drafters import Oracle
+from hierchat.drafting.source import Source
 from tests.tiny import fresh_steps, random_tokens, tiny_engine, tokens_of
 
 PROMPT = random_tokens(20) * 3
@@ -20,7 +19,7 @@ def test_latency_learns_from_drafted_replies_alone(monkeypatch: pytest.MonkeyPat
     wanted = GenerationSettings(max_new_tokens=12)
     fresh_steps(engine, PROMPT, wanted)
     assert noted == []
-    steps = [step for step in fresh_steps(engine, PROMPT, wanted, Drafter([ContextSource()])) if step.tokens]
+    steps = [step for step in fresh_steps(engine, PROMPT, wanted, Drafter()) if step.tokens]
     before = [sum(len(step.tokens) for step in steps[:number]) for number in range(len(steps))]
     assert noted == [(step.width, len(PROMPT) + tokens) for step, tokens in zip(steps, before, strict=True)]
 
@@ -34,8 +33,8 @@ def test_the_size_of_drafts_follows_costs() -> None:
     wanted = GenerationSettings(max_new_tokens=30)
     reply = tokens_of(fresh_steps(engine, PROMPT, wanted))
     for drafter, widths in (
-        (Drafter([Oracle(reply)], latency=Dear()), {1}),
-        (Drafter([Oracle(reply)], latency=Dear(), width=4), {4}),
+        (Drafter([Source.of([[*PROMPT, *reply]] * 3)], latency=Dear()), {1}),
+        (Drafter([Source.of([[*PROMPT, *reply]] * 3)], latency=Dear(), width=4), {4}),
     ):
         steps = fresh_steps(engine, PROMPT, wanted, drafter)
         assert tokens_of(steps) == reply

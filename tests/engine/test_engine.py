@@ -21,7 +21,6 @@ from transformers import MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2Fo
 
 import hierchat.engine
 from hierchat.config import GenerationSettings
-from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.engine import CHUNK, Engine, PromptTooLong
 from hierchat.engine.sampling.sampler import BrokenLogits
@@ -39,13 +38,13 @@ def reply_to(prompt: list[int], **settings: Any) -> list[int]:
 
 
 def drafters(reply: list[int]) -> list[Drafter | None]:
-    return [None, Drafter([ContextSource()]), Drafter([Oracle(reply)]), TreeDrafter()]
+    return [None, Drafter(), Oracle(reply), TreeDrafter()]
 
 
 # Stop
 
 
-@pytest.mark.parametrize("drafter", [None, Drafter([ContextSource(), Noise()])])
+@pytest.mark.parametrize("drafter", [None, Noise()])
 @pytest.mark.parametrize("after", range(7))
 def test_stop_is_heard_within_one_step(after: int, drafter: Drafter | None) -> None:
     """Steps 0 to 3 read the prompt, the others decode."""
@@ -75,7 +74,7 @@ def test_after_a_stop_the_next_reply_is_as_ever(after: int) -> None:
     wanted = GenerationSettings(max_new_tokens=10)
     expected = reply_to(PROMPT, max_new_tokens=10)
     engine, stop = tiny_engine(), threading.Event()
-    for number, _ in enumerate(engine.generate(PROMPT, wanted, Drafter([ContextSource()]), stop)):
+    for number, _ in enumerate(engine.generate(PROMPT, wanted, Drafter(), stop)):
         if number == after:
             stop.set()
     assert tokens_of(engine.generate(PROMPT, wanted)) == expected
@@ -86,11 +85,11 @@ def test_after_a_generator_is_dropped_the_next_reply_is_as_ever(after: int) -> N
     wanted = GenerationSettings(max_new_tokens=10)
     expected = reply_to(PROMPT, max_new_tokens=10)
     engine = tiny_engine()
-    steps = engine.generate(PROMPT, wanted, Drafter([ContextSource()]))
+    steps = engine.generate(PROMPT, wanted, Drafter())
     for _ in range(after):
         next(steps)
     steps.close()
-    assert tokens_of(engine.generate(PROMPT, wanted, Drafter([ContextSource()]))) == expected
+    assert tokens_of(engine.generate(PROMPT, wanted, Drafter())) == expected
 
 
 # Ends
@@ -179,7 +178,7 @@ def test_broken_weights_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("which", range(5))
 def test_what_steps_say(which: int, temperature: float) -> None:
     reply = reply_to(PROMPT, max_new_tokens=30, temperature=temperature)
-    drafter = [*drafters(reply), Drafter([ContextSource(), Noise()], width=13)][which]
+    drafter = [*drafters(reply), Noise(nodes=12)][which]
     steps = fresh_steps(
         tiny_engine(), PROMPT, GenerationSettings(max_new_tokens=30, temperature=temperature), drafter
     )
@@ -314,7 +313,14 @@ def test_engine_imports_neither_pages_nor_databases() -> None:
     ).stdout.split()
     assert not {"gradio", "sqlite_utils"} & set(loaded)
     layers = {name.split(".")[1] for name in loaded if name.startswith("hierchat.")}
-    assert layers <= {"engine", "drafting", "hierarchy", "models", "config", "jit"}  # models: what a target computes
+    assert layers <= {
+        "engine",
+        "drafting",
+        "hierarchy",
+        "models",
+        "config",
+        "jit",
+    }  # models: what a target computes
 
 
 def test_engine_itself_imports_no_sqlite() -> None:

@@ -11,7 +11,6 @@ import torch
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cuda.graphs import Graphs, capture
 from hierchat.engine.cuda.row_attention import attend_plainly
@@ -39,7 +38,7 @@ def assert_same_words(target: TorchTarget | CudaTarget) -> None:
             prompt = random_tokens(length, vocabulary=12)
             vanilla = tokens_of(fresh_steps(engine, prompt, wanted))
             assert len(vanilla) == 32
-            for drafter in (Drafter([ContextSource()]), TreeDrafter(), Buried(vanilla)):
+            for drafter in (Drafter(), TreeDrafter(), Buried(vanilla)):
                 reply = tokens_of(fresh_steps(engine, prompt, wanted, drafter))
                 assert reply == vanilla if target.exact else len(reply) == 32
 

@@ -1,4 +1,4 @@
-"""Kernels that grow a draft tree: what each source knows of a place (evidence), what it is worth (judge), the tree (grow)."""
+"""Kernels that grow a draft tree: what the databases know (evidence), what it is worth (judge), the tree (grow)."""
 
 from hierchat.jit import Kernels
 

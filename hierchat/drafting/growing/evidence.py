@@ -38,8 +38,8 @@ from hierchat.drafting.growing.layout import (
     VISITS,
     VOTES,
 )
-from hierchat.drafting.successors import find_pair
 from hierchat.drafting.growing.search import matched, narrowed, occurrences, peek
+from hierchat.drafting.successors import find_pair
 
 MOST_VOTES = 7
 """A vote counts twice as much per further token matched, up to this length."""
@@ -51,7 +51,7 @@ def look(databases, places, place, parent, text, end):  # type: ignore[no-untype
 
     The tail of the context and the path stand in `text`.
     """
-    places.count[place] = 0
+    places.candidates[place] = 0
     places.known[place, :, :RECENT] = 0.0
     _look_back(databases, places, place, text, end)
     for slot in range(1, SLOTS):
@@ -72,7 +72,7 @@ def look(databases, places, place, parent, text, end):  # type: ignore[no-untype
 @kernel
 def _candidate(places, place, token):  # type: ignore[no-untyped-def]
     """The row of a token; -1 where there is no room."""
-    count = places.count[place]
+    count = places.candidates[place]
     for i in range(count):
         if places.tokens[place, i] == token:
             return i
@@ -80,7 +80,7 @@ def _candidate(places, place, token):  # type: ignore[no-untyped-def]
         return -1
     places.tokens[place, count] = token
     places.seen[place, count] = 0.0
-    places.count[place] = count + 1
+    places.candidates[place] = count + 1
     return count
 
 
@@ -112,7 +112,7 @@ def _count(places, place, slot, sampled, counts, number, total, suffix, populati
             i = _candidate(places, place, sampled[j])
         else:
             i = -1
-            for c in range(places.count[place]):
+            for c in range(places.candidates[place]):
                 if places.tokens[place, c] == sampled[j]:
                     i = c
         if i >= 0:
@@ -296,13 +296,11 @@ def _ask(runs, places, place, slot):  # type: ignore[no-untyped-def]
             continue
         length = places.close_length[place, slot, j]
         _hear(places, place, slot, token, length, False)
-        if (
-            length > newest_length
-            or length == newest_length
-            and (run > newest_run or run == newest_run and after > newest_end)
+        if length > newest_length or (
+            length == newest_length and (run > newest_run or (run == newest_run and after > newest_end))
         ):
             newest, newest_length, newest_run, newest_end = token, length, run, after
-    for i in range(places.count[place]):
+    for i in range(places.candidates[place]):
         if newest >= 0 and places.tokens[place, i] == newest:
             places.seen[place, i, slot, NEWEST] = 1.0
     suffix = places.suffix[place, slot]
@@ -357,4 +355,3 @@ def _look_up(databases, places, place, text, end):  # type: ignore[no-untyped-de
             if i >= 0:
                 places.seen[place, i, SUCCESSORS, 2] = 1.0
                 places.seen[place, i, SUCCESSORS, 3] = np.log(np.float32(1 + rank))
-

@@ -41,7 +41,7 @@ def grow(databases, places, model, recent, tail, limit, extra, onward, worth, tr
         row = -1
         highest = 0.0
         for place in range(looked):
-            if upcoming[place] < places.count[place]:
+            if upcoming[place] < places.candidates[place]:
                 chance = path[place] * places.chances[place, places.ranked[place, upcoming[place]]]
                 if chance > highest:
                     highest, row = chance, place
@@ -87,7 +87,7 @@ def teach(places, model, prior, recent, considered, tree, size, tokens, rate, fo
     firsts = np.empty(SLOTS, np.int32)
     bins = curve.shape[1]
     for token in tokens:
-        for rank in range(min(places.count[row], 4)):
+        for rank in range(min(places.candidates[row], 4)):
             i = places.ranked[row, rank]
             chance = places.chances[row, i]
             one = curve[slot_of(places, row, i), min(int(chance * bins), bins - 1)]

@@ -104,7 +104,7 @@ def judge(places, place, model):  # type: ignore[no-untyped-def]
         aside[h] = max(aside[h], np.float32(0.0))
         places.none[place, h] = aside[h]
         none += aside[h] * model.none[h]
-    count = places.count[place]
+    count = places.candidates[place]
     scores = np.empty(count, np.float32)
     highest = none
     last = HIDDEN + SLOTS * INPUTS
@@ -144,7 +144,7 @@ def judge(places, place, model):  # type: ignore[no-untyped-def]
 def learn(places, place, model, prior, token, rate, forget):  # type: ignore[no-untyped-def]
     """`token` followed at row `place`. Returns the candidate that it was, or -1."""
     right = -1
-    count = places.count[place]
+    count = places.candidates[place]
     none = np.float32(1.0)
     for i in range(count):
         if places.tokens[place, i] == token:
@@ -178,10 +178,12 @@ def first_choices(places, place, out):  # type: ignore[no-untyped-def]
     for slot in range(SLOTS):
         best = np.float32(0.0)
         out[slot] = -1
-        for i in range(places.count[place]):
+        for i in range(places.candidates[place]):
             one = places.seen[place, i, slot]
             if slot == SUCCESSORS:
-                value = np.float32(10.0) * one[0] - one[1] + one[2] - one[3] + (one[2] + one[0]) * np.float32(5.0)
+                value = (
+                    np.float32(10.0) * one[0] - one[1] + one[2] - one[3] + (one[2] + one[0]) * np.float32(5.0)
+                )
             else:
                 value = one[VOTES] + np.float32(0.01) * one[SAMPLED]
             if value > best:

@@ -94,7 +94,7 @@ class Judge(NamedTuple):
 class Places(NamedTuple):
     """One row per place that was looked at: 0 is behind the committed text, i + 1 behind node i of the tree."""
 
-    count: Integers
+    candidates: Integers
     """[places]: candidates"""
     tokens: Tokens
     """[places, CANDIDATES]"""
@@ -134,7 +134,7 @@ def make_places(runs: int) -> Places:
         return np.zeros((places, *shape), np.int64)
 
     return Places(
-        count=integers(),
+        candidates=integers(),
         tokens=np.zeros((places, CANDIDATES), np.int32),
         seen=np.zeros((places, CANDIDATES, slots, SEEN), np.float32),
         known=np.zeros((places, slots, KNOWN), np.float32),
@@ -154,4 +154,6 @@ def make_places(runs: int) -> Places:
 
 
 def make_tree() -> Tree:
-    return Tree(np.zeros(NODES, np.int32), np.zeros(NODES, np.int64), np.zeros(NODES, np.int64), np.zeros(NODES))
+    return Tree(
+        np.zeros(NODES, np.int32), np.zeros(NODES, np.int64), np.zeros(NODES, np.int64), np.zeros(NODES)
+    )
