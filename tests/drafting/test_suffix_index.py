@@ -1,0 +1,247 @@
+"""The suffix index against plain sorting and against a search through the whole log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.drafting import suffix_index
+from hierchat.drafting.growing.search import occurrences
+from hierchat.drafting.index.sort import DEPTH, merged, suffix_order
+from hierchat.drafting.suffix_index import BREAK, Arrays, SuffixIndex
+
+UNHURRIED = settings(deadline=None, max_examples=60)
+"""The first example may have to wait for the compiler."""
+
+texts = st.lists(st.integers(0, 2), max_size=90)
+logs = st.lists(st.sampled_from([0, 0, 1, 1, 2, BREAK]), max_size=200)
+
+
+def plainly(log: Sequence[int], first: int = 0, end: int | None = None) -> list[int]:
+    """The order of the suffixes that begin in log[first:end]."""
+
+    def key(position: int) -> tuple[list[int], int]:
+        suffix = [*log[position : position + DEPTH], BREAK]
+        return suffix[: suffix.index(BREAK)], position
+
+    return sorted((p for p in range(first, len(log) if end is None else end) if log[p] != BREAK), key=key)
+
+
+def array(values: Sequence[int]) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def orders(arrays: Arrays) -> list[list[int]]:
+    return [arrays.order[start : start + size].tolist() for start, size in zip(*arrays[2:], strict=True)]
+
+
+def check(index: SuffixIndex) -> None:
+    """Every run's order is what plain sorting finds, and the runs cover the log."""
+    log = index.arrays.tokens.tolist()
+    bounds = [*index.arrays.starts.tolist(), len(log)]
+    assert bounds[0] == 0 or not log
+    assert orders(index.arrays) == [plainly(log, first, end) for first, end in pairwise(bounds)]
+
+
+@UNHURRIED
+@given(log=logs)
+def test_a_log_is_sorted(log: list[int]) -> None:
+    assert suffix_order(array(log)).tolist() == plainly(log)
+
+
+@pytest.mark.parametrize("period", [1, 5, 64, 100])
+def test_a_text_that_repeats_itself(period: int) -> None:
+    """Long equal runs, whose suffixes differ by position alone."""
+    log = list(range(period)) * (1500 // period)
+    assert suffix_order(array(log)).tolist() == plainly(log)
+
+
+def test_tokens_of_a_large_vocabulary() -> None:
+    log = np.random.default_rng(0).choice([0, 7, 2**31 - 1, 49_151, BREAK], 2000).tolist()
+    assert suffix_order(array(log)).tolist() == plainly(log)
+    with pytest.raises(ValueError, match="negative"):
+        suffix_order(array([1, -2]))
+
+
+@UNHURRIED
+@given(older=logs, newer=logs)
+def test_two_orders_become_one(older: list[int], newer: list[int]) -> None:
+    log = [*older, BREAK, *newer, BREAK]
+    cut = len(older) + 1
+    parts = array(plainly(log, 0, cut)), array(plainly(log, cut))
+    assert merged(array(log), *parts).tolist() == plainly(log)
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), texts),
+        st.tuples(st.just("extend"), st.lists(texts, max_size=4)),
+        st.tuples(st.just("remove"), st.lists(st.integers(0, 30), max_size=3)),
+    ),
+    max_size=14,
+)
+
+
+@pytest.fixture(params=[0, 100, suffix_index.AT_ONCE])
+def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in the thread, the larger work in the thread, nothing in the thread. Little room to begin with."""
+    monkeypatch.setattr(suffix_index, "AT_ONCE", request.param)
+    monkeypatch.setattr(suffix_index, "_SPARE", 8)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("waits", [True, False])
+@UNHURRIED
+@given(steps=steps)
+def test_the_order_is_right_whatever_happens(waits: bool, steps: list[tuple[str, list]]) -> None:
+    index = SuffixIndex()
+    held: list[tuple[int, list[int]]] = []
+    log: list[int] = []
+    for what, argument in steps:
+        if what == "remove":
+            gone = [held.pop(number % len(held)) for number in argument if held]
+            index.remove((start, len(text)) for start, text in gone)
+            for start, text in gone:
+                log[start : start + len(text)] = [BREAK] * len(text)
+        else:
+            added = [argument] if what == "append" else argument
+            starts = [index.append(argument)] if what == "append" else index.extend(argument)
+            held += zip(starts, added, strict=True)
+            log += [token for text in added for token in (*text, BREAK)]
+        if waits:
+            index.wait()
+            check(index)
+    index.wait()
+    assert index.arrays.tokens.tolist() == log
+    check(index)
+    for start, text in held:
+        assert log[start : start + len(text) + 1] == [*text, BREAK]
+
+
+def test_there_are_few_runs() -> None:
+    index = SuffixIndex()
+    rng = np.random.default_rng(0)
+    for _ in range(600):
+        index.append(rng.integers(0, 1000, rng.integers(1, 900)))
+    index.wait()
+    lengths = np.diff([*index.arrays.starts, len(index)])
+    assert lengths.size <= 1 + np.log(len(index)) / np.log(suffix_index.RATIO)
+    assert all(older >= suffix_index.RATIO * newer for older, newer in pairwise(lengths))
+
+
+def test_ten_million_tokens_fit_into_little_memory() -> None:
+    """By computing: the room for them is reserved, not touched."""
+    assert SuffixIndex(10_000_000).nbytes / 10_000_000 <= 24
+
+
+def test_stored_runs_are_taken_as_they_are() -> None:
+    log = array([1, 2, BREAK, 2, 1, BREAK, 2, 2, BREAK])
+    runs = [(3, suffix_order(log[:3])), (3, suffix_order(log[3:6]))]
+    index = SuffixIndex.restored(log, runs)
+    index.wait()
+    assert index.arrays.tokens.tolist() == log.tolist()
+    check(index)
+    index.append([1, 2, 3])
+    check(index)
+
+
+def test_an_order_over_mapped_files(tmp_path: Path) -> None:
+    log = array([*np.random.default_rng(0).integers(0, 3, 500), BREAK])
+    for name, values in (("tokens", log), ("order", suffix_order(log))):
+        np.save(tmp_path / f"{name}.npy", values)
+    mapped = [np.asarray(np.load(tmp_path / f"{name}.npy", mmap_mode="r")) for name in ("tokens", "order")]
+    index = SuffixIndex.from_sorted(*mapped)
+    assert np.shares_memory(index.arrays.tokens, mapped[0])
+    check(index)
+
+
+def after(index: SuffixIndex, ending: Sequence[int]) -> list[int]:
+    """What follows where `ending` stands, found as lookups do: by halving each run's order."""
+    found = []
+    text = array(ending)
+    with index.lock:
+        log, order, starts, sizes = index.arrays
+        for start, size in zip(starts, sizes, strict=True):
+            run = order[start : start + size]
+            low, high = occurrences(
+                log.ctypes.data, log.size, run.ctypes.data, size, text, text.size, text.size
+            )
+            found += [int(log[position + text.size]) for position in run[low:high]]
+    return found
+
+
+def beside(index: SuffixIndex, act: Callable[[], None]) -> None:
+    """Do `act` while lookups go on in another thread, each of which finds what is always there."""
+    wrong: list[object] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            found = after(index, [70_001, 70_002])
+            if found != [70_003]:
+                wrong.append(found)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        act()
+        index.wait()
+    finally:
+        done.set()
+        reader.join()
+    assert not wrong
+
+
+def test_lookups_beside_the_thread_see_no_half_done_state() -> None:
+    index = SuffixIndex()
+    rng = np.random.default_rng(0)
+    index.append([70_001, 70_002, 70_003, 70_004])
+    held = []
+
+    def act() -> None:
+        for number in range(40):
+            text = rng.integers(0, 50, 20_000 if number % 4 else 40_000)
+            held.append((index.append(text), text.size))
+            if number % 5 == 4:
+                index.remove([held.pop(number // 8)])
+
+    beside(index, act)
+    log = index.arrays.tokens
+    bounds = pairwise([*index.arrays.starts.tolist(), log.size])
+    assert orders(index.arrays) == [(suffix_order(log[first:end]) + first).tolist() for first, end in bounds]
+
+
+def test_too_little_memory_leaves_more_runs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    index = SuffixIndex()
+    index.append([1, 2, 3, 4])
+    monkeypatch.setattr(suffix_index, "suffix_order", fail)
+    monkeypatch.setattr(suffix_index, "AT_ONCE", 100)
+    index.append([5] * 200)
+    index.wait()
+    assert "memory" in caplog.text
+    assert after(index, [1, 2]) == [3]
+    monkeypatch.undo()
+    index.append([1, 2, 9])
+    index.wait()
+    check(index)
+
+
+def test_a_closed_index_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suffix_index, "AT_ONCE", 0)
+    index = SuffixIndex()
+    index.close()
+    index.append([1, 2, 3])
+    index.wait()
+    assert index.arrays.sizes.tolist() == [0]
