@@ -1,76 +1,281 @@
-"""Finds earlier occurrences of a text's ending, and what followed them."""
+"""An index of all suffixes of a token log that grows: ten million tokens and more, at eight bytes each and some slack.
+
+The log is in runs, each with an order of its suffixes. A new text is a run of its own; neighbours of similar size are
+merged, so that there are only a few runs, each several times the size of the next. Small merges are made at once,
+large ones by a thread of their own, which computes beside the lookups and takes the lock to put its result in place.
+"""
 
 from __future__ import annotations
 
-from array import array
+import logging
+import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
-BREAK = -1
-"""Stands between texts: matches and continuations end there."""
-MAX_MATCH = 32
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.drafting.index.sort import BREAK, drop_breaks, merged, suffix_order
+
+Tokens = NDArray[np.int32]
+
+RATIO = 4
+"""A run is merged with the next unless it is so many times as long."""
+AT_ONCE = 16_384
+"""Tokens that are sorted or merged within a call; more are left to the thread."""
+_SPARE = 65_536
+"""Tokens for which there is room beyond the half that is added."""
+
+_BREAK = np.array([BREAK], np.int32)
+_log = logging.getLogger("hierchat.history")
+
+
+class Arrays(NamedTuple):
+    """All that a lookup reads, valid as long as the index's lock is held."""
+
+    tokens: Tokens
+    """Texts, each followed by BREAK."""
+    order: Tokens
+    """order[starts[r] : starts[r] + sizes[r]]: positions in `tokens`, in the order of run r's suffixes (sort.py)."""
+    starts: NDArray[np.int64]
+    """Run r covers tokens[starts[r] : starts[r + 1]], the last one all that is left. From the oldest to the newest."""
+    sizes: NDArray[np.int64]
+    """Less than the run's length, for BREAKs are in no order; 0 where the run waits to be sorted."""
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """Texts with one order."""
+
+    start: int
+    length: int
+    size: int
+    waits: bool = False
+    """To be sorted."""
+    taken: bool = False
+    """The thread is at it."""
 
 
 class SuffixIndex:
-    """A token log with, for every token and every pair of tokens, a chain through its occurrences, newest first.
+    """Texts of tokens and the orders of their suffixes.
 
-    Appending is constant time; a lookup visits at most `visits` occurrences of the last pair or, where there are none,
-    half as many of the last token. 12 bytes per token plus a dictionary entry per distinct token and pair.
+    Hold `lock` while reading what `arrays` holds; from one thread all calls follow each other anyway.
     """
 
-    def __init__(self, visits: int = 16) -> None:
-        self.visits = visits
-        self._tokens = array("i")
-        self._previous = array("i")  # the occurrence before this one of the token
-        self._previous_pair = array("i")  # and of the pair that ends here
-        self._newest: dict[int, int] = {}
-        self._newest_pair: dict[int, int] = {}
+    def __init__(self, room: int = 0) -> None:
+        """`room`: how many tokens to expect."""
+        self.lock = threading.RLock()
+        self._tokens = np.empty(room + room // 2 + _SPARE, np.int32)
+        self._order = np.empty(self._tokens.size, np.int32)
+        self._length = 0
+        self._runs: list[Run] = []
+        self._removals = self._joins = 0  # by which the thread finds its result outdated
+        self._worker: threading.Thread | None = None
+        self._closed = False
+        self._publish()
+
+    @classmethod
+    def from_sorted(cls, tokens: Tokens, order: Tokens) -> Self:
+        """One run over arrays that stay where they are, such as a mapped file's: nothing can be added or removed."""
+        index = cls()
+        index._tokens, index._order, index._length = tokens, order, tokens.size
+        index._runs = [Run(0, tokens.size, order.size)]
+        index._publish()
+        return index
+
+    @classmethod
+    def restored(cls, tokens: Tokens, orders: Sequence[tuple[int, Tokens]]) -> Self:
+        """From runs that were stored: how many tokens each covers, and its order, counted from its first token."""
+        index = cls(tokens.size)
+        index._length = sum(length for length, _ in orders)
+        index._tokens[: index._length] = tokens[: index._length]
+        start = 0
+        for length, order in orders:
+            np.add(order, start, out=index._order[start : start + order.size])
+            index._runs.append(Run(start, length, order.size))
+            start += length
+        if start < tokens.size:
+            index._add(tokens[start:])
+        index._publish()
+        index._wake()
+        return index
 
     def __len__(self) -> int:
-        return len(self._tokens)
+        """Tokens of the log, BREAKs and what was removed included."""
+        return self._length
 
-    def append(self, tokens: Iterable[int]) -> None:
-        before = self._tokens[-1] if self._tokens else BREAK
-        for here, token in enumerate(tokens, len(self._tokens)):
-            previous = previous_pair = -1
-            if token != BREAK:
-                previous = self._newest.get(token, -1)
-                self._newest[token] = here
-                if before != BREAK:
-                    pair = before << 32 | token
-                    previous_pair = self._newest_pair.get(pair, -1)
-                    self._newest_pair[pair] = here
-            self._tokens.append(token)
-            self._previous.append(previous)
-            self._previous_pair.append(previous_pair)
-            before = token
+    @property
+    def nbytes(self) -> int:
+        """Memory of the log and its orders, the room to grow included."""
+        return self._tokens.nbytes + self._order.nbytes
 
-    def continuations(self, context: Sequence[int], length: int) -> list[tuple[int, list[int]]]:
-        """(match length, continuation of at most `length` tokens) for occurrences of the context's ending, newest
-        first. An occurrence that nothing follows is left out."""
-        if not context or length < 1:
+    def runs(self) -> list[Run]:
+        """Those that are sorted. Hold `lock`."""
+        return [run for run in self._runs if not run.waits]
+
+    def append(self, text: Sequence[int]) -> int:
+        """Add a text; the position of its first token."""
+        return self.extend([text])[0]
+
+    def extend(self, texts: Iterable[Sequence[int]]) -> list[int]:
+        """Add texts as one run; the positions of their first tokens."""
+        parts: list[Tokens] = []
+        for text in texts:
+            parts += (np.asarray(text, np.int32), _BREAK)
+        if not parts:
             return []
-        found: list[tuple[int, list[int]]] = []
-        if len(context) > 1:
-            pair = context[-2] << 32 | context[-1]
-            found = self._follow(self._newest_pair.get(pair, -1), self._previous_pair, 2, context, length)
-        return found or self._follow(self._newest.get(context[-1], -1), self._previous, 1, context, length)
+        with self.lock:
+            start = self._length
+            self._add(np.concatenate(parts))
+            self._publish()
+        self._wake()
+        ends = np.cumsum([len(text) + 1 for text in parts[::2]]) + start
+        return [start, *ends[:-1].tolist()]
 
-    def _follow(
-        self, end: int, previous: Sequence[int], known: int, context: Sequence[int], length: int
-    ) -> list[tuple[int, list[int]]]:
-        """Along one chain from `end` on; `known` tokens are known to match."""
-        found = []
-        tokens = self._tokens
-        for _ in range(self.visits * known // 2):
-            if end < 0:
-                break
-            match, limit = known, min(MAX_MATCH, len(context), end + 1)
-            while match < limit and tokens[end - match] == context[-1 - match]:
-                match += 1
-            following = tokens[end + 1 : end + 1 + length].tolist()
-            if BREAK in following:
-                following = following[: following.index(BREAK)]
-            if following:
-                found.append((match, following))
-            end = previous[end]
-        return found
+    def remove(self, texts: Iterable[tuple[int, int]]) -> None:
+        """Forget texts, each given by its position and length: in memory their tokens are gone when this returns."""
+        with self.lock:
+            ends = [run.start + run.length for run in self._runs]
+            touched = set()
+            for start, length in texts:
+                self._tokens[start : start + length] = BREAK
+                touched.add(int(np.searchsorted(ends, start, side="right")))
+            for run in (self._runs[number] for number in touched):
+                run.size = drop_breaks(self._tokens, self._order[run.start : run.start + run.size])
+            self._removals += 1
+            self._publish()
+
+    def wait(self) -> None:
+        """Until the thread has nothing left to do."""
+        while worker := self._worker:
+            worker.join()
+
+    def close(self) -> None:
+        """Start nothing new in the thread."""
+        with self.lock:
+            self._closed = True
+
+    def _publish(self) -> None:
+        self.arrays = Arrays(
+            self._tokens[: self._length],
+            self._order[: self._length],
+            np.array([run.start for run in self._runs], np.int64),
+            np.array([run.size for run in self._runs], np.int64),
+        )
+
+    def _add(self, tokens: Tokens) -> None:
+        """A new run at the end."""
+        start, end = self._length, self._length + tokens.size
+        if end > self._tokens.size:
+            self._tokens, self._order = self._roomier(end)
+        self._tokens[start:end] = tokens
+        run = Run(start, tokens.size, 0, waits=tokens.size > AT_ONCE)
+        if not run.waits:
+            self._put(run, suffix_order(tokens) + np.int32(start))
+        self._runs.append(run)
+        self._length = end
+        while (pair := self._pair(len(self._runs) - 2)) and pair[0].length + pair[1].length <= AT_ONCE:
+            older, newer = pair
+            order = merged(self._tokens[:end], self._sorted(older), self._sorted(newer))
+            self._join(older, newer, order)
+
+    def _pair(self, number: int) -> tuple[Run, Run] | None:
+        """A run and the next, where they are to be merged."""
+        if number < 0:
+            return None
+        older, newer = self._runs[number : number + 2]
+        if older.length >= RATIO * newer.length or any(run.waits or run.taken for run in (older, newer)):
+            return None
+        return older, newer
+
+    def _sorted(self, run: Run) -> Tokens:
+        return self._order[run.start : run.start + run.size]
+
+    def _put(self, run: Run, order: Tokens) -> None:
+        run.waits, run.size = False, order.size
+        self._order[run.start : run.start + run.size] = order
+
+    def _join(self, older: Run, newer: Run, order: Tokens) -> None:
+        both = Run(older.start, older.length + newer.length, 0)
+        self._put(both, order)
+        number = self._runs.index(older)
+        self._runs[number : number + 2] = [both]
+        self._joins += 1
+
+    def _roomier(self, length: int) -> tuple[Tokens, Tokens]:
+        """Copies of both arrays with room for so many tokens and more."""
+        tokens = np.empty(length + length // 2 + _SPARE, np.int32)
+        order = np.empty(tokens.size, np.int32)
+        tokens[: self._length] = self._tokens[: self._length]
+        order[: self._length] = self._order[: self._length]
+        return tokens, order
+
+    # The thread. It takes work under the lock, computes without, and puts the result in place under the lock again,
+    # unless what it started from has changed: then it begins anew.
+
+    def _wake(self) -> None:
+        with self.lock:
+            if self._worker is None and not self._closed and self._work() is not None:
+                self._worker = threading.Thread(target=self._run, name="suffix-index", daemon=True)
+                self._worker.start()
+
+    def _work(self) -> tuple[Run, ...] | None:
+        """A run to be sorted, two to be merged, none where room runs short; None when there is nothing to do."""
+        if self._length > 0.9 * self._tokens.size:
+            return ()
+        for run in self._runs:
+            if run.waits:
+                return (run,)
+        return next(filter(None, map(self._pair, range(len(self._runs) - 2, -1, -1))), None)
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+        except BaseException as error:
+            with self.lock:
+                self._worker = None
+                for run in self._runs:
+                    run.taken = False
+            if not isinstance(error, MemoryError):
+                raise
+            _log.warning("Too little memory to tidy up the history's index: it goes on with more runs.")
+
+    def _step(self) -> bool:
+        """One piece of work; False when there is none."""
+        with self.lock:
+            runs = None if self._closed else self._work()
+            if runs is None:
+                self._worker = None
+                return False
+            for run in runs:
+                run.taken = True
+            removals, joins, length = self._removals, self._joins, self._length
+            tokens, orders = self._tokens[:length], [self._sorted(run) for run in runs]
+        match runs:
+            case ():
+                larger = self._roomier(length)
+            case (run,):
+                # A copy: what is removed meanwhile must not change under the sorting.
+                order = suffix_order(tokens[run.start : run.start + run.length].copy())
+                order += np.int32(run.start)
+            case _:
+                order = merged(tokens, *orders)
+        with self.lock:
+            for run in runs:
+                run.taken = False
+            if removals != self._removals:
+                return True
+            match runs:
+                case ():
+                    if joins == self._joins:
+                        for new, old in zip(larger, (self._tokens, self._order), strict=True):
+                            new[length : self._length] = old[length : self._length]
+                        self._tokens, self._order = larger
+                case (run,):
+                    self._put(run, order)
+                case (older, newer):
+                    self._join(older, newer, order)
+            self._publish()
+        return True

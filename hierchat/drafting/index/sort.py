@@ -1,8 +1,8 @@
 """Orders of suffixes: lexicographic by the tokens that follow, DEPTH tokens deep.
 
-A BREAK, or the end of the log, ends a comparison, and what ends comes before what goes on. Suffixes that are equal so
-far stand by position, the older first: every order is unique. DEPTH bounds each comparison, so that a text which repeats
-itself a hundred thousand times costs no more than another.
+A BREAK, or the end of the log, ends a comparison, and what ends comes before what goes on. Suffixes that are equal
+so far stand by position, the older first: every order is unique. DEPTH bounds each comparison, so that a text which
+repeats itself a hundred thousand times costs no more than another.
 """
 
 from __future__ import annotations
