@@ -8,9 +8,8 @@ import pytest
 
 from hierchat.chat.prompt import PromptBuilder, Said
 from hierchat.config import GenerationSettings
-from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.history import HistorySource
+from hierchat.drafting.source import Source
 from hierchat.engine.backends import make_target
 from hierchat.engine.engine import Engine
 from hierchat.models.catalogue import Backend, read_catalogue
@@ -80,11 +79,11 @@ def test_the_target_proved_row_invariance(chat: Chat) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_speculative_is_vanilla_token_for_token(chat: Chat, temperature: float) -> None:
-    history = HistorySource()
+    history = Source()
     total = accepted = 0
     for seed, question in enumerate(QUESTIONS):
         vanilla, _ = chat.answer(question, settings(temperature, seed))
-        drafter = Drafter([ContextSource(), history])
+        drafter = Drafter([history])
         speculative, drafted = chat.answer(question, settings(temperature, seed), drafter)
         assert speculative == vanilla, question
         history.add(speculative)
@@ -95,7 +94,7 @@ def test_speculative_is_vanilla_token_for_token(chat: Chat, temperature: float) 
 
 def test_a_question_that_was_asked_before_is_drafted_from_history(chat: Chat) -> None:
     vanilla, _ = chat.answer(QUESTIONS[2], settings(0.8))
-    again, drafted = chat.answer(QUESTIONS[2], settings(0.8), Drafter([HistorySource([vanilla])]))
+    again, drafted = chat.answer(QUESTIONS[2], settings(0.8), Drafter([Source.of([vanilla])]))
     assert again == vanilla
     assert drafted > len(vanilla) / 2
 

@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.history import HistorySource
+from hierchat.drafting.source import Source
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.torch.layout import CHUNK
 from hierchat.engine.torch.target import TorchTarget
@@ -30,12 +29,11 @@ from tests.tiny import (
 )
 
 DRAFTERS: dict[str, Callable[[Sequence[int]], Drafter]] = {
-    "context": lambda reply: Drafter([ContextSource()]),
-    "context+history": lambda reply: Drafter([ContextSource(), HistorySource([reply[:20], reply[10:]])]),
-    "noise": lambda reply: Drafter([Noise()], width=13),
-    "context+noise": lambda reply: Drafter([ContextSource(), Noise()], width=13),
-    "oracle": lambda reply: Drafter([Oracle(reply)]),
-    "by cost": lambda reply: Drafter([ContextSource(), Noise(), Oracle(reply)], latency=LatencyCurve()),
+    "context": lambda reply: Drafter(),
+    "context+history": lambda reply: Drafter([Source.of([reply[:20], reply[10:]])]),
+    "noise": lambda reply: Noise(nodes=12),
+    "oracle": lambda reply: Oracle(reply),
+    "by cost": lambda reply: Drafter([Source.of([reply])], latency=LatencyCurve()),
     "random trees": lambda reply: TreeDrafter(),
     "adversary": lambda reply: Adversary(reply),
     "buried": lambda reply: Buried(reply),
@@ -103,7 +101,7 @@ def test_context_drafts_at_the_borders_of_chunks(length: int, temperature: float
         prompt = random_tokens(length, seed, vocabulary=12)  # few different tokens, so that suffixes recur
         wanted = GenerationSettings(temperature=temperature, max_new_tokens=24, seed=seed)
         vanilla = tokens_of(fresh_steps(engine, prompt, wanted))
-        assert tokens_of(fresh_steps(engine, prompt, wanted, Drafter([ContextSource()]))) == vanilla
+        assert tokens_of(fresh_steps(engine, prompt, wanted, Drafter())) == vanilla
 
 
 @pytest.mark.parametrize("name", ["oracle", "buried"])
@@ -250,7 +248,7 @@ def test_second_turn_reuses_the_first_and_changes_nothing(backend: Backend, temp
     engine = tiny_engine(backend)
     wanted = GenerationSettings(temperature=temperature, max_new_tokens=30)
     prompt = random_tokens(100)
-    drafter = Drafter([ContextSource()])
+    drafter = Drafter()
     first = tokens_of(fresh_steps(engine, prompt, wanted, drafter))
     for second in (
         [*prompt, *first, *random_tokens(20, seed=1)],  # the conversation goes on
