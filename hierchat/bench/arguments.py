@@ -21,7 +21,8 @@ def add_bench(commands: Any) -> None:
             "--arms",
             required=True,
             metavar="A,B,...",
-            help="of vanilla, context, context+history, hierchat, transformers, llama.cpp",
+            help="of vanilla, context, context+history, hierchat, transformers, llama.cpp, and published methods "
+            "behind our own engine: hd-paper, pld, token-recycling, suffix, llama-cache",
         )
         _add_run(measured)
 
@@ -60,6 +61,29 @@ def _add_traces(kinds: Any) -> None:
     )
     record.set_defaults(corpus=None, width=None)
 
+    replay = kinds.add_parser("replay", help="recorded replies through the drafters, without a model")
+    replay.add_argument("--traces", type=Path, required=True, metavar="TRACES", help="of `bench record`")
+    replay.add_argument("--arms", required=True, metavar="A,B,...", help="our own, as for `bench decode`")
+    replay.add_argument("--limit", type=_positive, metavar="N", help="the first N replies")
+    replay.add_argument(
+        "--width",
+        type=_positive,
+        metavar="N",
+        help="positions per forward: N - 1 drafts; by default what pays at --cost",
+    )
+    replay.add_argument(
+        "--cost",
+        type=_costs,
+        metavar="PLAIN,ROW",
+        help="milliseconds of a plain step, and of each further row",
+    )
+    replay.add_argument("--carry", action="store_true", help="history lasts over the questions, as in a log")
+    replay.add_argument("--corpus", type=Path, metavar="PATH", help="texts that draft beside the seed pack")
+    replay.add_argument(
+        "--model", metavar="NAME", help="whose tokenizer and seed pack; by default the recorded one"
+    )
+    replay.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
+
 
 def add_verify(commands: Any) -> None:
     """`verify`."""
@@ -75,6 +99,13 @@ def add_verify(commands: Any) -> None:
 
 
 _LINES = "JSON lines with `turns`, and `category`, or `day` and `kind`"
+
+
+def _costs(text: str) -> tuple[float, float]:
+    plain, row = map(float, text.split(","))
+    if plain <= 0 or row < 0:
+        raise argparse.ArgumentTypeError(f"{text} are no costs")
+    return plain, row
 
 
 def _numbers(text: str) -> list[int]:

@@ -75,8 +75,8 @@ class Carried:
 
     def __init__(self, name: str, hosted: Hosted, width: int | None) -> None:
         self.name = name
+        self.width = width
         self._hosted = hosted
-        self._width = width
         self._memory = Memory()
         published = PUBLISHED.get(name)
         self._published = published(width, hosted.statistics) if published else None
@@ -84,7 +84,7 @@ class Carried:
     def drafter(self) -> Proposer | None:
         """For the next reply; None is plain decoding."""
         drafting = OWN.get(self.name)
-        return drafting(self._hosted, self._memory, self._width) if drafting else self._published
+        return drafting(self._hosted, self._memory, self.width) if drafting else self._published
 
     def learn(self, reply: Sequence[int]) -> None:
         """The reply is finished and becomes history."""

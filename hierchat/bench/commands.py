@@ -15,24 +15,26 @@ import psutil
 import torch
 from pydantic import ValidationError
 
-from hierchat.bench import agreement, decode, forward, outfile, record, verify
-from hierchat.bench.arms import OWN, Arm, OwnArm, parse_arms
+from hierchat.bench import agreement, decode, forward, outfile, record, replay, verify
+from hierchat.bench.arms import OWN, Arm, Carried, OwnArm, parse_arms
 from hierchat.bench.errors import ArmError, BenchError, unknown
 from hierchat.bench.machine import machine
 from hierchat.bench.peers import PeerArm, open_peer
 from hierchat.bench.progress import bar
 from hierchat.bench.questions import Question, QuestionsError, read_questions, spread
 from hierchat.bench.table import show
+from hierchat.bench.traces import read_traces
 from hierchat.chat.host import Hosted, load_hosted
 from hierchat.config import GenerationSettings
 from hierchat.corpus.errors import CorpusError
-from hierchat.corpus.statistics import require_readable
+from hierchat.corpus.statistics import require_readable, statistics
 from hierchat.engine.errors import OutOfMemory
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.target import UnsupportedModel
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
+from hierchat.models.load_tokenizer import load_tokenizer
 from hierchat.models.terminal import terminal_progress
 
 ERRORS = (
@@ -57,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
             return _verify(args)
         if args.kind in ("forward", "agreement"):
             return _show((forward if args.kind == "forward" else agreement).measure(args), args.json)
+        if args.kind == "replay":
+            return _replay(args)
         if args.kind == "record":
             return _record(args)
         return _decode(args)
@@ -160,6 +164,36 @@ def _record(args: argparse.Namespace) -> int:
         return 130
     if too_long:
         _say(f"{too_long} of {len(questions)} questions do not fit the model's context.")
+    return 0
+
+
+def _replay(args: argparse.Namespace) -> int:
+    names = parse_arms(args.arms)
+    for name in names:
+        if name not in OWN:
+            raise unknown("arm of our own", name, OWN)
+    if not args.width and not args.cost:
+        raise BenchError("Without a model nobody knows what drafts cost: say --width or --cost.")
+    traces = read_traces(args.traces)[: args.limit]
+    outfile.require_writable(args.json)
+    entry = read_catalogue().entry(args.model or traces[0].model)
+    with terminal_progress() as report:
+        texts = statistics(entry, load_tokenizer(entry, report), args.corpus, stored=False, report=report)
+    costs = replay.Costs(*args.cost) if args.cost else None
+    hosted = replay.without_model(costs, texts)
+    carried = [Carried(name, hosted, args.width) for name in names]
+    said = {"file": args.traces.name, "file_sha256": sha256(args.traces)}
+    said |= {key: getattr(args, key) for key in ("limit", "width", "cost", "carry")}
+    said["statistics"] = [text.name for text in texts]
+    head = {"machine": machine(), "model": entry.name, "settings": {"kind": "replay", **said}}
+    result = decode.Result(args.json, head, names)
+    if not all(trace.top.size for trace in traces):
+        _say(f"{args.traces} lacks the target's likeliest tokens: who learns from them will fall short.")
+    questions = len({trace.question for trace in traces})
+    with bar(questions) as tell:
+        replay.replay(carried, traces, costs, result, tell, carry=args.carry)
+    result.write()
+    show(result.as_dict())
     return 0
 
 

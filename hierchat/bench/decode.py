@@ -91,7 +91,7 @@ def measure(
     for turn, question in enumerate(questions):
         if question.number in done:
             continue
-        row = _row(question)
+        row = row_of(question)
         for arm in rotated(present, turn) if present else ():
             tell(f"{question.group} {question.name}: {arm.name}", 0)
             if not carry:
@@ -133,7 +133,8 @@ def _restart(arm: Arm, rows: Sequence[Row]) -> None:
             arm.learn(turn["reply"])
 
 
-def _row(question: Question) -> Row:
+def row_of(question: Question) -> Row:
+    """No arm has answered yet."""
     return {
         "question": question.number,
         "name": question.name,

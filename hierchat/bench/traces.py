@@ -35,6 +35,8 @@ class Trace:
     reply: list[int]
     top: NDArray[np.int32]
     """[reply, k]: the target's likeliest tokens where it chose each token; k is 0 where none were recorded."""
+    model: str | None = None
+    """As models.yaml calls it, where it was recorded."""
 
 
 def read_lines(path: Path, *, mend: bool = False) -> list[Line]:
@@ -85,4 +87,4 @@ def _trace(question: Question, line: Line) -> Trace:
     first = len(prompt) - 1 - line.get("top_from", 0)
     entries: Sequence[Sequence[int]] = line.get("top_ids", [()] * (first + len(reply)))
     top = np.array(entries[first : first + len(reply)], np.int32).reshape(len(reply), -1)
-    return Trace(question, line.get("turn", 0), prompt, reply, top)
+    return Trace(question, line.get("turn", 0), prompt, reply, top, line.get("settings", {}).get("model"))

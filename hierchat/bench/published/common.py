@@ -16,6 +16,9 @@ class Texts(Protocol):
     """A corpus, as hierchat.corpus.format.Statistics holds it."""
 
     @property
+    def name(self) -> str: ...
+
+    @property
     def tokens(self) -> NDArray[np.int32]:
         """The texts, a BREAK behind each."""
         ...

@@ -2,8 +2,9 @@
 
 Three databases lead from one token to the four that may follow it: W holds prompt and reply, up to seven continuations
 of each token, the least recently used leaving first; S the 100,000 most frequent 5-grams of the model's earlier
-replies; L is a corpus, searched by the last two tokens, then by the last one. They are asked in this order until the
-budget is full: seven branches in the paper, here as many as the width has room for, the last one cut short.
+replies, the seed pack among them; L is a corpus, searched by the last two tokens, then by the last one. They are asked
+in this order until the budget is full: seven branches in the paper, here as many as the width has room for, the last
+one cut short.
 
 Left out is the lookahead window, which fills W with 28 more positions in every forward and needs the target's choices
 at positions that no text leads to: no width measured here could afford it. Not repeated are mistakes of the published
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.bench.published.common import Texts, merged
+from hierchat.corpus.seed import SEED_NAME
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.drafting.tree import DraftTree
 
@@ -42,7 +44,13 @@ class HierarchyDrafting:
 
     def __init__(self, width: int | None, statistics: Sequence[Texts] = ()) -> None:
         self._most = (width or WIDTH) - 1
-        self._corpora = [_Corpus(texts) for texts in statistics]
+        self._corpora = [_Corpus(texts) for texts in statistics if texts.name != SEED_NAME]
+        self.forget()
+        for texts in statistics:
+            if texts.name == SEED_NAME:
+                for reply in np.split(texts.tokens, np.flatnonzero(texts.tokens == BREAK) + 1):
+                    self.learn(reply[reply != BREAK].tolist())
+        self._seed = {key: dict(held.most_common(BRANCHES)) for key, held in self._history.items()}
         self.forget()
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -93,8 +101,11 @@ class HierarchyDrafting:
 
     def _frequent(self) -> Sequence[Branch]:
         """S: most frequent first."""
-        held = self._history.get(self._text[-1], Counter())
-        return nlargest(BRANCHES, held, key=held.__getitem__)
+        nothing: dict[Branch, int] = {}
+        held = self._history.get(self._text[-1], nothing)
+        seed = self._seed.get(self._text[-1], nothing)
+        best = dict.fromkeys([*nlargest(BRANCHES, held, key=held.__getitem__), *seed])
+        return nlargest(BRANCHES, best, key=lambda branch: held.get(branch, 0) + seed.get(branch, 0))
 
     def _common(self) -> Sequence[Branch]:
         """L: by two tokens, most frequent first, then by one."""
