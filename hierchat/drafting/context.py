@@ -27,6 +27,8 @@ class Context:
     def append(self, text: Sequence[int]) -> None:
         """The text goes on."""
         new = np.array(text, np.int32)
+        if new.min(initial=0) < 0:
+            raise ValueError("a token id is negative")
         end = self.length + new.size
         if end > self._tokens.size:
             self._tokens = np.concatenate((self._tokens, np.empty(end, np.int32)))

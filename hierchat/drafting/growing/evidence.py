@@ -51,9 +51,23 @@ def look(databases, places, place, parent, text, end):  # type: ignore[no-untype
 
     The tail of the context and the path stand in `text`.
     """
+    look_near(databases, places, place, text, end)
+    look_far(databases, places, place, parent, text, end)
+
+
+@kernel
+def look_near(databases, places, place, text, end):  # type: ignore[no-untyped-def]
+    """Begin row `place` with what the context knows."""
     places.candidates[place] = 0
     places.known[place, :, :RECENT] = 0.0
+    places.suffix[place] = 0
+    places.close[place] = 0
     _look_back(databases, places, place, text, end)
+
+
+@kernel
+def look_far(databases, places, place, parent, text, end):  # type: ignore[no-untyped-def]
+    """Add what all others know."""
     for slot in range(1, SLOTS):
         if slot == SUCCESSORS:
             _look_up(databases, places, place, text, end)
@@ -62,8 +76,6 @@ def look(databases, places, place, parent, text, end):  # type: ignore[no-untype
         for run in range(len(databases.runs)):
             if databases.runs[run, RUN_SLOT] == slot:
                 some = True
-        places.close[place, slot] = 0
-        places.suffix[place, slot] = 0
         if some:
             _find(databases.runs, places, place, parent, slot, text, end)
             _ask(databases.runs, places, place, slot)
@@ -180,63 +192,65 @@ def _find(runs, places, place, parent, slot, text, end):  # type: ignore[no-unty
     rows = len(runs)
     low = np.zeros(rows, np.int64)
     high = np.zeros(rows, np.int64)
-    if parent >= 0 and places.suffix[parent, slot] > 0:
+    if parent >= 0 and 0 < places.suffix[parent, slot] < MAX_MATCH - 1:
         # One longer than the parent's: within its occurrences
         size = places.suffix[parent, slot]
-        if size < MAX_MATCH:
-            total = 0
+        total = 0
+        for run in range(rows):
+            if runs[run, RUN_SLOT] == slot:
+                low[run], high[run] = narrowed(
+                    runs[run, RUN_TOKENS],
+                    runs[run, RUN_LENGTH],
+                    runs[run, RUN_ORDER],
+                    places.low[parent, run],
+                    places.high[parent, run],
+                    size,
+                    text[end - 1],
+                )
+                total += high[run] - low[run]
+        if total > CLOSE:
+            suffix = size + 1
             for run in range(rows):
                 if runs[run, RUN_SLOT] == slot:
-                    low[run], high[run] = narrowed(
-                        runs[run, RUN_TOKENS],
-                        runs[run, RUN_LENGTH],
-                        runs[run, RUN_ORDER],
-                        places.low[parent, run],
-                        places.high[parent, run],
-                        size,
-                        text[end - 1],
+                    places.low[place, run], places.high[place, run] = low[run], high[run]
+            # What the parent looked at and goes on with this token
+            for j in range(places.close[parent, slot]):
+                run = places.close_run[parent, slot, j]
+                next_place = places.close_end[parent, slot, j]
+                if (
+                    next_place < runs[run, RUN_LENGTH]
+                    and peek(runs[run, RUN_TOKENS], next_place) == text[end - 1]
+                ):
+                    places.close_run[place, slot, close] = run
+                    places.close_end[place, slot, close] = next_place + 1
+                    places.close_length[place, slot, close] = min(
+                        places.close_length[parent, slot, j] + 1, MAX_MATCH
                     )
-                    total += high[run] - low[run]
-            if total > CLOSE:
-                suffix = size + 1
+                    close += 1
+        else:
+            close = _take(runs, places, place, slot, low, high, size + 1, text, end)
+            while size > 0:
+                total = 0
                 for run in range(rows):
                     if runs[run, RUN_SLOT] == slot:
-                        places.low[place, run], places.high[place, run] = low[run], high[run]
-                # What the parent looked at and goes on with this token
-                for j in range(places.close[parent, slot]):
-                    run = places.close_run[parent, slot, j]
-                    next_place = places.close_end[parent, slot, j]
-                    if peek(runs[run, RUN_TOKENS], next_place) == text[end - 1]:
-                        places.close_run[place, slot, close] = run
-                        places.close_end[place, slot, close] = next_place + 1
-                        places.close_length[place, slot, close] = min(
-                            places.close_length[parent, slot, j] + 1, MAX_MATCH
+                        low[run], high[run] = occurrences(
+                            runs[run, RUN_TOKENS],
+                            runs[run, RUN_LENGTH],
+                            runs[run, RUN_ORDER],
+                            runs[run, RUN_SIZE],
+                            text,
+                            end,
+                            size,
                         )
-                        close += 1
-            else:
-                close = _take(runs, places, place, slot, low, high, size + 1, text, end)
-                while size > 0:
-                    total = 0
-                    for run in range(rows):
-                        if runs[run, RUN_SLOT] == slot:
-                            low[run], high[run] = occurrences(
-                                runs[run, RUN_TOKENS],
-                                runs[run, RUN_LENGTH],
-                                runs[run, RUN_ORDER],
-                                runs[run, RUN_SIZE],
-                                text,
-                                end,
-                                size,
-                            )
-                            total += high[run] - low[run]
-                    if total > CLOSE:
-                        break
-                    close = _take(runs, places, place, slot, low, high, size, text, end)
-                    size -= 1
-                suffix = size
-                for run in range(rows):
-                    if runs[run, RUN_SLOT] == slot:
-                        places.low[place, run], places.high[place, run] = low[run], high[run]
+                        total += high[run] - low[run]
+                if total > CLOSE:
+                    break
+                close = _take(runs, places, place, slot, low, high, size, text, end)
+                size -= 1
+            suffix = size
+            for run in range(rows):
+                if runs[run, RUN_SLOT] == slot:
+                    places.low[place, run], places.high[place, run] = low[run], high[run]
     else:
         for size in range(1, min(MAX_MATCH, end) + 1):
             if text[end - size] == BREAK:
