@@ -61,14 +61,14 @@ def _tokenised(reader: Reader, tokenizer: Any, target: Path, name: str, report: 
 
 
 def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    encoded = tokenizer(
-        texts,
-        add_special_tokens=False,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,  # texts longer than the model's context are no mistake here
-    )
-    return list(encoded["input_ids"])
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        return list(encoded["input_ids"])
+    backend.no_truncation()
+    backend.no_padding()
+    # Half the time of the call above, which makes more than ids
+    return [encoded.ids for encoded in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

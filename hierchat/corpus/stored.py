@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from hierchat.config import data_dir
 from hierchat.corpus.build import build
 from hierchat.corpus.errors import CorpusError
@@ -52,6 +54,7 @@ def add(
     """Build a corpus and store it. Raises CorpusError; then, and when it is interrupted, nothing was changed."""
     target = _folder(name, tokens_sha256(tokenizer))
     require_free_name(name, tokens_sha256(tokenizer), replace)
+    _sweep()
     try:
         with locked(target, report, "reading"):
             return build(target, name, reader, tokenizer, model, sources, report)
@@ -65,6 +68,15 @@ def add(
             shutil.rmtree(target.parent, ignore_errors=True)
             with suppress(OSError):
                 corpora_dir().rmdir()
+
+
+def _sweep() -> None:
+    """Deletes what processes that were killed left half; the lock of a living one is held."""
+    for part in corpora_dir().glob("*/*.part"):
+        with suppress(Timeout, OSError), FileLock(part.with_suffix(".lock"), timeout=0):
+            shutil.rmtree(part)
+            if not _builds(part.parent):
+                shutil.rmtree(part.parent)
 
 
 def require_free_name(name: str, tokenizer: str, replace: bool) -> None:

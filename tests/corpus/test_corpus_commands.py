@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from filelock import FileLock
 
 from hierchat.cli import main
 from hierchat.corpus.stored import corpora_dir, stored_for
@@ -213,13 +214,16 @@ def test_an_interruption_leaves_nothing(
     assert said("add", replies)[0] == 0
 
 
-def test_what_a_killed_process_left_is_no_corpus(said: Any, replies: Path, tokenizer: Any) -> None:
-    part = corpora_dir() / "replies" / f"{tokens_sha256(tokenizer)[:16]}.part"
-    part.mkdir(parents=True)
-    (part / "tokens.npy").write_bytes(b"half")
+def test_what_a_killed_process_left_is_no_corpus_and_goes(said: Any, replies: Path) -> None:
+    parts = [corpora_dir() / name / f"{'0' * 16}.part" for name in ("dead", "alive", "replies")]
+    for part in parts:
+        part.mkdir(parents=True)
+        (part / "tokens.npy").write_bytes(b"half")
     assert "There are none yet" in said("list")[1]
-    assert said("add", replies)[0] == 0
-    assert not part.exists()
+    with FileLock(parts[1].with_suffix(".lock")):
+        assert said("add", replies)[0] == 0
+    assert [part.exists() for part in parts] == [False, True, False]
+    assert not parts[0].parent.exists()
 
 
 @pytest.mark.parametrize("name", ["meta.json", "tokens.npy", "order.npy"])
