@@ -89,9 +89,7 @@ def _session(path: Path, model: str | None, asked: list[str], settings: Generati
 def _ready_host(model: str | None) -> ModelHost:
     catalogue = read_catalogue()
     # Without the corpora that this user added: figures must not depend on them
-    host = ModelHost(
-        catalogue, load=lambda name, report: load_hosted(catalogue.entry(name), report=report)
-    )
+    host = ModelHost(catalogue, load=lambda name, report: load_hosted(catalogue.entry(name), report=report))
     host.start(catalogue.entry(model).name)
     while host.status.phase not in ("ready", "failed"):
         time.sleep(0.02)

@@ -13,6 +13,7 @@ from hierchat.models.load import load
 from hierchat.models.progress import Progress
 from tests.fake_hub import COMMIT, REPO, FakeHub
 
+
 @pytest.fixture
 def hub(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     files = {file.name: file.read_bytes() for file in tiny_folder.iterdir()}
