@@ -36,9 +36,9 @@ class _Stream:
 
 
 class Batch:
-    """`streams` conversations of at most `context_length` positions each, on a target's weights and threads.
+    """`streams` conversations, numbered from 0, of at most `context_length` positions each.
 
-    The target's own slots stay untouched. One forward at a time, the target's included.
+    They use a target's weights and threads, one forward at a time; its own slots stay untouched.
     """
 
     def __init__(self, target: BlockTarget, streams: int, context_length: int) -> None:
@@ -46,6 +46,7 @@ class Batch:
             raise ValueError(f"A batch has 1 to {MOST_ROWS} streams, not {streams}.")
         if not 0 < context_length <= target.context_length:
             raise ValueError(f"The model's context holds {target.context_length} positions.")
+        self.streams = streams
         self.context_length = context_length
         self._target = target
         self._chunks = -(-context_length // CHUNK)

@@ -51,7 +51,9 @@ def test_streams_of_any_length_get_the_tokens_of_plain_decoding(target: BlockTar
         (
             random_tokens(length, number),
             GenerationSettings(
-                seed=number, max_new_tokens=int(random.integers(1, 40)), **(SAMPLED if number % 3 == 0 else {})
+                seed=number,
+                max_new_tokens=int(random.integers(1, 40)),
+                **(SAMPLED if number % 3 == 0 else {}),
             ),
         )
         for number, length in enumerate(lengths)

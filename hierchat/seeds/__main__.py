@@ -1,0 +1,119 @@
+"""python -m hierchat.seeds FOLDER [--tokens N]: writes replies; with --pack, makes the seed pack of what is there.
+
+The same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from hierchat.chat.prompt import PromptBuilder
+from hierchat.drafting.pack import write_pack
+from hierchat.engine.cpu.batch import Batch
+from hierchat.engine.cpu.target import BlockTarget
+from hierchat.models.catalogue import ModelEntry, read_catalogue, shipped_path
+from hierchat.models.errors import ModelError
+from hierchat.models.load_blocks import load_blocks
+from hierchat.models.loaded import LoadedModel
+from hierchat.models.tokens import tokens_sha256
+from hierchat.seeds.progress import Progress
+from hierchat.seeds.prompts import conversations
+from hierchat.seeds.write import WorkFile, Writer
+
+CONTEXT = 1024
+"""Positions of a conversation, reply included."""
+
+
+def main() -> int:
+    """Returns the exit code."""
+    args = _parser().parse_args()
+    try:
+        entry = read_catalogue().entry(args.model)
+        loaded = load_blocks(entry)
+    except ModelError as error:
+        print(f"hierchat: {error}", file=sys.stderr)
+        return 2
+    file = WorkFile(args.folder / f"{loaded.name}.jsonl")
+    if args.pack:
+        return _pack(loaded, file, args)
+    try:
+        _write(entry, loaded, file, args)
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _write(entry: ModelEntry, loaded: LoadedModel, file: WorkFile, args: argparse.Namespace) -> None:
+    done, there = set[str](), 0
+    for row in file.rows():
+        done.add(row["key"])
+        there += sum(map(len, row["replies"]))
+    everything = conversations(seed=args.seed)
+    waiting = [one for one in everything if one.key not in done]
+    progress = Progress(args.tokens, there, len(waiting))
+    if there >= args.tokens or not waiting:
+        progress.close()
+        return
+    target = BlockTarget(
+        loaded.model, context_length=loaded.context_length, threads=args.threads, key=loaded.model_key
+    )
+    batch = Batch(target, args.streams, CONTEXT)
+    prompts = PromptBuilder(loaded.tokenizer, CONTEXT, entry.system_prompt)
+    deadline = time.monotonic() + args.minutes * 60
+
+    def tell(tokens: int, finished: int) -> bool:
+        progress.add(tokens, finished)
+        return progress.tokens < args.tokens and time.monotonic() < deadline
+
+    try:
+        Writer(prompts, loaded.end_ids, batch, file, tell).write(waiting)
+    finally:
+        progress.close()
+
+
+def _pack(loaded: LoadedModel, file: WorkFile, args: argparse.Namespace) -> int:
+    """Of what was written, only replies to prompts that still stand in the lists, and each text once."""
+    wanted = {one.turns[0] for one in conversations(seed=args.seed)}
+    kinds, texts = Counter[str](), dict[tuple[int, ...], None]()
+    for row in file.rows():
+        if row["turns"][0] not in wanted:
+            continue
+        texts |= dict.fromkeys(map(tuple, row["replies"]))
+        kinds[row["kind"]] += sum(map(len, row["replies"]))
+    path = args.out or shipped_path().parent / "assets" / "seeds" / f"{loaded.name}.xz"
+    header = write_pack(
+        path,
+        texts,
+        model=loaded.name,
+        model_key=loaded.model_key,
+        tokenizer=tokens_sha256(loaded.tokenizer),
+    )
+    for kind, tokens in kinds.most_common():
+        print(f"{tokens:>10,}  {kind}")
+    print(f"{header.tokens:,} tokens, {header.texts:,} texts, {path.stat().st_size:,} bytes: {path}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("hierchat.seeds", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the replies are collected")
+    parser.add_argument(
+        "--pack", action="store_true", help="make the pack of what is there, and write nothing"
+    )
+    parser.add_argument("--out", type=Path, help="the pack; by default assets/seeds/MODEL.xz")
+    parser.add_argument("--model", metavar="NAME", help="a model of the catalogue; by default its default")
+    parser.add_argument("--tokens", type=int, default=1_200_000, help="how many are enough (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=1e6, help="how long is enough")
+    parser.add_argument("--streams", type=int, default=64, help="conversations at once (%(default)s)")
+    parser.add_argument("--threads", type=int, help="by default one per core")
+    parser.add_argument("--seed", type=int, default=0, help="another one: other order, noise and choice")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

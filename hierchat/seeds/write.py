@@ -1,0 +1,128 @@
+"""Writes the replies: many conversations at once, each kept as a line of JSON as soon as it is finished."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hierchat.chat.prompt import MessageTooLong, PromptBuilder, Said
+from hierchat.config import GenerationSettings
+from hierchat.engine.cpu.batch import Batch
+from hierchat.seeds.loops import loop_at_end
+from hierchat.seeds.prompts import REPLY, Conversation
+
+MOST_TOKENS = 256
+"""Of a reply."""
+
+
+@dataclass(slots=True)
+class _Talk:
+    """A conversation that a stream is holding."""
+
+    conversation: Conversation
+    said: list[Said] = field(default_factory=list)
+    replies: list[list[int]] = field(default_factory=list)
+
+
+class WorkFile:
+    """What is finished, one conversation a line. A line that a crash cut off is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        whole = path.read_bytes().rfind(b"\n") + 1
+        os.truncate(path, whole)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """What is there, in the order in which it was written."""
+        with self.path.open(encoding="utf-8") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def add(self, conversation: Conversation, replies: list[list[int]]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**asdict(conversation), "replies": replies}) + "\n")
+
+
+class Writer:
+    """Holds conversations in the streams of a batch. `tell` hears of tokens that were written and conversations that
+    were finished; it returns whether to go on."""
+
+    def __init__(
+        self,
+        prompts: PromptBuilder,
+        end_ids: Collection[int],
+        batch: Batch,
+        file: WorkFile,
+        tell: Callable[[int, int], bool],
+    ) -> None:
+        self._prompts = prompts
+        self._decode = prompts.tokenizer.decode
+        self._end_ids = end_ids
+        self._batch = batch
+        self._file = file
+        self._tell = tell
+        self._talks = dict[int, _Talk]()
+
+    def write(self, conversations: Iterable[Conversation]) -> None:
+        """All of them, as many at a time as there are streams; each is added to the file when it is finished."""
+        waiting = iter(conversations)
+        for stream in range(self._batch.streams):
+            self._begin(stream, waiting)
+        going = True
+        while self._talks and going:
+            written = self._batch.step()
+            finished = sum(self._take(stream, token) for stream, token in written)
+            for stream in range(self._batch.streams) if finished else ():
+                if stream not in self._talks:
+                    self._begin(stream, waiting)
+            going = self._tell(len(written), finished)
+
+    def _begin(self, stream: int, waiting: Iterator[Conversation]) -> None:
+        """The stream takes up the next conversation whose first prompt fits."""
+        for conversation in waiting:
+            talk = _Talk(conversation)
+            if self._ask(stream, talk):
+                self._talks[stream] = talk
+                return
+
+    def _ask(self, stream: int, talk: _Talk) -> bool:
+        """The next turn of a conversation; False where there is none, or it does not fit."""
+        turn = len(talk.replies)
+        if turn == len(talk.conversation.turns):
+            return False
+        text = talk.conversation.turns[turn]
+        if turn and REPLY in text:
+            text = text.replace(REPLY, self._decode(talk.replies[-1], skip_special_tokens=True))
+            talk.said = []
+        talk.said.append(Said("user", text))
+        try:
+            prompt = self._prompts.build(talk.said, MOST_TOKENS, self._end_ids)
+        except MessageTooLong:
+            return False
+        settings = GenerationSettings(temperature=talk.conversation.temperature, seed=talk.conversation.seed)
+        self._batch.start(stream, prompt.ids, settings)
+        talk.replies.append([])
+        return True
+
+    def _take(self, stream: int, token: int) -> bool:
+        """A reply gains a token; whether that finished its conversation."""
+        talk = self._talks[stream]
+        reply = talk.replies[-1]
+        reply.append(token)
+        repeated = loop_at_end(reply)
+        if not repeated and token not in self._end_ids and len(reply) < MOST_TOKENS:
+            return False
+        del reply[len(reply) - repeated :]
+        self._batch.stop(stream)
+        talk.said.append(Said("assistant", self._decode(reply), tuple(reply)))
+        if self._ask(stream, talk):
+            return False
+        self._file.add(talk.conversation, talk.replies)
+        del self._talks[stream]
+        return True
