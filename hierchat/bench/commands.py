@@ -186,7 +186,7 @@ def _replay(args: argparse.Namespace) -> int:
     said |= {key: getattr(args, key) for key in ("limit", "width", "cost", "carry")}
     said["statistics"] = [text.name for text in texts]
     head = {"machine": machine(), "model": entry.name, "settings": {"kind": "replay", **said}}
-    result = decode.Result(args.json, head, names)
+    result = replay.Replayed(args.json, head, names)
     if not all(trace.top.size for trace in traces):
         _say(f"{args.traces} lacks the target's likeliest tokens: who learns from them will fall short.")
     questions = len({trace.question for trace in traces})

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from types import MappingProxyType, SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,18 @@ class Costs:
 
     def step_ms(self, context: int) -> Sequence[float]:
         return self._step_ms
+
+
+class Replayed(Result):
+    """What has been replayed. No prompt was read, and without costs nothing took any time."""
+
+    def as_dict(self) -> dict[str, Any]:
+        said = super().as_dict()
+        for arm in said["arms"]:
+            arm["first_token_seconds"] = None
+            for figures in (arm, *arm["by_group"].values(), *arm.get("by_day", {}).values()):
+                figures["seconds"] = figures["seconds"] or None
+        return said
 
 
 def without_model(costs: Costs | None, statistics: Sequence[object] = ()) -> Hosted:
@@ -86,7 +98,7 @@ def replay(
     carried: Sequence[Carried],
     traces: Sequence[Trace],
     costs: Costs | None,
-    result: Result,
+    result: Replayed,
     tell: Tell,
     *,
     carry: bool,
