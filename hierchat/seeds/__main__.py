@@ -49,6 +49,7 @@ def main() -> int:
 
 
 def _write(entry: ModelEntry, loaded: LoadedModel, file: WorkFile, args: argparse.Namespace) -> None:
+    file.mend()
     done, there = set[str](), 0
     for row in file.rows():
         done.add(row["key"])

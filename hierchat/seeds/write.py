@@ -29,20 +29,23 @@ class _Talk:
 
 
 class WorkFile:
-    """What is finished, one conversation a line. A line that a crash cut off is dropped."""
+    """What is finished, one conversation a line. A line that is half there does not count."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-        whole = path.read_bytes().rfind(b"\n") + 1
-        os.truncate(path, whole)
+
+    def mend(self) -> None:
+        """Drops the line that a crash cut off; nobody else may be writing."""
+        os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """What is there, in the order in which it was written."""
         with self.path.open(encoding="utf-8") as lines:
             for line in lines:
-                yield json.loads(line)
+                if line.endswith("\n"):
+                    yield json.loads(line)
 
     def add(self, conversation: Conversation, replies: list[list[int]]) -> None:
         with self.path.open("a", encoding="utf-8") as file:

@@ -87,6 +87,7 @@ def test_an_interrupted_run_goes_on(target: BlockTarget, tmp_path: Path) -> None
         half.write('{"key": "k4", "repl')  # what a crash leaves
     again = WorkFile(file.path)
     assert {row["key"] for row in again.rows()} == done
+    again.mend()
     run(target, again, asked=[one for one in ASKED if one.key not in done])
     by_key = [sorted(map(json.dumps, one.rows())) for one in (whole, again)]
     assert by_key[0] == by_key[1]
