@@ -24,6 +24,9 @@ from hierchat.models.tokens import tokens_sha256
 
 log = logging.getLogger(__name__)
 
+EXTRA_NAME = "extra"
+"""Of the texts that one run has beside the others."""
+
 
 def statistics(
     entry: ModelEntry,
@@ -70,7 +73,7 @@ def _extra(corpus: Path, tokenizer: Any, model: str, report: Report) -> Statisti
                 return read(target)
             except Damaged:
                 reader = Reader(files, passed_over)
-                return build(target, corpus.name, reader, tokenizer, model, [str(corpus)], report)
+                return build(target, EXTRA_NAME, reader, tokenizer, model, [str(corpus)], report)
     except OSError as error:
         raise CorpusError(f"{error.filename or corpus}: {error.strerror}. Check its permissions.") from error
 

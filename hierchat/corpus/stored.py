@@ -18,6 +18,7 @@ from hierchat.corpus.build import build
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.format import Damaged, Meta, Statistics, read, read_meta
 from hierchat.corpus.reading import Reader
+from hierchat.corpus.seed import SEED_NAME
 from hierchat.models.cache import locked
 from hierchat.models.progress import Report, silent
 from hierchat.models.tokens import tokens_sha256
@@ -84,6 +85,10 @@ def require_free_name(name: str, tokenizer: str, replace: bool) -> None:
     if not _NAME.fullmatch(name):
         raise CorpusError(
             f"{name!r} is no name: use letters, digits, '-', '_' and '.', such as --name my-notes."
+        )
+    if name == SEED_NAME:
+        raise CorpusError(
+            f"{name!r} is what the texts are called that ship with hierchat. Give another --name."
         )
     if _folder(name, tokenizer).exists() and not replace:
         raise CorpusError(

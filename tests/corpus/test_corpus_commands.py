@@ -160,6 +160,7 @@ def test_a_folder_with_nothing_readable(said: Any, tmp_path: Path) -> None:
     [
         (["nowhere.txt"], "nowhere.txt: there is no such file or folder. Check the path."),
         (["REPLIES", "--name", "../x"], "'../x' is no name"),
+        (["REPLIES", "--name", "seed"], "Give another --name."),
         (["REPLIES", "--name", ""], ""),
         (["REPLIES", "--model", "othre"], "No model is called 'othre'. Did you mean other?"),
         (["hub:nobody"], "'hub:nobody' is no dataset: write hub:owner/name."),

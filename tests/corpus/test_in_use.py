@@ -61,7 +61,7 @@ def test_a_measurement_has_what_it_names(
     fixed = ["--questions", str(places / "questions.jsonl"), "--json", str(places / "out.json")]
     assert main([*command, *fixed, "--max-new-tokens", "4"]) == 0
     assert main([*command, *fixed, "--max-new-tokens", "4", "--corpus", str(places / "extra.md")]) == 0
-    assert [[one.name for one in hosted.statistics] for hosted in seen] == [[], ["extra.md"]]
+    assert [[one.name for one in hosted.statistics] for hosted in seen] == [[], ["extra"]]
     (extra,) = seen[1].statistics
     assert tiny.tokenizer().decode(extra.tokens[:-1]) == "Extra text."
     assert np.count_nonzero(extra.tokens == BREAK) == 1

@@ -61,11 +61,11 @@ def test_seed_stored_and_extra_in_this_order(tmp_path: Path, seeds: Path, tokeni
     store(tmp_path, tokenizer, "mine", "my text")
     (tmp_path / "extra.jsonl").write_text('{"text": "extra"}')
     found = statistics(entry(), tokenizer, tmp_path / "extra.jsonl")
-    assert [one.name for one in found] == ["seed", "mine", "extra.jsonl"]
+    assert [one.name for one in found] == ["seed", "mine", "extra"]
     assert [texts_of(tokenizer, one) for one in found] == [["seed one", "seed two"], ["my text"], ["extra"]]
     assert all(isinstance(one.order, np.memmap) for one in found)
     without = statistics(entry(), tokenizer, tmp_path / "extra.jsonl", stored=False)
-    assert [one.name for one in without] == ["seed", "extra.jsonl"]
+    assert [one.name for one in without] == ["seed", "extra"]
 
 
 def test_nothing_at_all(tokenizer: Any) -> None:
