@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import cache
 
@@ -23,6 +24,11 @@ WIDTH = 12
 RECENT_PRIOR = 0.3
 RECENT_RATE = np.float32(0.1)
 """How often a slot's first choice was right of late, in this reply."""
+
+
+LOOKUP_MS = 0.01
+"""What looking into the databases takes at one place, before it was measured."""
+LOOKUP_RATE = 0.02
 
 
 @cache
@@ -54,6 +60,7 @@ class Drafter:
         self._considered = np.zeros(NODES + 1, np.int64)
         self._recent = np.zeros(SLOTS, np.float32)
         self._nodes = 0
+        self._lookup_ms = LOOKUP_MS
         self.begin(())
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -62,11 +69,11 @@ class Drafter:
         self._grown = False
         self._recent[:] = RECENT_PRIOR
         self.price.begin(len(prompt))
-        self._runs: NDArray[np.int64] = np.empty((0, 5), np.int64)
         self._places = make_places(0)
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """A tree of at most `limit` nodes that continues what was observed."""
+        self._grown = False
         self.price.look(self._context.length)
         most = min(self.price.most, NODES)
         budget = most if limit is None else min(most, limit)
@@ -75,8 +82,12 @@ class Drafter:
         with ExitStack() as held:
             for source in self._sources:
                 held.enter_context(source.index.lock)
-            self._nodes, _ = grow(
-                self._databases(),
+            known = databases(self._sources, self._context, self._successors)
+            if len(known.runs) != self._places.low.shape[1]:
+                self._places = make_places(len(known.runs))
+            began = time.perf_counter()
+            self._nodes, looked = grow(
+                known,
                 self._places,
                 self.acceptance.judge,
                 self._recent,
@@ -85,9 +96,12 @@ class Drafter:
                 self.price.extra,
                 self.price.onward,
                 self.price.token_ms,
+                self._lookup_ms,
                 self._tree,
                 self._considered,
             )
+        took = (time.perf_counter() - began) * 1e3 / looked
+        self._lookup_ms += LOOKUP_RATE * (min(took, 2 * self._lookup_ms) - self._lookup_ms)
         self._grown = True
         kept = self._nodes
         return DraftTree(
@@ -123,18 +137,17 @@ class Drafter:
         self._grown = False
         self._context.append(tokens)
 
-    def _databases(self) -> Databases:
-        """As they are now: an index may have been tidied up since, a table have grown."""
-        rows = [row for source in self._sources for row in source.runs()]
-        if len(rows) != self._places.low.shape[1]:
-            self._places = make_places(len(rows))
-        table = self._successors or _no_successors()
-        return Databases(
-            np.array(rows, np.int64).reshape(len(rows), 5),
-            self._context.tokens,
-            self._context.previous,
-            self._context.newest,
-            table.single,
-            table.pair_keys,
-            table.pairs,
-        )
+
+def databases(sources: Iterable[Source], context: Context, successors: Successors | None) -> Databases:
+    """As they are now: an index may have been tidied up since, a table have grown. Hold the sources' locks."""
+    rows = [row for source in sources for row in source.runs()]
+    table = successors or _no_successors()
+    return Databases(
+        np.array(rows, np.int64).reshape(len(rows), 5),
+        context.tokens,
+        context.previous,
+        context.newest,
+        table.single,
+        table.pair_keys,
+        table.pairs,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.evidence import look
+from hierchat.drafting.growing.evidence import look_far, look_near
 from hierchat.drafting.growing.judge import first_choices, judge, learn, slot_of
 from hierchat.drafting.growing.layout import MAX_MATCH, NODES, RECENT, SLOTS
 
@@ -14,11 +14,15 @@ TAIL = MAX_MATCH + 1
 
 
 @kernel
-def grow(databases, places, model, recent, tail, limit, extra, onward, worth, tree, considered):  # type: ignore[no-untyped-def]
+def grow(  # type: ignore[no-untyped-def]
+    databases, places, model, recent, tail, limit, extra, onward, worth, lookup, tree, considered
+):
     """Fills `tree`; returns how many nodes to keep and how many places were looked at.
 
     tail int32: the end of the committed text. extra [limit + 1], onward [limit]: milliseconds that so many drafts
-    add to a step, and the cheapest that one more can come at (price.Price); worth: milliseconds that a token is worth.
+    add to a step, and the cheapest that one more can come at (price.Price); worth: milliseconds that a token is worth;
+    lookup: that looking into all databases takes. Where the context's word leaves so little open that the others cannot
+    pay for it, they are not asked.
     considered int64 [nodes + 1]: the row of `places` behind each node, -1 where nobody looked.
     """
     length = len(tail)
@@ -30,8 +34,7 @@ def grow(databases, places, model, recent, tail, limit, extra, onward, worth, tr
     path[0] = 1.0
     looked = 1
     places.known[0, :, RECENT] = recent
-    look(databases, places, 0, -1, text, length)
-    judge(places, 0, model)
+    _consider(databases, places, 0, -1, text, length, model, worth, lookup)
     considered[0] = 0
     owner = np.zeros(NODES + 1, np.int64)  # the node that a row stands behind
     owner[0] = -1
@@ -68,11 +71,24 @@ def grow(databases, places, model, recent, tail, limit, extra, onward, worth, tr
                 text[length + d] = tree.tokens[node]
                 node = tree.parents[node]
             places.known[looked, :, RECENT] = recent
-            look(databases, places, looked, row, text, length + depth[looked])
-            judge(places, looked, model)
+            _consider(
+                databases, places, looked, row, text, length + depth[looked], model, highest * worth, lookup
+            )
             considered[chosen] = looked
             looked += 1
     return size, looked
+
+
+@kernel
+def _consider(databases, places, place, parent, text, end, model, worth, lookup):  # type: ignore[no-untyped-def]
+    """What may stand at a place; `worth` milliseconds if it is right."""
+    look_near(databases, places, place, text, end)
+    if places.candidates[place] > 0:
+        judge(places, place, model)
+        if (1.0 - places.chances[place, places.ranked[place, 0]]) * worth < lookup:
+            return
+    look_far(databases, places, place, parent, text, end)
+    judge(places, place, model)
 
 
 @kernel
