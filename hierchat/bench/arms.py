@@ -13,6 +13,7 @@ from hierchat.bench.published import PUBLISHED
 from hierchat.chat.drafters import Memory, default_drafter, drafter_over
 from hierchat.chat.host import Hosted
 from hierchat.config import GenerationSettings
+from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import common_prefix
@@ -85,6 +86,11 @@ class Carried:
         """For the next reply; None is plain decoding."""
         drafting = OWN.get(self.name)
         return drafting(self._hosted, self._memory, self.width) if drafting else self._published
+
+    @property
+    def calibration(self) -> Calibration:
+        """How estimated chances compared with what was accepted, by source; empty where nothing estimates."""
+        return self._memory.acceptance.calibration()
 
     def learn(self, reply: Sequence[int]) -> None:
         """The reply is finished and becomes history."""

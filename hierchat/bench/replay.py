@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from types import MappingProxyType, SimpleNamespace
@@ -22,6 +22,7 @@ from hierchat.bench.decode import Result, row_of
 from hierchat.bench.progress import Tell
 from hierchat.bench.traces import Trace
 from hierchat.chat.host import Hosted
+from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.step import TARGET, Step
 
@@ -42,9 +43,14 @@ class Costs:
 class Replayed(Result):
     """What has been replayed. No prompt was read, and without costs nothing took any time."""
 
+    calibration: Mapping[str, Calibration] = MappingProxyType({})
+    """By arm: see arms.Carried."""
+
     def as_dict(self) -> dict[str, Any]:
         said = super().as_dict()
         for arm in said["arms"]:
+            if calibration := self.calibration.get(arm["arm"]):
+                arm["calibration"] = calibration
             arm["first_token_seconds"] = None
             for figures in (arm, *arm["by_group"].values(), *arm.get("by_day", {}).values()):
                 figures["seconds"] = figures["seconds"] or None
@@ -120,6 +126,7 @@ def replay(
             row["arms"][arm.name] = answers
         result.rows.append(row)
         tell("", 1)
+    result.calibration = {arm.name: arm.calibration for arm in carried}
 
 
 def _answer(drafter: Proposer | None, trace: Trace, costs: Costs | None) -> Answer:

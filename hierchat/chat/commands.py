@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from hierchat.chat.learned import ACCEPTANCE
+from hierchat.drafting.acceptance import Acceptance
 from hierchat.store import DayFigures, Store, StoreError
 
 FILE_WIDTH = 140
 """Columns where the output is no terminal, which would say how many it has."""
+TENTHS = 10
+CALIBRATION = "Likely candidates by the chance that they were given, and how many of them were right."
 CAPTION = "By source: its share of the tokens, and how many of its drafts were accepted."
 
 
@@ -24,6 +31,7 @@ def show_stats(path: Path, days: int) -> int:
             raise StoreError(f"There is no {path}. Name the database with --db.")
         with Store.open(path) as store:
             users = {name: store.figures_over_time(user, days=days) for name, user in store.users().items()}
+            curves = {name: _curve(store, user) for name, user in store.users().items()}
     except StoreError as error:
         Console(stderr=True, soft_wrap=True).print(f"Error: {error}", markup=False, highlight=False)
         return 1
@@ -32,6 +40,8 @@ def show_stats(path: Path, days: int) -> int:
         if len(users) > 1:
             console.print(name, markup=False, highlight=False)
         console.print(table(figures))
+        if curves[name].any():
+            console.print(calibration_table(curves[name]))
     if not measured:
         console.print(f"No reply was measured in the last {days} days.")
     return 0
@@ -56,6 +66,35 @@ def table(figures: Sequence[DayFigures]) -> Table:
             _percent(day.accepted, day.proposed),
             *(_of_source(day, name) for name in sources),
         )
+    return made
+
+
+def _curve(store: Store, user_id: int) -> NDArray[np.float64]:
+    """Acceptance.curve over all models."""
+    curve = np.zeros_like(Acceptance().curve)
+    for value in store.all_learned(user_id, ACCEPTANCE).values():
+        with suppress(ValueError):  # of another version: it is learned anew
+            curve += Acceptance.from_bytes(value).curve
+    return curve
+
+
+def calibration_table(curve: NDArray[np.float64]) -> Table:
+    """Likely candidates by the chance that they were given: how many of them were right."""
+    learned = Acceptance()
+    learned.curve[:] = curve
+    made = Table(box=None, pad_edge=False, caption=CALIBRATION, caption_justify="left")
+    sources = learned.calibration()
+    made.add_column("chance", justify="right", no_wrap=True)
+    for source in sources:
+        made.add_column(source, justify="right")
+    for low in np.arange(0, 1, 1 / TENTHS):
+        cells = []
+        for bins in sources.values():
+            within = [one for one in bins if low <= one[0] < low + 1 / TENTHS]
+            number = sum(one[2] for one in within)
+            right = sum(one[1] * one[2] for one in within)
+            cells.append(f"{right / number:.0%} of {number:,}" if number else "-")
+        made.add_row(f"{low:.0%} to {low + 1 / TENTHS:.0%}", *cells)
     return made
 
 

@@ -26,6 +26,8 @@ BINS = 20
 _HEADER = struct.Struct("<4sBII")
 _MAGIC, _VERSION = b"HCac", 1
 
+Calibration = dict[str, list[tuple[float, float, int]]]
+
 SHAPES = {
     "inputs": (SLOTS * INPUTS, HIDDEN),
     "surroundings": (SLOTS * KNOWN, HIDDEN),
@@ -55,15 +57,18 @@ class Acceptance:
         """By slot and estimated chance: how many likely candidates there were, the sum of their chances, and how many
         were right."""
 
-    def calibration(self) -> dict[str, list[tuple[float, float, int]]]:
+    def calibration(self) -> Calibration:
         """Of each source, for every range of chances in which there were candidates: their mean chance, the share
         that was right, and how many they were."""
-        found: dict[str, list[tuple[float, float, int]]] = {}
+        found: Calibration = {}
         for source in dict.fromkeys(SOURCES):
             bins = self.curve[[slot for slot in range(SLOTS) if SOURCES[slot] == source]].sum(0)
-            found[source] = [
-                (chances / number, right / number, int(number)) for number, chances, right in bins if number
-            ]
+            if bins.any():
+                found[source] = [
+                    (chances / number, right / number, int(number))
+                    for number, chances, right in bins
+                    if number
+                ]
         return found
 
     def _learned(self) -> NDArray[np.float64]:

@@ -21,6 +21,15 @@ class LearnedValues(Connected):
             ).fetchone()
             return row and row[0]
 
+    def all_learned(self, user_id: int, kind: str) -> dict[str, bytes]:
+        """The values of one kind, by model_key."""
+        with self._read() as db:
+            rows = db.execute(
+                "SELECT model_key, value FROM learned WHERE user_id = ? AND kind = ? ORDER BY updated_at",
+                [user_id, kind],
+            )
+            return dict(rows.fetchall())
+
     def learn(
         self, user_id: int, model_key: str, kind: str, value: bytes, *, deletions: int | None = None
     ) -> bool:
