@@ -3,6 +3,7 @@
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
+from hierchat.store.drafting_texts import Kind, Mark
 from hierchat.store.errors import (
     DatabaseCorrupt,
     DatabaseLocked,
@@ -28,6 +29,7 @@ from hierchat.store.records import (
     TurnFigures,
 )
 from hierchat.store.store import Store
+from hierchat.store.suffix_runs import SuffixRun
 
 __all__ = [
     "Baseline",
@@ -38,7 +40,9 @@ __all__ = [
     "DatabaseUnwritable",
     "DayFigures",
     "FinalState",
+    "Kind",
     "LoggedReply",
+    "Mark",
     "Message",
     "NewTurn",
     "NotFound",
@@ -48,6 +52,7 @@ __all__ = [
     "State",
     "Store",
     "StoreError",
+    "SuffixRun",
     "Totals",
     "Turn",
     "TurnFigures",

@@ -10,6 +10,7 @@ from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable, translated
 from hierchat.store.learned import forget_learned
 from hierchat.store.ownership import owned_conversation
 from hierchat.store.records import Conversation
+from hierchat.store.suffix_runs import forget_texts
 from hierchat.store.text import match_expression, storable
 
 _LIST = """
@@ -97,6 +98,7 @@ class Conversations(Connected):
         """
         with self._write() as db:
             owned_conversation(db, user_id, conversation_id)
+            forget_texts(db, user_id, conversation_id)
             db.execute("DELETE FROM conversations WHERE id = ?", [conversation_id])
             forget_learned(db, user_id)
             # Only a merge of the whole index drops the words of what was deleted.

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from hierchat.store.conversations import Conversations
+from hierchat.store.drafting_texts import DraftingTexts
 from hierchat.store.errors import StoreError, translated
 from hierchat.store.learned import LearnedValues
 from hierchat.store.over_time import OverTime
@@ -15,7 +16,7 @@ from hierchat.store.replies import Replies
 from hierchat.store.turns import Turns
 
 
-class Store(Conversations, Replies, Turns, LearnedValues, OverTime):
+class Store(Conversations, Replies, Turns, DraftingTexts, LearnedValues, OverTime):
     """One SQLite file, usable from any thread and by several processes at once.
 
     Every method may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is then
