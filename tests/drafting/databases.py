@@ -1,0 +1,75 @@
+"""Databases small enough to be searched in plain Python, and what the kernels find in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import strategies as st
+
+from hierchat.drafting.context import Context
+from hierchat.drafting.drafter import databases
+from hierchat.drafting.growing.evidence import look
+from hierchat.drafting.growing.grow import TAIL
+from hierchat.drafting.growing.layout import CORPUS, HISTORY, PROMPTS, SEED, Databases, Places, make_places
+from hierchat.drafting.source import Source
+from hierchat.drafting.successors import TOP, Successors
+
+texts = st.lists(st.integers(0, 2), max_size=80) | st.builds(
+    lambda part, times: (part * times)[:100], st.lists(st.integers(0, 2), max_size=6), st.integers(2, 50)
+)
+"""Few tokens and repetitions: so that there are many matches, and long ones."""
+
+
+@dataclass
+class World:
+    """All that is known before a token is to be drafted."""
+
+    context: Sequence[int]
+    sources: Sequence[Source] = ()
+    successors: Successors = field(default_factory=Successors)
+
+    def databases(self) -> Databases:
+        """The context lives as long as its arrays do, the sources as long as this."""
+        return databases(self.sources, Context(self.context), self.successors)
+
+    def along(self, path: Sequence[int], known: Databases | None = None, *, anew: bool = False) -> Places:
+        """Row i: behind the context and i tokens of `path`; found among what the row before found, or anew."""
+        known = known or self.databases()
+        tail = list(self.context[-TAIL:])
+        text = np.array([*tail, *path], np.int32)
+        places = make_places(len(known.runs))
+        for place in range(len(path) + 1):
+            look(known, places, place, -1 if anew else place - 1, text, len(tail) + place)
+        return places
+
+
+def source(slot: int, texts: Sequence[Sequence[int]]) -> Source:
+    """Texts that were added one by one: several runs. Behind the log and its order stand numbers that would match."""
+    made = Source(slot)
+    for text in texts:
+        made.add(text)
+    made.index._tokens[len(made) :] = 1
+    made.index._order[len(made) :] = 0
+    return made
+
+
+def taught(texts: Sequence[Sequence[int]], seed: int) -> Successors:
+    """As if the target had written these texts, with successors drawn by lot."""
+    made = Successors()
+    random = np.random.default_rng(seed)
+    for text in texts:
+        made.update(
+            [-1, *text], np.array([random.permutation(10)[:TOP] for _ in text], np.int32).reshape(-1, TOP)
+        )
+    return made
+
+
+slots = st.sampled_from([HISTORY, HISTORY, PROMPTS, SEED, CORPUS])
+worlds = st.builds(
+    World,
+    context=texts.filter(bool),
+    sources=st.lists(st.builds(source, slots, st.lists(texts, max_size=4)), max_size=4),
+    successors=st.builds(taught, st.lists(texts, max_size=1), st.integers(0, 9)),
+)

@@ -1,0 +1,56 @@
+"""The context: its chains through the occurrences of each token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.drafting.context import Context
+
+
+def check(context: Context, text: list[int]) -> None:
+    """`previous` and `newest` are what a dictionary says."""
+    newest: dict[int, int] = {}
+    previous = []
+    for at, token in enumerate(text):
+        previous.append(newest.get(token, -1))
+        newest[token] = at
+    assert context.length == len(text)
+    assert context.tokens.tolist() == text
+    assert context.previous.tolist() == previous
+    assert {token: at for token, at in enumerate(context.newest.tolist()) if at >= 0} == newest
+
+
+@settings(deadline=None, max_examples=60)
+@given(parts=st.lists(st.lists(st.integers(0, 3) | st.integers(0, 200_000), max_size=9), min_size=1))
+def test_chains_through_all_occurrences(parts: list[list[int]]) -> None:
+    context = Context(parts[0])
+    for part in parts[1:]:
+        context.append(part)
+    check(context, [token for part in parts for token in part])
+
+
+def test_it_grows_beyond_its_first_room() -> None:
+    text = np.random.default_rng(0).integers(0, 50, 20_000).tolist()
+    context = Context()
+    room = context._tokens.size
+    for at in range(0, len(text), 777):
+        context.append(text[at : at + 777])
+    assert len(text) > 4 * room
+    check(context, text)
+
+
+def test_ids_above_all_seen_so_far() -> None:
+    context = Context([3])
+    for token in (4, 1000, 999, 5, 200_000):
+        context.append([token])
+    check(context, [3, 4, 1000, 999, 5, 200_000])
+
+
+def test_a_negative_id_is_refused() -> None:
+    context = Context([1, 2])
+    with pytest.raises(ValueError, match="negative"):
+        context.append([3, -1])
+    check(context, [1, 2])

@@ -1,0 +1,249 @@
+"""What the databases know of the next token, against a search in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hierchat.drafting.growing.evidence import MOST_VOTES
+from hierchat.drafting.growing.layout import (
+    ALL_VOTES,
+    BREAK,
+    CANDIDATES,
+    CLOSE,
+    CONTEXT,
+    CORPUS,
+    COUNT,
+    HISTORY,
+    KNOWN,
+    LENGTH,
+    LONGEST,
+    MAX_MATCH,
+    NEWEST,
+    NODES,
+    OCCURRENCES,
+    POPULATION,
+    PROMPTS,
+    RECENT,
+    SAMPLE,
+    SAMPLED,
+    SAMPLES,
+    SEED,
+    SEEN,
+    SLOTS,
+    SUCCESSORS,
+    SUFFIX,
+    VISITS,
+    VOTES,
+    Places,
+)
+from hierchat.drafting.index.sort import suffix_order
+from hierchat.drafting.source import Source
+from hierchat.drafting.suffix_index import SuffixIndex
+from tests.drafting.databases import World, source, worlds
+
+Row = tuple[NDArray[np.float32], dict[int, NDArray[np.float32]]]
+
+
+def array(values: Sequence[int]) -> NDArray[np.int32]:
+    return np.array(values, np.int32)
+
+
+def common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens at their ends are the same, MAX_MATCH at most."""
+    size = 0
+    while size < min(len(a), len(b), MAX_MATCH) and a[-1 - size] == b[-1 - size]:
+        size += 1
+    return size
+
+
+class Plain:
+    """The definition of a row."""
+
+    def __init__(self, world: World, text: Sequence[int]) -> None:
+        self.known = np.zeros((SLOTS, KNOWN), np.float32)
+        self.seen: dict[int, NDArray[np.float32]] = {}
+        self.text = list(text)
+        self.look_back(list(world.context))
+        for slot in range(1, SLOTS):
+            if slot == SUCCESSORS:
+                self.look_up(world)
+            else:
+                self.look_through(slot, [source for source in world.sources if source.slot == slot])
+
+    def of(self, token: int) -> NDArray[np.float32]:
+        return self.seen.setdefault(token, np.zeros((SLOTS, SEEN), np.float32))
+
+    def hear(self, slot: int, found: Sequence[tuple[int, int]]) -> None:
+        """Lengths and tokens, the newest of the longest first."""
+        for rank, (length, token) in enumerate(found):
+            one, all_ = self.of(token)[slot], self.known[slot]
+            vote = 2 ** (min(length, MOST_VOTES) - 1)
+            one[COUNT], all_[OCCURRENCES] = one[COUNT] + 1, all_[OCCURRENCES] + 1
+            one[VOTES], all_[ALL_VOTES] = one[VOTES] + vote, all_[ALL_VOTES] + vote
+            one[LENGTH], all_[LONGEST] = max(one[LENGTH], length), max(all_[LONGEST], length)
+            one[NEWEST] = one[NEWEST] or rank == 0
+
+    def count(self, slot: int, sampled: Sequence[int], suffix: int, population: int) -> None:
+        if sampled:
+            self.known[slot, [SUFFIX, SAMPLE, POPULATION]] = suffix, len(sampled), population
+        for token, count in Counter(sampled).items():
+            if count > 1 or token in self.seen:
+                self.of(token)[slot, SAMPLED] = count
+
+    def look_back(self, context: list[int]) -> None:
+        visits = [at for at in reversed(range(len(context))) if context[at] == self.text[-1]][:VISITS]
+        found = [
+            (common(context[: at + 1], self.text), context[at + 1]) for at in visits if at + 1 < len(context)
+        ]
+        self.hear(CONTEXT, sorted(found, key=lambda one: -one[0])[:CLOSE])
+        self.count(CONTEXT, [token for _, token in found], 1, len(found))
+
+    def look_through(self, slot: int, sources: Sequence[Source]) -> None:
+        logs = [source.index.arrays.tokens.tolist() for source in sources]
+        orders = [source.index.arrays.order.tolist() for source in sources]
+        bounds = [
+            (number, start, size)
+            for number, source in enumerate(sources)
+            for start, size in zip(*source.index.arrays[2:], strict=True)
+        ]
+
+        def ends(size: int) -> list[tuple[int, int]]:
+            """Where what follows the last `size` tokens stands: log and position, run by run in order."""
+            wanted = self.text[len(self.text) - size :]
+            return [
+                (number, at + size)
+                for number, start, many in bounds
+                for at in orders[number][start : start + many]
+                if logs[number][at : at + size] == wanted
+            ]
+
+        def follows(place: tuple[int, int]) -> int:
+            number, at = place
+            return logs[number][at] if at < len(logs[number]) else BREAK
+
+        sizes = range(1, min(MAX_MATCH, len(self.text)) + 1)
+        suffix = max((size for size in sizes if len(ends(size)) > CLOSE), default=0)
+        close = [
+            place for place in (ends(suffix + 1) if suffix + 1 in sizes else []) if follows(place) != BREAK
+        ]
+        found = [(common(logs[number][:at], self.text), (number, at)) for number, at in close]
+        self.hear(slot, [(length, follows(place)) for length, place in sorted(found, reverse=True)])
+        if suffix:
+            population = ends(suffix)
+            some = min(len(population), SAMPLES)
+            sampled = [follows(population[(2 * j + 1) * len(population) // (2 * some)]) for j in range(some)]
+            self.count(slot, [token for token in sampled if token != BREAK], suffix, len(population))
+
+    def look_up(self, world: World) -> None:
+        pair = world.successors.after_pair(*self.text[-2:]) if len(self.text) > 1 else []
+        single = world.successors.after(self.text[-1])
+        self.known[SUCCESSORS, :2] = bool(pair), bool(single)
+        for rank, token in enumerate(pair):
+            self.of(token)[SUCCESSORS, :2] = 1, np.log(1 + rank)
+        for rank, token in enumerate(single[:4]):
+            self.of(token)[SUCCESSORS, 2:4] = 1, np.log(1 + rank)
+
+
+def row(places: Places, place: int) -> Row:
+    tokens = places.tokens[place, : places.candidates[place]].tolist()
+    assert len(set(tokens)) == len(tokens)
+    return places.known[place], dict(zip(tokens, places.seen[place], strict=False))
+
+
+def same(found: Row, wanted: Row) -> None:
+    np.testing.assert_allclose(found[0][:, :RECENT], wanted[0][:, :RECENT], rtol=1e-6)
+    assert found[1].keys() == wanted[1].keys()
+    for token, seen in wanted[1].items():
+        np.testing.assert_allclose(found[1][token], seen, rtol=1e-6)
+
+
+@settings(deadline=None, max_examples=80)
+@given(world=worlds, path=st.lists(st.integers(0, 3), max_size=6), times=st.integers(1, 12))
+def test_it_is_what_a_plain_search_finds(world: World, path: list[int], times: int) -> None:
+    path = (path * times)[:40]
+    known = world.databases()
+    child, anew = world.along(path, known), world.along(path, known, anew=True)
+    for place in range(len(path) + 1):
+        plain = Plain(world, [*world.context, *path[:place]])
+        same(row(anew, place), (plain.known, plain.seen))
+        same(row(child, place), (plain.known, plain.seen))
+
+
+def test_behind_a_long_match_that_occurs_often() -> None:
+    world = World([1] * 40, [source(HISTORY, [[1] * 100])])
+    places = world.along([1] * 3)
+    for place in range(4):
+        assert row(places, place)[1][1][HISTORY, SAMPLED] == SAMPLES
+
+
+def test_runs_and_sources_of_a_slot_are_counted_together() -> None:
+    first, second = source(HISTORY, [[7] * 50, [1, 2, 3]]), source(HISTORY, [[1, 2, 4]])
+    assert len(first.runs()) == 2
+    known, seen = row(World([1, 2], [first, second]).along([]), 0)
+    assert known[HISTORY, OCCURRENCES] == 2
+    assert [seen[token][HISTORY, NEWEST] for token in (3, 4)] == [0, 1]
+
+
+@pytest.mark.parametrize("ending", [[], [BREAK]])
+def test_nothing_is_read_beyond_the_log(ending: list[int]) -> None:
+    """Before and behind it stand tokens that would match."""
+    log = array([*[*range(1, 8), BREAK] * 20, 0, 1, 2, 3, 4, *ending])
+    order = suffix_order(log)
+    memory, orders = array([*range(8)] * 30), np.full(order.size + 20, 5, np.int32)
+    log_there, order_there = memory[8 : 8 + log.size], orders[10:-10]
+    log_there[:], order_there[:] = log, order
+    world = World([7, 0, 1, 2], [Source(HISTORY, SuffixIndex.from_sorted(log_there, order_there))])
+    path = [3, 4, 5, 6, 7]
+    known = world.databases()
+    for anew in (True, False):
+        places = world.along(path, known, anew=anew)
+        for place in range(len(path) + 1):
+            plain = Plain(world, [*world.context, *path[:place]])
+            same(row(places, place), (plain.known, plain.seen))
+        assert places.known[1, HISTORY, LONGEST] == 4
+        assert not places.known[2:, HISTORY, LONGEST].any()
+
+
+def test_nothing_is_known() -> None:
+    """Empty sources, and ids that no table reaches."""
+    world = World([7], [Source(HISTORY), source(PROMPTS, [[]]), source(CORPUS, [[], []])])
+    places = world.along([2**31 - 1, 5])
+    assert not places.candidates.any()
+    assert not places.known[:, :, :RECENT].any()
+
+
+def test_no_more_candidates_than_there_is_room_for() -> None:
+    sources = [source(slot, [[7, slot * 100 + i] for i in range(CLOSE)]) for slot in (HISTORY, SEED, CORPUS)]
+    places = World([7], sources).along([])
+    assert len(row(places, 0)[1]) == CANDIDATES
+    assert places.known[0, :, OCCURRENCES].tolist() == [0, CLOSE, 0, 0, CLOSE, CLOSE]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    kept=st.lists(st.lists(st.integers(0, 2), max_size=40), max_size=3),
+    gone=st.lists(st.lists(st.integers(0, 5), max_size=40), min_size=1, max_size=3),
+    context=st.lists(st.integers(0, 5), min_size=1, max_size=20),
+)
+def test_nothing_is_known_of_what_was_removed(
+    kept: list[list[int]], gone: list[list[int]], context: list[int]
+) -> None:
+    index = SuffixIndex()
+    index.extend(kept)
+    starts = [index.append(text) for text in gone]
+    index.append([0, 1])
+    index.remove(zip(starts, map(len, gone), strict=True))
+    path = context[:NODES]
+    found = World(context, [Source(HISTORY, index)]).along(path)
+    fresh = World(context, [source(HISTORY, [*kept, [0, 1]])]).along(path)
+    for place in range(len(path) + 1):
+        after, never = row(found, place), row(fresh, place)
+        np.testing.assert_array_equal(after[0], never[0])
+        assert after[1].keys() == never[1].keys()
