@@ -50,14 +50,16 @@ def _arms(arms: list[dict[str, Any]]) -> Table:
 
 
 def _groups(arms: list[dict[str, Any]], by: str, called: str) -> Table:
-    """Speed-up of each arm; tokens per second where there is no vanilla."""
+    """Speed-up of each arm; tokens per second where there is no vanilla, tokens per forward where nothing was timed."""
     table = _table(called, *(arm["arm"] for arm in arms))
     for group in dict.fromkeys(group for arm in arms for group in arm.get(by, {})):
         cells = []
         for arm in arms:
             figures = arm.get(by, {}).get(group, {})
             speedup = figures.get("speedup")
-            cells.append(f"{speedup:.2f}x" if speedup else _number(figures.get("tokens_per_second"), 1))
+            rate = figures.get("tokens_per_second")
+            forward = _number(figures.get("tokens_per_forward"), 2)
+            cells.append(f"{speedup:.2f}x" if speedup else forward if rate is None else _number(rate, 1))
         table.add_row(group, *cells)
     return table
 
