@@ -1,129 +1,213 @@
-"""The drafter: what it tells its sources, how many drafts it makes, and that it learns."""
+"""The drafter: what it proposes, what it observes, and what it learns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pkgutil
+import subprocess
+import sys
 
-from hypothesis import given
+import numpy as np
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hierchat.drafting
+from hierchat.drafting import suffix_index
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.context import ContextSource
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.history import HistorySource
-from hierchat.drafting.source import Candidate, DraftSource
+from hierchat.drafting.growing.layout import CORPUS, NODES
+from hierchat.drafting.source import Source
+from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.drafting.tree import DraftTree
-from tests.drafting.test_tree import Steps
+from tests.drafting.test_price import Steps
 
 texts = st.lists(st.integers(0, 2), max_size=30)
 COSTS = Steps([5.0 + 0.8 * rows for rows in range(32)])
 
 
-class Fixed:
-    """A source that always proposes the same, and writes down what it is told."""
-
-    def __init__(self, name: str, *tokens: int, match: int = 32) -> None:
-        self.name = name
-        self.tokens = tokens
-        self.match = match
-        self.told: list[tuple[int, ...]] = []
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        self.told = [tuple(prompt)]
-
-    def observe(self, tokens: Sequence[int]) -> None:
-        self.told.append(tuple(tokens))
-
-    def propose(self, context: Sequence[int], budget: int) -> list[Candidate]:
-        self.asked = (tuple(context), budget)
-        return [Candidate(self.tokens[:budget], self.name, self.match)]
+def learned(acceptance: Acceptance) -> list[float]:
+    return [*acceptance.judge.score.tolist(), *acceptance.judge.none.tolist()]
 
 
-@given(prompt=texts, replies=st.lists(texts, max_size=3), width=st.integers(1, 10), limit=st.integers(0, 9))
+@settings(deadline=None, max_examples=40)
+@given(
+    prompt=texts,
+    replies=st.lists(texts, max_size=3),
+    observed=texts,
+    width=st.integers(1, 99),
+    limit=st.integers(-1, 70),
+)
 def test_width_and_limit_are_kept(
-    prompt: list[int], replies: list[list[int]], width: int, limit: int
+    prompt: list[int], replies: list[list[int]], observed: list[int], width: int, limit: int
 ) -> None:
-    drafter = Drafter([ContextSource(), HistorySource(replies)], width=width)
+    drafter = Drafter([Source.of(replies), Source.of(replies, CORPUS)], width=width)
     drafter.begin(prompt)
-    tree = drafter.propose(limit)
-    assert len(tree) <= min(width - 1, limit)
-    assert len(drafter.propose()) <= width - 1
-    assert BREAK not in tree.tokens
+    for most in (limit, None):
+        tree = drafter.propose(most)
+        assert len(tree) <= min(width - 1, NODES, max(limit, 0) if most is not None else NODES)
+        assert BREAK not in tree.tokens
+        assert all(-1 <= parent < node for node, parent in enumerate(tree.parents))
+        drafter.observe(observed)
 
 
 def test_a_fixed_width_is_filled_whatever_it_costs() -> None:
-    drafter = Drafter([Fixed("fixed", *range(40), match=1)], latency=Steps([5.0, 500.0]), width=8)
-    drafter.begin([5])
-    for _ in range(50):
+    drafter = Drafter(latency=Steps([5.0, 500.0]), width=8)
+    drafter.begin(np.random.default_rng(0).integers(0, 3, 200).tolist())
+    for _ in range(20):
         assert len(drafter.propose()) == 7
-        drafter.observe([99])
+        drafter.observe([2])
 
 
-def test_without_room_nobody_is_asked() -> None:
-    source = Fixed("fixed", 1, 2, 3)
-    drafter = Drafter([source])
-    drafter.begin([5])
+def test_costs_decide_how_much_is_drafted() -> None:
+    def drafted(rise: float) -> int:
+        drafter = Drafter(latency=Steps([5.0 + rise * rows for rows in range(32)]))
+        drafter.begin(np.random.default_rng(0).integers(0, 3, 200).tolist())
+        return len(drafter.propose())
+
+    assert drafted(0.0) == 31 > drafted(0.3) > drafted(5.0) == 0
+
+
+def test_without_room_or_text_nothing_is_proposed() -> None:
+    drafter = Drafter([Source.of([[5, 1, 2]])])
+    assert drafter.propose() == DraftTree()
+    drafter.observe([5])
     assert drafter.propose(0) == drafter.propose(-1) == DraftTree()
-    assert not hasattr(source, "asked")
+    assert drafter.propose().tokens == (1, 2)
 
 
-def test_all_sources_are_told_and_the_first_is_preferred() -> None:
-    high, low = Fixed("high", 1, 2), Fixed("low", 1, 3)
-    sources: list[DraftSource] = [high, low]
-    drafter = Drafter(sources, width=6)
-    drafter.begin([5, 6])
-    drafter.observe([7])
-    drafter.observe([8, 9])
-    tree = drafter.propose(4)
-    assert high.told == low.told == [(5, 6), (7,), (8, 9)]
-    assert high.asked == low.asked == ((5, 6, 7, 8, 9), 4)
-    assert (tree.tokens[0], tree.sources[0]) == (1, "high")
-    assert set(zip(tree.tokens[1:], tree.sources[1:], strict=True)) == {(2, "high"), (3, "low")}
+def test_every_node_names_its_source() -> None:
+    drafter = Drafter([Source.of([[1, 2, 5]], CORPUS), Source.of([[1, 2, 4]])])
+    drafter.begin([1, 2, 3, 1, 2])
+    tree = drafter.propose()
+    first = {
+        token: source
+        for token, parent, source in zip(tree.tokens, tree.parents, tree.sources, strict=True)
+        if parent < 0
+    }
+    assert first == {3: "context", 4: "history", 5: "statistics"}
 
 
-def test_a_source_that_lies_is_soon_not_drafted_from_and_can_win_back_its_place() -> None:
-    drafter = Drafter([Fixed("context", 1, 2, 3)], latency=COSTS)
+def test_the_target_teaches_its_successors() -> None:
+    table = Successors()
+    top = np.arange(2 * TOP, dtype=np.int32).reshape(2, TOP) + 20
+    drafter = Drafter(successors=table)
+    assert (drafter.top, Drafter().top) == (TOP, 0)
+    drafter.begin([4, 5])
+    drafter.observe([6, 7], top)
+    assert table.after(5) == table.after_pair(4, 5) == top[0].tolist()
+    assert table.after(6) == table.after_pair(5, 6) == top[1].tolist()
+    drafter.begin([4, 5])
+    tree = drafter.propose()
+    assert tree.tokens[0] == top[0, 0]
+    assert set(tree.sources) == {"history"}
+
+
+def test_the_first_token_of_all_has_successors() -> None:
+    table = Successors()
+    drafter = Drafter(successors=table)
     drafter.begin([5])
-    assert drafter.propose()
-    for _ in range(20):
-        drafter.propose()
-        drafter.observe([9])
-    assert not drafter.propose()
-    for _ in range(40):
-        drafter.propose()
-        drafter.observe([1])
-    assert drafter.propose()
+    drafter.observe([6], np.full((1, TOP), 3, np.int32))
+    assert table.after(5) == [3] * TOP
 
 
-def test_a_source_that_is_right_is_drafted_from_further() -> None:
-    drafter = Drafter([Fixed("context", *range(31), match=3)], latency=COSTS)
-    drafter.begin([5])
-    before = len(drafter.propose())
-    for _ in range(30):
-        drafted = len(drafter.propose())
-        drafter.observe(list(range(drafted + 1)))
-    assert 1 <= before < len(drafter.propose())
-    assert len(drafter.propose()) > 16
-
-
-def test_what_was_learned_outlives_the_reply() -> None:
+def test_a_history_that_lies_is_soon_not_drafted_from_and_can_win_back_its_place() -> None:
+    """What was learned outlives the reply."""
     acceptance = Acceptance()
-    first = Drafter([Fixed("context", 1, 2, 3)], acceptance, COSTS)
-    first.begin([5])
-    for _ in range(20):
-        first.propose()
-        first.observe([9])
-    second = Drafter([Fixed("context", 1, 2, 3)], acceptance, COSTS)
-    second.begin([5])
-    assert not second.propose()
+
+    def first(drafter: Drafter) -> DraftTree:
+        drafter.begin([1, 2, 3])
+        return drafter.propose()
+
+    def drafter() -> Drafter:
+        return Drafter([Source.of([[1, 2, 3, 4, 5, 6]])], acceptance, COSTS)
+
+    def lessons(token: int) -> None:
+        liar = drafter()
+        for _ in range(400):
+            first(liar)
+            liar.observe([token])
+
+    lessons(4)
+    assert first(drafter())
+    lessons(9)
+    assert not first(drafter())
+    lessons(4)
+    assert first(drafter())
+
+
+def test_drafters_with_an_acceptance_of_their_own_learn_apart() -> None:
+    one, other = Acceptance(), Acceptance()
+    before = learned(other)
+    source = Source.of([[1, 2, 3, 4]])
+    drafters = [Drafter([source], acceptance) for acceptance in (one, other)]
+    for drafter in drafters:
+        drafter.begin([1, 2])
+    trees = [drafter.propose() for drafter in drafters]
+    assert trees[0] == trees[1] != DraftTree()
+    drafters[0].observe([3, 4, 9])
+    assert learned(one) != before
+    assert learned(other) == before
 
 
 def test_observing_without_proposing_teaches_nothing() -> None:
-    drafter = Drafter([Fixed("context", 1, 2, 3)], latency=COSTS)
-    drafter.begin([5])
-    tree = drafter.propose()
-    for _ in range(3):
-        drafter.observe([])
-        drafter.observe([1])
-    assert drafter.propose().probabilities[0] >= tree.probabilities[0]
+    acceptance = Acceptance()
+    drafter = Drafter([Source.of([[1, 2, 3, 4]])], acceptance)
+    before = learned(acceptance)
+    drafter.begin([1])
+    drafter.observe([2])
+    drafter.observe([])
+    drafter.propose()
+    drafter.begin([1])
+    drafter.observe([2])
+    drafter.propose()
+    drafter.propose(0)
+    drafter.observe([3])
+    assert learned(acceptance) == before
+
+
+def test_an_index_may_be_tidied_up_between_two_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suffix_index, "AT_ONCE", 12)
+    source = Source()
+    drafter = Drafter([source], width=24)
+    drafter.begin([1, 2])
+    with source.index.lock:
+        for last in range(8):
+            source.add([3, 1, 2, last, last])
+        runs = len(source.runs())
+        before = drafter.propose()
+    source.index.wait()
+    assert len(source.runs()) < runs
+    after = drafter.propose()
+    assert before.tokens == after.tokens
+    assert set(range(8)) <= set(after.tokens)
+    drafter.observe([7])
+    assert drafter.propose().tokens[0] == 7
+
+
+def test_what_is_forgotten_while_it_is_verified_is_not_drafted_again() -> None:
+    source = Source()
+    start = source.index.append([1, 2, 3, 4])
+    source.add([7, 8, 9])
+    drafter = Drafter([source])
+    drafter.begin([1, 2])
+    assert drafter.propose()
+    source.index.remove([(start, 4)])
+    drafter.observe([3, 4, 1, 2, 5, 1])
+    other = Drafter([source])
+    other.begin([1, 2])
+    assert other.propose() == DraftTree()
+
+
+def test_drafting_imports_no_torch() -> None:
+    package = hierchat.drafting
+    names = [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    assert "hierchat.drafting.growing.judge" in names
+    code = f"import sys, {', '.join(names)}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"torch", "transformers", "gradio", "sqlite3", "sqlite_utils"} & set(loaded.split())
+    ours = {name for name in loaded.split() if name.startswith("hierchat.")}
+    assert {name for name in ours if not name.startswith(package.__name__)} == {
+        "hierchat.jit",
+        "hierchat.config",
+    }

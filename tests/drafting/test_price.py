@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.drafting.price import Free, Price
-from tests.drafting.test_tree import Steps, steps
+
+steps = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=16).map(
+    lambda rises: [5.0 + sum(rises[:rows]) for rows in range(len(rises) + 1)]
+)
 
 
+class Steps:
+    """Milliseconds of a step over 1, 2, ... positions, as a list."""
+
+    def __init__(self, step_ms: Sequence[float]) -> None:
+        self._step_ms = step_ms
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        return self._step_ms
+
+
+@settings(deadline=None)
 @given(costs=steps)
 def test_no_way_on_is_cheaper_than_the_least(costs: list[float]) -> None:
     price = Price(Steps(costs))
     assert price.most == len(costs) - 1
-    assert price.of(0) == 0.0
+    assert price.extra.tolist() == [ms - costs[0] for ms in costs]
     for drafts in range(price.most):
         onward = [
-            (price.of(more) - price.of(drafts)) / (more - drafts) for more in range(drafts + 1, len(costs))
+            (price.extra[more] - price.extra[drafts]) / (more - drafts)
+            for more in range(drafts + 1, len(costs))
         ]
-        assert price.least(drafts) == pytest.approx(min(onward))
+        assert price.onward[drafts] == pytest.approx(min(onward))
 
 
 def test_a_token_is_worth_the_present_pace() -> None:
@@ -28,7 +45,6 @@ def test_a_token_is_worth_the_present_pace() -> None:
     for _ in range(20):
         price.note(4, 4)
     assert price.token_ms == pytest.approx(2.0, rel=0.01)
-    assert price.of(1) == pytest.approx(0.5, rel=0.01)
     for _ in range(20):
         price.note(1, 1)
     assert price.token_ms == pytest.approx(5.0, rel=0.05)
@@ -37,6 +53,7 @@ def test_a_token_is_worth_the_present_pace() -> None:
     assert price.token_ms == 5.0
 
 
+@settings(deadline=None)
 @given(
     noted=st.lists(st.integers(1, 8).flatmap(lambda width: st.tuples(st.just(width), st.integers(1, width))))
 )
@@ -53,13 +70,13 @@ def test_costs_follow_the_context() -> None:
             return [5.0, 6.0 + context]
 
     price = Price(Rising())
-    assert price.of(1) == pytest.approx(0.2)
+    assert price.extra.tolist() == [0.0, 1.0]
     price.look(5)
-    assert price.of(1) == pytest.approx(1.2)
+    assert price.extra.tolist() == [0.0, 6.0]
 
 
 def test_a_fixed_width_is_free_up_to_there() -> None:
     price = Price(Free(4))
     assert price.most == 3
-    assert [price.of(drafts) for drafts in range(4)] == [0.0] * 4
+    assert price.extra.tolist() == [0.0] * 4
     assert Price(Free(1)).most == 0

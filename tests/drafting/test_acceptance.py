@@ -1,0 +1,87 @@
+"""What was learned of the sources: kept apart from what was fitted, and stored."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.drafting import acceptance as module
+from hierchat.drafting.acceptance import SHAPES, Acceptance, fitted
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.source import Source
+
+
+def taught(lessons: int = 30) -> Acceptance:
+    acceptance = Acceptance()
+    drafter = Drafter([Source.of([[1, 2, 3, 4]])], acceptance)
+    for lesson in range(lessons):
+        drafter.begin([1, 2, 9, 1, 2])
+        drafter.propose()
+        drafter.observe([3, 4] if lesson % 3 else [9])
+    return acceptance
+
+
+def test_lessons_change_what_learns_and_nothing_else() -> None:
+    before = {name: getattr(fitted(), name).copy() for name in SHAPES}
+    acceptance = taught()
+    assert acceptance.prior is fitted()
+    for name, shape in SHAPES.items():
+        assert before[name].shape == shape
+        np.testing.assert_array_equal(getattr(fitted(), name), before[name])
+        same = np.array_equal(getattr(acceptance.judge, name), before[name])
+        assert same == (name not in ("score", "none"))
+    assert np.isfinite(acceptance.judge.score).all()
+
+
+def test_it_comes_back_from_bytes() -> None:
+    learned = taught()
+    again = Acceptance.from_bytes(learned.to_bytes())
+    np.testing.assert_allclose(again.judge.score, learned.judge.score, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(again.judge.none, learned.judge.none, rtol=1e-5, atol=1e-7)
+    assert again.calibration() == learned.calibration() != {}
+    assert Acceptance.from_bytes(again.to_bytes()).to_bytes() == again.to_bytes()
+    assert Acceptance.from_bytes(Acceptance().to_bytes()).calibration() == {}
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_damage_is_found(data: st.DataObject) -> None:
+    whole = taught(3).to_bytes()
+    damaged = bytearray(whole)
+    if data.draw(st.booleans()):
+        del damaged[data.draw(st.integers(0, len(whole) - 1)) :]
+    else:
+        damaged[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(ValueError, match=r"version|damaged"):
+        Acceptance.from_bytes(bytes(damaged))
+
+
+@pytest.mark.parametrize("learned", [np.zeros(3), np.full(Acceptance()._learned().size, np.nan)])
+def test_numbers_that_cannot_be_are_refused(learned: np.ndarray) -> None:
+    header = module._HEADER
+    payload = zlib.compress(learned.astype("<f8").tobytes())
+    start = header.unpack_from(Acceptance().to_bytes())[:3]
+    with pytest.raises(ValueError, match="damaged"):
+        Acceptance.from_bytes(header.pack(*start, zlib.crc32(payload)) + payload)
+
+
+def test_what_was_learned_on_top_of_another_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = Acceptance().to_bytes()
+    monkeypatch.setattr(module, "_fingerprint", lambda: 1)
+    with pytest.raises(ValueError, match="version"):
+        Acceptance.from_bytes(stored)
+
+
+def test_calibration_counts_by_source_and_chance() -> None:
+    acceptance = Acceptance()
+    acceptance.curve[1, 4] = acceptance.curve[2, 4] = 10, 2.2, 3
+    acceptance.curve[5, 19] = 1, 0.96, 1
+    found = acceptance.calibration()
+    assert found == {
+        "history": [(pytest.approx(0.22), pytest.approx(0.3), 20)],
+        "statistics": [(pytest.approx(0.96), 1.0, 1)],
+    }

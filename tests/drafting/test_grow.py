@@ -1,0 +1,173 @@
+"""The draft tree: what it holds, in what order, and how large it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.drafting.acceptance import fitted
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.growing.grow import TAIL, grow
+from hierchat.drafting.growing.judge import judge
+from hierchat.drafting.growing.layout import (
+    CONTEXT,
+    COUNT,
+    HISTORY,
+    NODES,
+    RECENT,
+    SAMPLED,
+    SLOTS,
+    SUCCESSORS,
+    make_places,
+    make_tree,
+)
+from hierchat.drafting.tree import DraftTree
+from tests.drafting.databases import World, source, worlds
+
+PATIENT = settings(deadline=None, max_examples=40)
+RECENTLY = np.full(SLOTS, 0.3, np.float32)
+
+Path = tuple[int, ...]
+
+
+class Node(NamedTuple):
+    path: Path
+    slot: int
+    chance: float
+    """That it and all above it are accepted."""
+
+
+def grown(
+    world: World,
+    limit: int,
+    extra: Sequence[float] = (0.0,) * (NODES + 1),
+    onward: Sequence[float] = (0.0,) * NODES,
+    lookup: float = 0.0,
+) -> list[Node]:
+    """Of all rows free and a token worth a millisecond, unless costs are given."""
+    known = world.databases()
+    tree = make_tree()
+    considered = np.full(NODES + 1, -2)
+    size, looked = grow(
+        known,
+        make_places(len(known.runs)),
+        fitted(),
+        RECENTLY,
+        known.tokens[-TAIL:],
+        limit,
+        np.array(extra),
+        np.array(onward),
+        1.0,
+        lookup,
+        tree,
+        considered,
+    )
+    assert 0 <= size <= limit
+    assert 1 <= looked <= limit + 1
+    nodes: list[Node] = []
+    for i in range(size):
+        parent = tree.parents[i]
+        assert -1 <= parent < i
+        above = nodes[parent].path if parent >= 0 else ()
+        nodes.append(Node((*above, int(tree.tokens[i])), int(tree.slots[i]), float(tree.paths[i])))
+    return nodes
+
+
+@PATIENT
+@given(world=worlds, limit=st.integers(1, NODES))
+def test_the_likeliest_nodes_are_taken(world: World, limit: int) -> None:
+    nodes = grown(world, limit)
+    taken = {node.path: node for node in nodes}
+    assert len(taken) == len(nodes)
+    assert [node.chance for node in nodes] == sorted((node.chance for node in nodes), reverse=True)
+    left = 0.0
+    for path in [(), *taken]:
+        places = world.along(path, anew=True)
+        places.known[-NODES - 1 :, :, RECENT] = RECENTLY
+        place = len(path)
+        judge(places, place, fitted())
+        above = taken[path].chance if path else 1.0
+        for i in range(places.candidates[place]):
+            child, chance = (*path, int(places.tokens[place, i])), above * places.chances[place, i]
+            if node := taken.get(child):
+                assert node.chance == pytest.approx(chance, rel=1e-4)
+                seen = places.seen[place, i]
+                names = (seen[:, COUNT] > 0) | (seen[:, SAMPLED] > 0)
+                names[SUCCESSORS] = seen[SUCCESSORS, 0] > 0 or seen[SUCCESSORS, 2] > 0
+                assert node.slot == names.argmax()
+                assert names.any()
+            else:
+                left = max(left, chance)
+    if nodes:
+        assert nodes[-1].chance >= left * (1 - 1e-4)
+    assert len(nodes) == limit or left == pytest.approx(0)
+
+
+@cache
+def busy() -> World:
+    random = np.random.default_rng(0)
+    return World(
+        random.integers(0, 4, 200).tolist(), [source(HISTORY, [random.integers(0, 4, 200).tolist()])]
+    )
+
+
+def test_what_does_not_pay_is_not_drafted() -> None:
+    free = grown(busy(), NODES)
+    assert len(free) == NODES
+    assert not grown(busy(), NODES, onward=[1.0] * NODES)
+    assert not grown(busy(), NODES, extra=np.arange(NODES + 1.0), onward=[0.0] * NODES)
+    price = free[9].chance
+    assert grown(busy(), NODES, np.arange(NODES + 1) * price, [price] * NODES) == free[:9]
+
+
+def test_a_group_of_rows_is_filled_or_left() -> None:
+    """Eight rows cost as much as one: worth it for eight nodes, not for the next."""
+    free = grown(busy(), NODES)
+    price = sum(node.chance for node in free[:8]) * 0.99
+    extra = [-(-rows // 8) * price for rows in range(NODES + 1)]
+    onward = [
+        min((extra[more] - extra[rows]) / (more - rows) for more in range(rows + 1, NODES + 1))
+        for rows in range(NODES)
+    ]
+    assert grown(busy(), NODES, extra, onward) == free[:8]
+
+
+def test_others_are_asked_only_where_it_can_pay() -> None:
+    history = [source(HISTORY, [[1, 2, 9]])]
+    silent, speaking = World([1, 2], history), World([1, 2, 3, 1, 2], history)
+    assert [node.slot for node in grown(silent, 1, lookup=10.0)] == [HISTORY]
+    assert {node.slot for node in grown(speaking, 1, lookup=10.0)} == {CONTEXT}
+    assert {node.path for node in grown(speaking, 12, lookup=0.0)} >= {(3,), (9,)}
+    assert (9,) not in {node.path for node in grown(speaking, 12, lookup=10.0)}
+
+
+def accepted(tree: DraftTree, reply: Sequence[int]) -> int:
+    """How many tokens of the reply the tree holds from its root on."""
+    node, count = -1, 0
+    for token in reply:
+        for i, (child, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
+            if (child, parent) == (token, node):
+                node, count = i, count + 1
+                break
+        else:
+            break
+    return count
+
+
+def test_a_long_quotation_is_copied_in_few_steps() -> None:
+    random = np.random.default_rng(3)
+    quoted = random.permutation(5000)[:200].tolist()
+    drafter = Drafter(width=32)
+    drafter.begin([*random.integers(0, 5000, 300).tolist(), *quoted, 7, 8, 9, *quoted[:3]])
+    at = steps = 3
+    while at < len(quoted):
+        count = accepted(drafter.propose(), quoted[at:]) + 1
+        drafter.observe(quoted[at : at + count])
+        at, steps = at + count, steps + 1
+    assert steps - 3 <= 10
