@@ -44,8 +44,8 @@ from hierchat.drafting.successors import TOP, Successors
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load_tokenizer import load_tokenizer
 
-BATCH = 512
-PASSES = 15
+BATCH = 256
+PASSES = 20
 LEARNING_RATE = 4e-3
 LEFT_OUT = 0.15
 """Share of lessons in which a slot, other than the context's, knows nothing."""

@@ -40,7 +40,7 @@ SEEN, KNOWN = 5, 7
 
 INPUTS = 14
 """What the judge reads of a candidate, per slot."""
-HIDDEN = 16
+HIDDEN = 32
 
 # Columns of a run of a sorted index
 RUN_SLOT, RUN_TOKENS, RUN_LENGTH, RUN_ORDER, RUN_SIZE = range(5)
