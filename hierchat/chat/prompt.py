@@ -44,6 +44,11 @@ class PromptBuilder:
         self.system_prompt = system_prompt
         self._mark: list[int] = tokenizer(MARK, add_special_tokens=False)["input_ids"]
 
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of a text alone, for drafting."""
+        # Texts longer than the model's context are no mistake here.
+        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
     def build(self, messages: Sequence[Said], room: int, end_ids: Collection[int] = ()) -> Prompt:
         """Keeps the system prompt and drops the oldest turns whole until `room` tokens are left for the reply.
 

@@ -51,6 +51,7 @@ class ChatService:
                 self._keep(self.host.hosted, now=True)
             finally:
                 self.host.engine_lock.release()
+        self._histories.close()
 
     def send(
         self,
@@ -159,7 +160,7 @@ class ChatService:
         settings: GenerationSettings,
     ) -> Reply:
         prompt = self._prompt(hosted, user_id, conversation_id, question, settings)
-        held = self._histories.held(user_id, hosted.model_key)
+        held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens)
         learned = self._learned.held(user_id, hosted.model_key)
         notice = None
         if prompt.dropped_turns:
@@ -174,7 +175,7 @@ class ChatService:
             prompt.ids,
             settings,
             _statistics(hosted, settings),
-            default_drafter(hosted, Memory([held.source], learned.acceptance, learned.successors)),
+            default_drafter(hosted, Memory(held.sources, learned.acceptance, learned.successors)),
             notice,
         )
 

@@ -114,11 +114,11 @@ class SuffixIndex:
         """Those that are sorted. Hold `lock`."""
         return [run for run in self._runs if not run.waits]
 
-    def append(self, text: Sequence[int]) -> int:
+    def append(self, text: Sequence[int] | Tokens) -> int:
         """Add a text; the position of its first token."""
         return self.extend([text])[0]
 
-    def extend(self, texts: Iterable[Sequence[int]]) -> list[int]:
+    def extend(self, texts: Iterable[Sequence[int] | Tokens]) -> list[int]:
         """Add texts as one run; the positions of their first tokens."""
         parts: list[Tokens] = []
         for text in texts:
