@@ -121,9 +121,9 @@ def test_what_does_not_pay_is_not_drafted() -> None:
     free = grown(busy(), NODES)
     assert len(free) == NODES
     assert not grown(busy(), NODES, onward=[1.0] * NODES)
-    assert not grown(busy(), NODES, extra=np.arange(NODES + 1.0), onward=[0.0] * NODES)
+    assert not grown(busy(), NODES, extra=range(NODES + 1))
     price = free[9].chance
-    assert grown(busy(), NODES, np.arange(NODES + 1) * price, [price] * NODES) == free[:9]
+    assert grown(busy(), NODES, [rows * price for rows in range(NODES + 1)], [price] * NODES) == free[:9]
 
 
 def test_a_group_of_rows_is_filled_or_left() -> None:

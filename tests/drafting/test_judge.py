@@ -150,7 +150,7 @@ def test_a_lesson_goes_down_the_slope_of_the_loss(token: int) -> None:
     )
     moved = np.concatenate([model.score, model.none]) - before
     # Errors below LEAST are not worth a lesson
-    np.testing.assert_allclose(moved, -np.array(slope), rtol=1e-3, atol=10 * LEAST)
+    np.testing.assert_allclose(moved, -np.array(slope), rtol=1e-3, atol=10 * float(LEAST))
     assert np.abs(moved).max() > 0.1
     small = before + 0.01 * moved
     assert -plainly(places, model, small)[right] < loss(0, 0)
