@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_bench(commands: Any) -> None:
-    """`bench decode | log | record | replay | forward | agreement | session`."""
+    """`bench decode | log | record | replay | index | forward | agreement | session`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
@@ -27,6 +27,10 @@ def add_bench(commands: Any) -> None:
         _add_run(measured)
 
     _add_traces(kinds)
+    index = kinds.add_parser("index", help="what a history costs: lookups, memory, start-up, by its size")
+    index.add_argument("--tokens", type=_positive, default=10_000_000, metavar="N", help="(10,000,000)")
+    index.add_argument("--corpus", type=Path, metavar="FILE", help="a text whose pieces make the history")
+    index.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     forward = kinds.add_parser("forward", help="what a forward costs, by width and context")
     forward.add_argument("--contexts", type=_numbers, default=[300], metavar="N,N,...", help="tokens (300)")
     agreement = kinds.add_parser("agreement", help="a backend against transformers in float32")

@@ -15,7 +15,7 @@ import psutil
 import torch
 from pydantic import ValidationError
 
-from hierchat.bench import agreement, decode, forward, outfile, record, replay, verify
+from hierchat.bench import agreement, decode, forward, index, outfile, record, replay, verify
 from hierchat.bench.arms import OWN, Arm, Carried, OwnArm, parse_arms
 from hierchat.bench.errors import ArmError, BenchError, unknown
 from hierchat.bench.machine import machine
@@ -59,6 +59,9 @@ def run(args: argparse.Namespace) -> int:
             return _verify(args)
         if args.kind in ("forward", "agreement"):
             return _show((forward if args.kind == "forward" else agreement).measure(args), args.json)
+        if args.kind == "index":
+            outfile.require_writable(args.json)
+            return index.measure(args)
         if args.kind == "replay":
             return _replay(args)
         if args.kind == "record":

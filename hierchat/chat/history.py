@@ -38,14 +38,14 @@ class Held:
         """For the drafter."""
         return [Source(HISTORY, self.written.index), Source(PROMPTS, self.asked.index)]
 
-    def follow(self, tokenize: Tokenize | None) -> None:
+    def follow(self, tokenize: Tokenize | None, before: int | None = None) -> None:
         """Take out what was deleted, add what is new. Long work is left to a thread."""
-        more = tokenize is not None and not self._tidying and self._tokenise(tokenize, AT_ONCE)
+        more = tokenize is not None and not self._tidying and self._tokenise(tokenize, before, AT_ONCE)
         for texts in (self.written, self.asked):
             texts.follow()
         if not self._tidying and (more or self.written.unsaved or self.asked.unsaved):
             self._thread = threading.Thread(
-                target=self._tidy, args=(tokenize if more else None,), name="history", daemon=True
+                target=self._tidy, args=(tokenize if more else None, before), name="history", daemon=True
             )
             self._thread.start()
 
@@ -68,10 +68,10 @@ class Held:
     def _tidying(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _tidy(self, tokenize: Tokenize | None) -> None:
+    def _tidy(self, tokenize: Tokenize | None, before: int | None) -> None:
         """Tokenise what is left, for the next reply; store the orders of what there is."""
         try:
-            while tokenize and not self._closed.is_set() and self._tokenise(tokenize, None):
+            while tokenize and not self._closed.is_set() and self._tokenise(tokenize, before, None):
                 pass
             for texts in (self.written, self.asked):
                 texts.index.wait()
@@ -81,9 +81,9 @@ class Held:
             if not self._closed.is_set():
                 _log.warning("The draft index was not stored: %s", error)
 
-    def _tokenise(self, tokenize: Tokenize, most: int | None) -> bool:
+    def _tokenise(self, tokenize: Tokenize, before: int | None, most: int | None) -> bool:
         """Keep the tokens of texts that have none yet, up to `most` characters, if any; whether there may be more."""
-        found = self._store.texts_without_tokens(*self._key, self._tokenised, _BATCH)
+        found = self._store.texts_without_tokens(*self._key, self._tokenised, before, _BATCH)
         texts: list[tuple[int, str]] = []
         for id, text in found:
             if most is not None and len(text) > most:
@@ -103,14 +103,17 @@ class Histories:
         self._store = store
         self._held: dict[tuple[int, str], Held] = {}
 
-    def held(self, user_id: int, model_key: str, tokenize: Tokenize | None = None) -> Held:
+    def held(
+        self, user_id: int, model_key: str, tokenize: Tokenize | None = None, before: int | None = None
+    ) -> Held:
         """Everything in the store of this user and model, and nothing else. Without `tokenize`, messages that no
-        model wrote are left out until their tokens are known."""
+        model wrote are left out until their tokens are known; so is the message `before`, which is to be answered
+        now and belongs to the context, and any after it."""
         key = (user_id, model_key)
         held = self._held.get(key)
         if held is None:
             held = self._held[key] = Held(self._store, user_id, model_key)
-        held.follow(tokenize)
+        held.follow(tokenize, before)
         return held
 
     def close(self) -> None:

@@ -160,7 +160,7 @@ class ChatService:
         settings: GenerationSettings,
     ) -> Reply:
         prompt = self._prompt(hosted, user_id, conversation_id, question, settings)
-        held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens)
+        held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=question)
         learned = self._learned.held(user_id, hosted.model_key)
         notice = None
         if prompt.dropped_turns:

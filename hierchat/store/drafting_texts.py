@@ -37,7 +37,8 @@ _WITHOUT_TOKENS = """
     FROM messages
     JOIN conversations ON conversations.id = conversation_id
     LEFT JOIN turns ON turns.message_id = messages.id
-    WHERE messages.id > :after AND user_id = :user AND text <> '' AND role <> 'system' AND turns.message_id IS NULL
+    WHERE messages.id > :after AND messages.id < ifnull(:before, messages.id + 1) AND user_id = :user
+        AND text <> '' AND role <> 'system' AND turns.message_id IS NULL
         AND NOT EXISTS (SELECT 1 FROM message_tokens WHERE message_id = messages.id AND model_key = :model)
     ORDER BY messages.id LIMIT :limit
 """
@@ -81,10 +82,11 @@ class DraftingTexts(Connected):
             return {id for (id,) in rows}
 
     def texts_without_tokens(
-        self, user_id: int, model_key: str, after: int, limit: int
+        self, user_id: int, model_key: str, after: int, before: int | None, limit: int
     ) -> list[tuple[int, str]]:
-        """Message and text of what the user wrote or imported and `keep_tokens` was not told of, oldest first."""
-        values = {"user": user_id, "model": model_key, "after": after, "limit": limit}
+        """Message and text of what the user wrote or imported and `keep_tokens` was not told of, oldest first;
+        of the messages between two, or to the last."""
+        values = {"user": user_id, "model": model_key, "after": after, "before": before, "limit": limit}
         with self._read() as db:
             return list(db.execute(_WITHOUT_TOKENS, values).fetchall())
 

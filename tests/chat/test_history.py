@@ -135,6 +135,14 @@ def test_imported_replies_count_as_the_models(chats: Chats) -> None:
     assert (content(found.asked), content(found.written)) == ([[1, 2, 3]], [[4, 5, 6]])
 
 
+def test_the_message_that_is_answered_is_the_contexts(chats: Chats) -> None:
+    conversation = chats.begin()
+    chats.ask(conversation, [1, 2])
+    question = chats.ask(conversation, [3, 4])
+    assert content(chats.histories.held(chats.user, KEY, words, before=question).asked) == [[1, 2]]
+    assert content(chats.held().asked) == [[1, 2], [3, 4]]
+
+
 def test_without_a_tokenizer_only_replies_are_there(chats: Chats) -> None:
     conversation = chats.begin()
     chats.reply(conversation, [1, 2])

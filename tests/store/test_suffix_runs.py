@@ -180,10 +180,11 @@ def test_texts_come_once_their_tokens_are_known(store: Store, user: int) -> None
     asked = store.add_message(user, conversation, None, "user", "hello")
     imported = store.add_message(user, conversation, asked, "assistant", "imported")
     own = reply(store, user, conversation, [7, 8])
-    unknown = store.texts_without_tokens(user, KEY, 0, 10)
+    unknown = store.texts_without_tokens(user, KEY, 0, None, 10)
     assert unknown == [(asked, "hello"), (imported, "imported"), (own - 1, "question")]
+    assert store.texts_without_tokens(user, KEY, asked, own - 1, 10) == unknown[1:2]
     store.keep_tokens(KEY, [(asked, [1]), (imported, [2]), (10**6, [3])])
-    assert store.texts_without_tokens(user, KEY, 0, 10) == unknown[2:]
+    assert store.texts_without_tokens(user, KEY, 0, None, 10) == unknown[2:]
     written, mark = store.drafting_texts(user, KEY, "written", Mark())
     assert [(id, np.frombuffer(ids, TOKEN).tolist()) for id, ids in written] == [
         (imported, [2]),
