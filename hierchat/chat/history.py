@@ -93,7 +93,10 @@ class Held:
         if texts:
             self._store.keep_tokens(self._key[1], ((id, tokenize(text)) for id, text in texts))
             self._tokenised = texts[-1][0]
-        return len(texts) < len(found) or len(found) == _BATCH
+        more = len(texts) < len(found) or len(found) == _BATCH
+        if not more and before is not None:  # all that came before it was looked through
+            self._tokenised = max(self._tokenised, before - 1)
+        return more
 
 
 class Histories:
