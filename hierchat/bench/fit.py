@@ -22,7 +22,7 @@ from hierchat.chat.drafters import statistics_sources
 from hierchat.corpus.statistics import statistics
 from hierchat.drafting.acceptance import SHAPES
 from hierchat.drafting.context import Context
-from hierchat.drafting.drafter import RECENT_PRIOR, RECENT_RATE, databases
+from hierchat.drafting.drafter import RECENT_PRIOR, RECENT_RATE, databases, runs_of
 from hierchat.drafting.growing.evidence import look
 from hierchat.drafting.growing.grow import TAIL
 from hierchat.drafting.growing.judge import first_choices, read, read_around
@@ -78,7 +78,7 @@ def _lessons(traces: Sequence[Trace], statistics: Sequence[Source]) -> Iterator[
         recent = np.full(SLOTS, RECENT_PRIOR, np.float32)
         places = None
         for place, token in enumerate(trace.reply):
-            known = databases([history, prompts, *statistics], context, successors)
+            known = databases(runs_of([history, prompts, *statistics]), context, successors)
             if places is None:
                 places = make_places(len(known.runs))
             places.known[0, :, RECENT] = recent

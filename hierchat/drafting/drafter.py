@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from hierchat.drafting.growing.layout import NODES, SLOTS, SOURCES, Databases, m
 from hierchat.drafting.price import Free, Latency, Price
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
+from hierchat.drafting.suffix_index import Arrays
 from hierchat.drafting.tree import DraftTree
 
 WIDTH = 12
@@ -61,6 +63,8 @@ class Drafter:
         self._recent = np.zeros(SLOTS, np.float32)
         self._nodes = 0
         self._lookup_ms = LOOKUP_MS
+        self._arrays: list[Arrays] | None = None  # of the sources, when _runs were made
+        self._runs = runs_of(())
         self.begin(())
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -82,7 +86,10 @@ class Drafter:
         with ExitStack() as held:
             for source in self._sources:
                 held.enter_context(source.index.lock)
-            known = databases(self._sources, self._context, self._successors)
+            arrays = [source.index.arrays for source in self._sources]
+            if self._arrays is None or any(map(operator.is_not, arrays, self._arrays)):
+                self._arrays, self._runs = arrays, runs_of(self._sources)
+            known = databases(self._runs, self._context, self._successors)
             if len(known.runs) != self._places.low.shape[1]:
                 self._places = make_places(len(known.runs))
             began = time.perf_counter()
@@ -138,12 +145,17 @@ class Drafter:
         self._context.append(tokens)
 
 
-def databases(sources: Iterable[Source], context: Context, successors: Successors | None) -> Databases:
-    """As they are now: an index may have been tidied up since, a table have grown. Hold the sources' locks."""
+def runs_of(sources: Iterable[Source]) -> NDArray[np.int64]:
+    """Rows of Databases.runs; while they are used, hold the sources' locks."""
     rows = [row for source in sources for row in source.runs()]
+    return np.array(rows, np.int64).reshape(len(rows), 5)
+
+
+def databases(runs: NDArray[np.int64], context: Context, successors: Successors | None) -> Databases:
+    """As they are now: a table may have grown."""
     table = successors or _no_successors()
     return Databases(
-        np.array(rows, np.int64).reshape(len(rows), 5),
+        runs,
         context.tokens,
         context.previous,
         context.newest,

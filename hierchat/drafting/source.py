@@ -39,7 +39,8 @@ class Source:
         self.index.append(text)
 
     def runs(self) -> list[tuple[int, int, int, int, int]]:
-        """Its rows of Databases.runs, from the oldest to the newest; valid while the index's lock is held."""
+        """Its rows of Databases.runs, from the oldest to the newest; valid while the index's lock is held, and until
+        its arrays are others."""
         tokens, order, starts, sizes = self.index.arrays
         return [
             (self.slot, tokens.ctypes.data, tokens.size, order.ctypes.data + start * order.itemsize, size)

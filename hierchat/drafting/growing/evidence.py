@@ -230,20 +230,7 @@ def _find(runs, places, place, parent, slot, text, end):  # type: ignore[no-unty
         else:
             close = _take(runs, places, place, slot, low, high, size + 1, text, end)
             while size > 0:
-                total = 0
-                for run in range(rows):
-                    if runs[run, RUN_SLOT] == slot:
-                        low[run], high[run] = occurrences(
-                            runs[run, RUN_TOKENS],
-                            runs[run, RUN_LENGTH],
-                            runs[run, RUN_ORDER],
-                            runs[run, RUN_SIZE],
-                            text,
-                            end,
-                            size,
-                        )
-                        total += high[run] - low[run]
-                if total > CLOSE:
+                if _search(runs, slot, text, end, size, low, high) > CLOSE:
                     break
                 close = _take(runs, places, place, slot, low, high, size, text, end)
                 size -= 1
@@ -252,32 +239,44 @@ def _find(runs, places, place, parent, slot, text, end):  # type: ignore[no-unty
                 if runs[run, RUN_SLOT] == slot:
                     places.low[place, run], places.high[place, run] = low[run], high[run]
     else:
-        for size in range(1, min(MAX_MATCH, end) + 1):
-            if text[end - size] == BREAK:
-                break
-            total = 0
-            for run in range(rows):
-                if runs[run, RUN_SLOT] == slot:
-                    low[run], high[run] = occurrences(
-                        runs[run, RUN_TOKENS],
-                        runs[run, RUN_LENGTH],
-                        runs[run, RUN_ORDER],
-                        runs[run, RUN_SIZE],
-                        text,
-                        end,
-                        size,
-                    )
-                    total += high[run] - low[run]
+        # Pairs first: mostly they are common enough, and the last token alone need not be searched.
+        size, rising = (2 if end > 1 and text[end - 2] != BREAK else 1), True
+        while 0 < size <= min(MAX_MATCH, end) and text[end - size] != BREAK:
+            total = _search(runs, slot, text, end, size, low, high)
             if total > CLOSE:
                 suffix = size
                 for run in range(rows):
                     if runs[run, RUN_SLOT] == slot:
                         places.low[place, run], places.high[place, run] = low[run], high[run]
+                if not rising:
+                    break
+                size += 1
             else:
                 close = _take(runs, places, place, slot, low, high, size, text, end)
-                break
+                if suffix or size == 1:
+                    break
+                size, rising = 1, False
     places.suffix[place, slot] = suffix
     places.close[place, slot] = close
+
+
+@kernel
+def _search(runs, slot, text, end, size, low, high):  # type: ignore[no-untyped-def]
+    """Where the last `size` tokens occur in each run of a slot; how often in all."""
+    total = 0
+    for run in range(len(runs)):
+        if runs[run, RUN_SLOT] == slot:
+            low[run], high[run] = occurrences(
+                runs[run, RUN_TOKENS],
+                runs[run, RUN_LENGTH],
+                runs[run, RUN_ORDER],
+                runs[run, RUN_SIZE],
+                text,
+                end,
+                size,
+            )
+            total += high[run] - low[run]
+    return total
 
 
 @kernel
