@@ -34,7 +34,6 @@ _FINISHED = """
     JOIN conversations ON conversations.id = conversation_id
     WHERE user_id = ? AND state <> 'writing'
 """
-_LOGGED = f"SELECT count(*) {_FINISHED} AND model_key = ? AND length(ids) > 0 AND message_id <= ?"
 _TOTALS = f"""
     SELECT
         count(*) AS replies,
@@ -96,12 +95,6 @@ class Turns(Connected):
             if len(batch) < _BATCH:
                 return
             after_message_id = batch[-1][0]
-
-    def logged_replies(self, user_id: int, model_key: str, up_to_message_id: int) -> int:
-        """How many replies `token_log` would bring, up to this message: fewer than before means a deletion."""
-        with self._read() as db:
-            (count,) = db.execute(_LOGGED, [user_id, model_key, up_to_message_id]).fetchone()
-            return count
 
     def totals(self, user_id: int) -> Totals:
         """Sums over all this user's replies that are no longer being written."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from hierchat.drafting.context import Context
-from hierchat.drafting.drafter import databases
+from hierchat.drafting.drafter import databases, runs_of
 from hierchat.drafting.growing.evidence import look
 from hierchat.drafting.growing.grow import TAIL
 from hierchat.drafting.growing.layout import CORPUS, HISTORY, PROMPTS, SEED, Databases, Places, make_places
@@ -32,7 +35,7 @@ class World:
 
     def databases(self) -> Databases:
         """The context lives as long as its arrays do, the sources as long as this."""
-        return databases(self.sources, Context(self.context), self.successors)
+        return databases(runs_of(self.sources), Context(self.context), self.successors)
 
     def along(self, path: Sequence[int], known: Databases | None = None, *, anew: bool = False) -> Places:
         """Row i: behind the context and i tokens of `path`; found among what the row before found, or anew."""
@@ -43,6 +46,18 @@ class World:
         for place in range(len(path) + 1):
             look(known, places, place, -1 if anew else place - 1, text, len(tail) + place)
         return places
+
+
+def at_the_edge(values: NDArray[np.int32]) -> NDArray[np.int32]:
+    """A copy that ends where memory ends: to read on is the end of the process."""
+    page = mmap.PAGESIZE
+    size = -(-values.nbytes // page) * page
+    room = mmap.mmap(-1, size + page)
+    here = np.frombuffer(room, np.int32)
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(here.ctypes.data + size), page, 0) == 0
+    copy = here[size // 4 - values.size : size // 4]
+    copy[:] = values
+    return copy
 
 
 def source(slot: int, texts: Sequence[Sequence[int]]) -> Source:

@@ -46,13 +46,9 @@ from hierchat.drafting.growing.layout import (
 from hierchat.drafting.index.sort import suffix_order
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex
-from tests.drafting.databases import World, source, worlds
+from tests.drafting.databases import World, at_the_edge, source, worlds
 
 Row = tuple[NDArray[np.float32], dict[int, NDArray[np.float32]]]
-
-
-def array(values: Sequence[int]) -> NDArray[np.int32]:
-    return np.array(values, np.int32)
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:
@@ -164,10 +160,8 @@ def same(found: Row, wanted: Row) -> None:
         np.testing.assert_allclose(found[1][token], seen, rtol=1e-6)
 
 
-@settings(deadline=None, max_examples=80)
-@given(world=worlds, path=st.lists(st.integers(0, 3), max_size=6), times=st.integers(1, 12))
-def test_it_is_what_a_plain_search_finds(world: World, path: list[int], times: int) -> None:
-    path = (path * times)[:40]
+def all_as_defined(world: World, path: Sequence[int]) -> None:
+    """Everywhere along a path: found among what the place before found, and found anew."""
     known = world.databases()
     child, anew = world.along(path, known), world.along(path, known, anew=True)
     for place in range(len(path) + 1):
@@ -176,11 +170,16 @@ def test_it_is_what_a_plain_search_finds(world: World, path: list[int], times: i
         same(row(child, place), (plain.known, plain.seen))
 
 
-def test_behind_a_long_match_that_occurs_often() -> None:
-    world = World([1] * 40, [source(HISTORY, [[1] * 100])])
-    places = world.along([1] * 3)
-    for place in range(4):
-        assert row(places, place)[1][1][HISTORY, SAMPLED] == SAMPLES
+@settings(deadline=None, max_examples=80)
+@given(world=worlds, path=st.lists(st.integers(0, 3), max_size=6), times=st.integers(1, 12))
+def test_it_is_what_a_plain_search_finds(world: World, path: list[int], times: int) -> None:
+    all_as_defined(world, (path * times)[:40])
+
+
+def test_behind_a_match_of_full_length_that_occurs_often() -> None:
+    world = World([0, *[1] * 29], [source(HISTORY, [[1] * 60, [0, *[1] * 60]])])
+    all_as_defined(world, [1] * 5)
+    assert row(world.along([1] * 5), 5)[1][1][HISTORY, SAMPLED] > CLOSE
 
 
 def test_runs_and_sources_of_a_slot_are_counted_together() -> None:
@@ -193,22 +192,10 @@ def test_runs_and_sources_of_a_slot_are_counted_together() -> None:
 
 @pytest.mark.parametrize("ending", [[], [BREAK]])
 def test_nothing_is_read_beyond_the_log(ending: list[int]) -> None:
-    """Before and behind it stand tokens that would match."""
-    log = array([*[*range(1, 8), BREAK] * 20, 0, 1, 2, 3, 4, *ending])
-    order = suffix_order(log)
-    memory, orders = array([*range(8)] * 30), np.full(order.size + 20, 5, np.int32)
-    log_there, order_there = memory[8 : 8 + log.size], orders[10:-10]
-    log_there[:], order_there[:] = log, order
-    world = World([7, 0, 1, 2], [Source(HISTORY, SuffixIndex.from_sorted(log_there, order_there))])
-    path = [3, 4, 5, 6, 7]
-    known = world.databases()
-    for anew in (True, False):
-        places = world.along(path, known, anew=anew)
-        for place in range(len(path) + 1):
-            plain = Plain(world, [*world.context, *path[:place]])
-            same(row(places, place), (plain.known, plain.seen))
-        assert places.known[1, HISTORY, LONGEST] == 4
-        assert not places.known[2:, HISTORY, LONGEST].any()
+    """The occurrence behind 0 is looked at to its end, the others go on."""
+    log = np.array([*[*range(1, 8), BREAK] * 20, 0, 1, 2, 3, 4, *ending], np.int32)
+    index = SuffixIndex.from_sorted(at_the_edge(log), at_the_edge(suffix_order(log)))
+    all_as_defined(World([7, 0, 1, 2], [Source(HISTORY, index)]), [3, 4, 5, 6, 7])
 
 
 def test_nothing_is_known() -> None:

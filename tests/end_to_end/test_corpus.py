@@ -20,7 +20,9 @@ from hierchat.models.load_tokenizer import load_tokenizer
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-TEXTS = [f"Step {n}: put {n} eggs into the bowl, and stir.\n\n```python\nprint({n})\n```" for n in range(3000)]
+TEXTS = [
+    f"Step {n}: put {n} eggs into the bowl, and stir.\n\n```python\nprint({n})\n```" for n in range(3000)
+]
 
 
 def test_a_corpus_for_the_default_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +31,9 @@ def test_a_corpus_for_the_default_model(tmp_path: Path, monkeypatch: pytest.Monk
     lines = "\n".join(json.dumps({"text": text}) for text in TEXTS)
     (tmp_path / "replies.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     # Neither the weights nor torch: a process of its own, which may not import it
-    shut_out = "import sys; sys.modules['torch'] = None; from hierchat.cli import main; sys.exit(main(sys.argv[1:]))"
+    shut_out = (
+        "import sys; sys.modules['torch'] = None; from hierchat.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", shut_out, "corpus", "add", str(tmp_path / "replies.jsonl.gz")],
         cwd=ROOT,
