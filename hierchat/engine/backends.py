@@ -5,19 +5,22 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from hierchat.engine.target import Target
+from hierchat.models.block_model import BlockModel
 from hierchat.models.loaded import LoadedModel
 from hierchat.models.progress import Progress, Report, silent
 
 
 def make_target(loaded: LoadedModel, report: Report = silent) -> Target:
     """The target of the backend that the model was loaded for."""
-    if loaded.backend == "blocks":
+    if isinstance(loaded.model, BlockModel):
         from hierchat.engine.cpu.jit import is_compiled
         from hierchat.engine.cpu.target import BlockTarget
 
         if not is_compiled():
             report(Progress("compiling", 0, None, "the kernels for this processor, once (10 to 30 seconds)"))
-        return BlockTarget(loaded.model, context_length=loaded.context_length, key=loaded.model_key)
+        return BlockTarget(
+            loaded.model, context_length=loaded.context_length, backend=loaded.backend, key=loaded.model_key
+        )
     if loaded.device.startswith("cuda") and loaded.backend != "int8" and find_spec("triton"):
         from hierchat.engine.cuda.target import CudaTarget
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,18 @@ class BlockModel:
         for number, layer in enumerate(self.layers):
             for name in MATRICES:
                 yield f"{number}.{name}", layer[name]
+
+    def as_floats(self) -> BlockModel:
+        """The same weights, each as a float32."""
+        embedding = self.embedding.as_floats()
+        return replace(
+            self,
+            embedding=embedding,
+            head=embedding if self.head is self.embedding else self.head.as_floats(),
+            layers=tuple(
+                {name: matrix.as_floats() for name, matrix in layer.items()} for layer in self.layers
+            ),
+        )
 
     @property
     def nbytes(self) -> int:

@@ -75,6 +75,11 @@ class Blocks:
         scales = np.ascontiguousarray(self.scales[rows]) if self.scales.size else self.scales
         return Blocks(self.kind, np.ascontiguousarray(self.weights[rows]), scales)
 
+    def as_floats(self) -> Blocks:
+        """The same matrix with float32 weights."""
+        floats = np.ascontiguousarray(self.floats())
+        return Blocks(Kind.SINGLE, floats.view(np.uint8))
+
     def floats(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
         """The weights themselves, of some rows or of all; float32 [rows, columns]."""
         some = slice(None) if rows is None else rows

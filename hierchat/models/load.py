@@ -23,17 +23,19 @@ def load(
 ) -> LoadedModel:
     """Fetches the model where needed and loads it, by default on CUDA if there, else on the CPU.
 
-    `backend`: None for the fastest that device and model allow. Raises a ModelError that says what to do.
+    `backend`: None for the fastest that device and model allow. "float32" on the CPU is the CPU engine's own where the
+    file's weights can be had unrounded. Raises a ModelError that says what to do.
     """
     device = device or best_device()
     if backend == "blocks" and not device.startswith("cpu"):
         raise UnsupportedError("The CPU engine runs on the CPU only; leave out the backend to use the GPU.")
     note = ""
-    if backend == "blocks" or (backend is None and device.startswith("cpu") and has_blocks(entry)):
+    on_cpu = device.startswith("cpu") and has_blocks(entry) and (backend is None or backend == "float32")
+    if backend == "blocks" or (on_cpu and not (backend and entry.blocks)):  # packed blocks are rounded
         from hierchat.models.load_blocks import load_blocks
 
         try:
-            return load_blocks(entry, progress)
+            return load_blocks(entry, progress, floats=backend == "float32")
         except UnsupportedError as error:
             if backend == "blocks":
                 raise

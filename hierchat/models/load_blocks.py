@@ -17,24 +17,31 @@ from hierchat.models.progress import Progress, Report, silent
 
 _LEAST_BYTES = 0.55
 """Per weight, in the smallest block type: what is known before the file is there."""
+_FLOAT_BYTES = 4
 
 
-def load_blocks(entry: ModelEntry, progress: Report = silent) -> LoadedModel:
-    """Fetches and unpacks the model where needed, and reads it. Raises a ModelError: UnsupportedError where the CPU
-    engine cannot compute it, DoesNotFitError before anything large is read."""
+def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = False) -> LoadedModel:
+    """Fetches and unpacks the model where needed, and reads it; `floats`: makes every weight a float32. Raises a
+    ModelError: UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read.
+    """
     if size := entry.size:
-        least = int(_LEAST_BYTES * size.parameters)
+        least = int((_FLOAT_BYTES if floats else _LEAST_BYTES) * size.parameters)
         require_blocks_fit(entry.name, least, size.slot, entry.context_length or 0)
     folder, identity = get_blocks(entry, progress)
     config = _json(folder / "config.json")
     positions = config.get("max_position_embeddings") or 2048
     context_length = min(entry.context_length or positions, positions)
     require_supported(config, context_length)
-    require_blocks_fit(entry.name, (folder / FILE).stat().st_size, slot_size(config), context_length)
+    weights = (folder / FILE).stat().st_size
+    if floats and entry.size:  # both, for a moment
+        weights += _FLOAT_BYTES * entry.size.parameters
+    require_blocks_fit(entry.name, weights, slot_size(config), context_length)
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = read_tokenizer(folder)
     try:
         model = read(folder / FILE)
+        if floats:
+            model = model.as_floats()
     except MemoryError as error:
         raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
     return LoadedModel(
@@ -44,7 +51,7 @@ def load_blocks(entry: ModelEntry, progress: Report = silent) -> LoadedModel:
         device="cpu",
         dtype="float32",
         quantisation="none",
-        backend="blocks",
+        backend="float32" if floats else "blocks",
         context_length=context_length,
         model_key=model_key(tokenizer, identity),
         end_ids=_end_ids(folder, tokenizer),

@@ -64,7 +64,7 @@ class Chat:
         return [token for step in steps for token in step.tokens], drafted
 
 
-@pytest.fixture(scope="module", params=["blocks", "float16"])
+@pytest.fixture(scope="module", params=["blocks", "float32", "float16"])
 def chat(request: pytest.FixtureRequest) -> Chat:
     return Chat(request.param)
 

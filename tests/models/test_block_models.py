@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from hierchat.engine.backends import make_target
 from hierchat.engine.cpu.target import BlockTarget
 from hierchat.models import block_model
 from hierchat.models.blocks import Kind
@@ -18,6 +19,7 @@ from hierchat.models.convert import blocks_folder, is_converted
 from hierchat.models.errors import BrokenFileError, UnsupportedError
 from hierchat.models.fetch import prepare, status
 from hierchat.models.load import load
+from hierchat.models.load_torch import load_torch
 from hierchat.models.progress import Progress
 
 TOKENS = [1, 40, 80, 7, 7, 120, 33, 5, 200, 9]
@@ -34,12 +36,38 @@ def logits(target: BlockTarget) -> np.ndarray:
 def test_a_gguf_gives_the_logits_of_transformers(tiny_gguf: Path) -> None:
     loaded = load(entry(tiny_gguf), "cpu")
     assert (loaded.backend, loaded.device, loaded.end_ids, loaded.note) == ("blocks", "cpu", {2}, "")
-    plain = load(entry(tiny_gguf), "cpu", backend="float32")
+    plain = load_torch(entry(tiny_gguf), "cpu", backend="float32")
     assert loaded.model_key == plain.model_key  # one history for both
     with torch.inference_mode():
         expected = plain.model(torch.tensor([TOKENS])).logits[0].numpy()
     found = logits(BlockTarget(loaded.model, context_length=loaded.context_length))
     assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
+
+
+def test_float32_weights_are_the_blocks_exactly(tiny_gguf: Path) -> None:
+    blocks = load(entry(tiny_gguf), "cpu")
+    floats = load(entry(tiny_gguf), "cpu", backend="float32")
+    assert (floats.backend, floats.dtype, floats.model_key) == ("float32", "float32", blocks.model_key)
+    for (name, one), (_, other) in zip(blocks.model.matrices(), floats.model.matrices(), strict=True):
+        assert other.kind is Kind.SINGLE
+        np.testing.assert_array_equal(one.floats(), other.floats(), err_msg=name)
+    plain = load_torch(entry(tiny_gguf), "cpu", backend="float32")
+    with torch.inference_mode():
+        expected = plain.model(torch.tensor([TOKENS])).logits[0].numpy()
+    target = make_target(floats)
+    assert (target.backend, target.exact) == ("float32", True)
+    found = logits(target)
+    assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
+
+
+def test_packed_blocks_are_no_float32(tiny_folder: Path) -> None:
+    loaded = load(
+        ModelEntry(name="tiny", source=Source(folder=Folder(path=tiny_folder)), blocks=8),
+        "cpu",
+        backend="float32",
+    )
+    assert (loaded.backend, loaded.dtype) == ("float32", "float32")
+    assert not isinstance(loaded.model, block_model.BlockModel)
 
 
 def test_made_once_and_as_large_as_the_file(tiny_gguf: Path) -> None:

@@ -75,7 +75,7 @@ def test_refused_before_fetching(free, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.models.load_torch.get", lambda *given: pytest.fail("fetched all the same"))
     monkeypatch.setattr("hierchat.models.load_blocks.get_blocks", lambda *given: pytest.fail("fetched"))
     with pytest.raises(DoesNotFitError, match="smollm2-135m"):
-        load(read_catalogue().entry("smollm2-360m"), "cpu", backend="float32")
+        load(read_catalogue().entry("smollm2-360m"), "cpu", backend="float16")
     with pytest.raises(DoesNotFitError, match="Choose a smaller model"):
         load(read_catalogue().entry("qwen3-8b"), "cpu")
     free(4 * GB)

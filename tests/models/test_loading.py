@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.errors import BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.load import load
+from hierchat.models.load_torch import load_torch
 from hierchat.models.progress import Progress
 from hierchat.models.tokens import same_tokens
 
@@ -239,7 +240,7 @@ def test_same_tokens(tiny_folder: Path) -> None:
 def test_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fetched, converted, loaded: the prompt and first tokens of a reply that this model is known to give."""
     monkeypatch.undo()  # the user's own cache: one download is enough
-    loaded = load(read_catalogue().entry(), "cpu", backend="float32")
+    loaded = load_torch(read_catalogue().entry(), "cpu", backend="float32")
     chat = [{"role": "user", "content": QUESTION}]
     prompt = loaded.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")[
         "input_ids"

@@ -50,6 +50,9 @@ ROWS = 8
 HEIGHTS = (1, 2, 3, 4, 6, 8)
 """Rows that a pass may compute; for 5 and 7 it computes one too many."""
 
+AHEAD = 1024
+"""Bytes of quantised weights that are fetched before they are needed."""
+
 _X = 2 * LANES
 """Products that one instruction adds to `LANES` sums."""
 
@@ -112,19 +115,47 @@ def _function(module: ir.Module, kind: Kind, rows: int) -> ir.Function:
     row_bytes = b.mul(blocks, i64(BYTES_PER_BLOCK[kind]))
     row_scales = b.mul(blocks, i64(_scale_bytes(kind)))
 
-    def one_row(n: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-        place = dict(given)
-        place["weights"] = b.add(given["weights"], b.mul(n, row_bytes))
-        place["scales"] = b.add(given["scales"], b.mul(n, row_scales))
-        results = (_quantised if kind in QUANTISED else _plain)(b, kind, rows, place)
+    def keep(n: ir.Value, results: list[ir.Value]) -> None:
         for row, result in enumerate(results):
             address = b.add(b.add(given["out"], b.mul(n, i64(4))), b.mul(given["stride"], i64(row)))
             b.store(result, b.inttoptr(address, F32.as_pointer()), align=4)
+
+    def one_pass(first: ir.Value, tall: int) -> None:
+        place = dict(given)
+        place["weights"] = b.add(given["weights"], b.mul(first, row_bytes))
+        place["scales"] = b.add(given["scales"], b.mul(first, row_scales))
+        if kind in QUANTISED:
+            keep(first, _quantised(b, kind, rows, place))
+            return
+        for n, results in enumerate(_plain(b, kind, rows, tall, place)):
+            keep(b.add(first, i64(n)), results)
+
+    def some_rows(tile: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        one_pass(b.mul(tile, i64(tall)), tall)
         return []
 
-    loop(b, i64(0), count, [], one_row)
+    def one_row(n: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        one_pass(n, 1)
+        return []
+
+    tall = 1 if kind in QUANTISED else _together(rows)
+    rest = i64(0)
+    if tall > 1:
+        tiles = b.udiv(count, i64(tall))
+        rest = b.mul(tiles, i64(tall))
+        with b.if_then(b.icmp_signed(">", tiles, i64(0))):
+            loop(b, i64(0), tiles, [], some_rows)
+    with b.if_then(b.icmp_signed("<", rest, count)):
+        loop(b, rest, count, [], one_row)
     b.ret_void()
     return function
+
+
+def _together(rows: int) -> int:
+    """Rows of float weights in one pass over `rows` rows of activations: so many that their sums fill the registers.
+    For one or two, memory is the bound, and one stream of weights is the fastest."""
+    registers = 24 if INSTRUCTIONS == "avx512" else 12
+    return 1 if rows <= 2 else max(1, min(4, registers // rows))
 
 
 def _quantised(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) -> list[ir.Value]:
@@ -136,6 +167,7 @@ def _quantised(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) 
     def one_block(block: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
         *parts, low = values
         address = b.add(at["weights"], b.mul(block, i64(BYTES_PER_BLOCK[kind])))
+        _fetch(b, b.add(address, i64(AHEAD)))
         weights = _nibbles(b, address) if kind in FOUR_BITS else _bytes(b, address)
         one, other = _scales(b, kind, b.add(at["scales"], b.mul(block, i64(_scale_bytes(kind)))))
         scales = _spread(b, one, other if kind is Kind.SPLIT else None)
@@ -171,8 +203,10 @@ def _quantised(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) 
     return results
 
 
-def _plain(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) -> list[ir.Value]:
-    """One row of float weights times `rows` rows of float32."""
+def _plain(
+    b: ir.IRBuilder, kind: Kind, rows: int, tall: int, at: dict[str, ir.Value]
+) -> list[list[ir.Value]]:
+    """`tall` rows of float weights times `rows` rows of float32."""
     floats = vector(F32, LANES)
     blocks = at["blocks"]
     size = BYTES_PER_BLOCK[kind] // BLOCK
@@ -180,17 +214,30 @@ def _plain(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) -> l
     def one_block(block: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
         for place in range(0, BLOCK, LANES):
             index = b.add(b.mul(block, i64(BLOCK)), i64(place))
-            weights = _floats(b, kind, b.add(at["weights"], b.mul(index, i64(size))))
+            weights = []
+            for n in range(tall):
+                further = b.add(b.mul(blocks, i64(BLOCK * n)), index)
+                address = b.add(at["weights"], b.mul(further, i64(size)))
+                weights.append(_floats(b, kind, address))
+                _fetch(b, b.add(address, b.mul(blocks, i64(BYTES_PER_BLOCK[kind] * tall))))
             grown = []
-            for row, part in enumerate(parts):
+            for row in range(rows):
                 further = b.add(b.mul(blocks, i64(BLOCK * row)), index)
                 x = load(b, floats, b.add(at["x"], b.mul(further, i64(4))), 4)
-                grown.append(fused(b, weights, x, part))
+                mine = parts[row * tall : (row + 1) * tall]
+                grown += [fused(b, weight, x, part) for weight, part in zip(weights, mine, strict=True)]
             parts = grown
         return parts
 
-    totals = loop(b, i64(0), blocks, [llvm.zeros(floats)] * rows, one_block)
-    return [llvm.sum_of(b, total) for total in totals]
+    totals = loop(b, i64(0), blocks, [llvm.zeros(floats)] * (rows * tall), one_block)
+    return [[llvm.sum_of(b, total) for total in totals[n::tall]] for n in range(tall)]
+
+
+def _fetch(b: ir.IRBuilder, address: ir.Value) -> None:
+    """Brings what lies at an address, if anything, into the nearest cache: the hardware's own looking ahead ends with
+    every page, and stops where the next weights are awaited."""
+    pointer = b.inttoptr(address, I8.as_pointer())
+    call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, *(ir.Constant(I32, flag) for flag in (0, 3, 1)))
 
 
 def _scale_bytes(kind: Kind) -> int:

@@ -40,19 +40,19 @@ ATTENDED = 32 * 2**20
 class BlockTarget:
     """A BlockModel behind the Target contract. Rows never mix: exact for every width, tree and chunking."""
 
-    backend = "blocks"
-
     def __init__(
         self,
         model: BlockModel,
         *,
         context_length: int,
         threads: int | None = None,
+        backend: str = "blocks",
         key: str | None = None,
     ) -> None:
         config = model.config
         heads, kv_heads, size = heads_of(config)
         self.model = model
+        self.backend = backend
         self.vocabulary: int = model.head.shape[0]
         self.context_length = context_length
         self.shape = Shape(
