@@ -324,9 +324,9 @@ def _ask(runs, places, place, slot):  # type: ignore[no-untyped-def]
         if runs[run, RUN_SLOT] == slot:
             population += places.high[place, run] - places.low[place, run]
     sample = min(population, SAMPLES)
-    sampled = np.empty(SAMPLES, np.int32)
-    counts = np.empty(SAMPLES, np.int64)
-    number = total = before = run = 0
+    runs_of = np.empty(SAMPLES, np.int64)
+    ends = np.empty(SAMPLES, np.int64)
+    before = run = 0
     size = 0
     for j in range(sample):
         rank = (2 * j + 1) * population // (2 * sample)
@@ -336,10 +336,20 @@ def _ask(runs, places, place, slot):  # type: ignore[no-untyped-def]
                 break
             before += size
             run += 1
-        at = peek(runs[run, RUN_ORDER], places.low[place, run] + rank - before) + suffix
-        token = peek(runs[run, RUN_TOKENS], at) if at < runs[run, RUN_LENGTH] else BREAK
-        if token != BREAK:
-            number = _tally(sampled, counts, number, token)
+        runs_of[j], ends[j] = run, places.low[place, run] + rank - before
+    # Each of these is far from the others in memory: asked for together, they are waited for once.
+    for j in range(sample):
+        ends[j] = peek(runs[runs_of[j], RUN_ORDER], ends[j]) + suffix
+    follow = np.empty(SAMPLES, np.int32)
+    for j in range(sample):
+        run = runs_of[j]
+        follow[j] = peek(runs[run, RUN_TOKENS], ends[j]) if ends[j] < runs[run, RUN_LENGTH] else BREAK
+    sampled = np.empty(SAMPLES, np.int32)
+    counts = np.empty(SAMPLES, np.int64)
+    number = total = 0
+    for j in range(sample):
+        if follow[j] != BREAK:
+            number = _tally(sampled, counts, number, follow[j])
             total += 1
     if total:
         _count(places, place, slot, sampled, counts, number, total, suffix, population)
