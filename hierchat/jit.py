@@ -52,6 +52,10 @@ class Kernels:
             digest.update(source.read_bytes())
         self.folder = cache_dir() / "kernels" / f"{package.name}-{digest.hexdigest()[:16]}"
 
+    def has(self, function: str) -> bool:
+        """Whether this version's code of a function, as "module.function", lies on disk and need not be compiled."""
+        return self.folder.exists() and any(self.folder.rglob(f"{function}-*.nbc"))
+
     def __call__(self, function: Function) -> Function:
         """Compile at the first call, keep the code on disk, release the interpreter's lock while it runs.
 

@@ -27,13 +27,17 @@ class Costs(Protocol):
 
 def machine_name(loaded: LoadedModel) -> str:
     """Names what costs depend on: the backend and its code, the processor or GPU, and the cores that we may use."""
-    import torch
-
     from hierchat.engine.cpu.team import cores
     from hierchat.engine.selftest import cache_key
-    from hierchat.engine.torch.target import gpu
 
-    return cache_key(loaded.model_key, f"{loaded.backend} {cores()} cores", gpu(torch.device(loaded.device)))
+    device = None
+    if not loaded.device.startswith("cpu"):
+        import torch  # takes seconds, and memory: only where it computes
+
+        from hierchat.engine.torch.target import gpu
+
+        device = gpu(torch.device(loaded.device))
+    return cache_key(loaded.model_key, f"{loaded.backend} {cores()} cores", device)
 
 
 def measure_costs(engine: Engine, model_key: str, machine: str, costs: Costs | None) -> None:

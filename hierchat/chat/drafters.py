@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from hierchat.chat.host import Hosted
 from hierchat.corpus.format import Statistics
 from hierchat.corpus.seed import SEED_NAME
@@ -12,8 +14,9 @@ from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.layout import CORPUS, SEED
 from hierchat.drafting.source import Source
-from hierchat.drafting.successors import Successors
+from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import SuffixIndex
+from hierchat.engine.sampling.top import top_tokens
 
 
 @dataclass(slots=True)
@@ -40,6 +43,18 @@ def drafter_over(
 ) -> Drafter:
     """The program's drafter over some of its databases. `width` fixes the positions per forward, drafts and one."""
     return Drafter(sources, acceptance, hosted.engine.latency, width, successors)
+
+
+def warm_up(hosted: Hosted) -> None:
+    """One draft over a few tokens: what drafting and its databases compile at their first use is compiled then."""
+    memory = Memory()
+    memory.history[0].index.extend([[1, 2, 3, 1, 2], [2, 3]])
+    memory.history[0].add([1, 2, 3])
+    drafter = default_drafter(hosted, memory)
+    drafter.begin([1, 2, 3, 1, 2])
+    drafter.propose()
+    top = top_tokens(np.zeros(2 * TOP, np.float32), TOP)
+    drafter.observe([3, 1], np.array([top, top]))
 
 
 def statistics_sources(statistics: Sequence[Statistics]) -> list[Source]:

@@ -156,7 +156,9 @@ def load_hosted(
     CorpusError about `corpus`. `costs`: where an earlier run's are.
     """
     # These take seconds to import: only when a model is really loaded
+    from hierchat.chat.drafters import warm_up
     from hierchat.corpus.statistics import statistics
+    from hierchat.drafting.growing import kernel
     from hierchat.engine.backends import make_target
     from hierchat.models.load import load
 
@@ -168,4 +170,8 @@ def load_hosted(
     machine = machine_name(loaded)
     measure_costs(engine, loaded.model_key, machine, costs)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
-    return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, machine)
+    hosted = Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, machine)
+    if not kernel.has("grow.grow"):
+        report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
+    warm_up(hosted)
+    return hosted

@@ -1,0 +1,39 @@
+"""What a start leaves for the first reply: nothing to compile, and no library that only other backends need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import sys
+from hierchat.chat.drafters import Memory, default_drafter
+from hierchat.chat.host import load_hosted
+from hierchat.chat.prompt import Said
+from hierchat.config import GenerationSettings, cache_dir
+from hierchat.models.catalogue import read_catalogue
+
+def kernels():
+    return {str(path) for path in (cache_dir() / "kernels").rglob("*.nbc")}
+
+hosted = load_hosted(read_catalogue().entry(None), stored=True)
+before, memory = kernels(), Memory()
+assert before
+for temperature in (0.0, 0.7):
+    prompt = hosted.prompts.build([Said("user", "Write a poem about ferries.")], 64, hosted.engine.end_ids).ids
+    settings = GenerationSettings(max_new_tokens=40, temperature=temperature)
+    drafter = default_drafter(hosted, memory)
+    reply = [token for step in hosted.engine.generate(prompt, settings, drafter) for token in step.tokens]
+    assert reply
+    memory.history[0].add(reply)
+print(sorted(kernels() - before), "torch" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_left_to_compile_and_torch_is_not_there() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[-2] == "[] False"
