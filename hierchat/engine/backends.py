@@ -17,7 +17,9 @@ def make_target(loaded: LoadedModel, report: Report = silent) -> Target:
         from hierchat.engine.cpu.target import BlockTarget
 
         if not is_compiled():
-            report(Progress("compiling", 0, None, "the kernels for this processor, once (about half a minute)"))
+            report(
+                Progress("compiling", 0, None, "the kernels for this processor, once (about half a minute)")
+            )
         return BlockTarget(
             loaded.model, context_length=loaded.context_length, backend=loaded.backend, key=loaded.model_key
         )
