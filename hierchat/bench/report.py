@@ -132,8 +132,10 @@ def _pictures(file: Path, run: Figures) -> Iterator[Picture]:
     arms = run["arms"]
     timed = [arm for arm in arms if arm["speedup"]]
     if timed:
-        yield f"{name}-groups", f"{name}: speed-up by group", plots.speed_by_group(timed)
-    days = [arm for arm in timed if len(arm.get("by_day", {})) > 1]
+        yield f"{name}-arms", f"{name}: tokens per second", plots.speed_by_arm(timed)
+    if fastest := plots.best(timed):
+        yield f"{name}-groups", f"{name}: speed-up by group", plots.speed_by_group(fastest)
+    days = [arm for arm in fastest if len(arm.get("by_day", {})) > 1]
     if days:
         yield f"{name}-days", f"{name}: speed-up by day", plots.speed_by_day(days)
     drafting = [arm for arm in arms if len(arm["sources"]) > 1]
