@@ -72,15 +72,13 @@ def python_with(packages: Packages, say: Say) -> Path:
 
 
 def require_python(major: int, minor: int, name: str) -> None:
-    """Raises ArmError where no Python of this version or newer is to be had."""
-    if sys.version_info >= (major, minor) or any(
-        shutil.which(f"python{major}.{minor + n}") for n in range(4)
-    ):
-        raise ArmError(f"{name} has no peer process here yet, though Python {major}.{minor} is there")
-    raise ArmError(
-        f"{name} needs Python {major}.{minor} or newer; there is none on this machine, "
-        f"and hierchat runs on {sys.version_info.major}.{sys.version_info.minor}"
-    )
+    """Raises ArmError: there is no peer process for a program of another Python yet; the reason says what is there."""
+    needed = f"{name} needs Python {major}.{minor} or newer"
+    for newer in range(minor, minor + 4):
+        found = shutil.which(f"python{major}.{newer}")
+        if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
+            raise ArmError(f"{needed}. {found} is there, but no peer process for it is written yet")
+    raise ArmError(f"{needed}; none is on the path, and hierchat runs on {sys.version.split()[0]}")
 
 
 def run(command: list[str], log: Path, what: str, variables: Mapping[str, str] | None = None) -> None:

@@ -27,6 +27,7 @@ def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
     answered = [row for row in rows if arm in row["arms"]]
     turns = _turns(answered, arm)
     forwards = sum(turn["forwards"] or 0 for turn in turns)
+    drafting = [turn["draft_ms"] for turn in turns]
     sources: Counter[str] = Counter()
     for turn in turns:
         sources.update(turn["sources"])
@@ -34,7 +35,7 @@ def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
         "arm": arm,
         "questions": len(answered),
         **_figures(answered, arm),
-        "draft_ms": round(sum(turn["draft_ms"] for turn in turns) / forwards, 3) if forwards else None,
+        "draft_ms": round(sum(drafting) / forwards, 3) if forwards and None not in drafting else None,
         "first_token_seconds": round(median(turn["first_seconds"] for turn in turns), 3) if turns else None,
         "stack_speedup": _rounded(_speedup(answered, arm, baseline_of(arm)), 3),
         "mismatches": _mismatches(answered, arm, baseline_of(arm)),

@@ -94,7 +94,7 @@ def test_a_peer_is_compared_with_plain_decoding_of_its_own_stack() -> None:
             0,
             "qa",
             vanilla=[turn([1, 2], 1.0, 2)],
-            llama_cpp=[turn([1, 3], 2.0, peak_mb=90.0)],
+            llama_cpp=[turn([1, 3], 2.0, 2, draft_ms=None, peak_mb=90.0)],
             **{"llama_cpp-lookup": [turn([1, 4], 1.0, peak_mb=100.0)]},
         )
     ]
