@@ -8,21 +8,47 @@ from typing import Any
 
 
 def add_bench(commands: Any) -> None:
-    """`bench decode | log | record | replay | index | forward | agreement | session`."""
+    """`bench decode | log | load | record | replay | report | index | forward | agreement | session`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
     decode = kinds.add_parser("decode", help="arms against each other, each question from an empty history")
-    decode.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
+    asked = decode.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--questions", type=Path, metavar="FILE", help=_LINES)
+    asked.add_argument(
+        "--workload",
+        choices=("copy", "long-context"),
+        help="made here: a text of 1,500 tokens to copy with a change; questions about 8,000 tokens",
+    )
     log = kinds.add_parser("log", help="arms against each other over days of chats, history growing")
     log.add_argument("--log", dest="questions", type=Path, required=True, metavar="FILE", help=_LINES)
+    log.add_argument(
+        "--history",
+        type=_positive,
+        metavar="N",
+        help="so many made-up tokens lie beside the history of our arms",
+    )
+    load = kinds.add_parser("load", help="several users at one engine: who waits how long")
+    load.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
+    load.add_argument("--users", type=_numbers, default=[1, 2, 4], metavar="N,N,...", help="(1,2,4)")
+    load.add_argument("--arms", required=True, metavar="A,B,...", help="as for `bench decode`")
+    _add_run(load)
     for measured in (decode, log):
         measured.add_argument(
             "--arms",
             required=True,
             metavar="A,B,...",
-            help="of vanilla, context, context+history, hierchat, transformers, llama.cpp, and published methods "
-            "behind our own engine: hd-paper, pld, token-recycling, suffix, llama-cache",
+            help="ours: vanilla, context, context+history, hierchat; published methods behind our own engine: "
+            "hd-paper, pld, token-recycling, suffix, llama-cache, arctic-suffix; other programs: transformers, "
+            "transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, flashspec, dejavuu",
+        )
+        measured.add_argument(
+            "--repeats", type=_positive, default=1, metavar="N", help="ask everything N times; medians count"
+        )
+        measured.add_argument(
+            "--draft",
+            metavar="NAME",
+            help="a smaller model with the same tokens, for transformers-assisted and flashspec",
         )
         _add_run(measured)
 
@@ -41,6 +67,10 @@ def add_bench(commands: Any) -> None:
         one.add_argument("--model", help="a name from `models list`")
         one.add_argument("--backend", help="such as blocks or float16; by default the best here")
         one.add_argument("--json", type=Path, help="write the figures here")
+
+    report = kinds.add_parser("report", help="files of runs as a page, plots and Markdown")
+    report.add_argument("files", type=Path, nargs="+", metavar="JSON", help="of decode, log, replay, forward")
+    report.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where page and plots go")
 
     talk = kinds.add_parser(
         "session", help="one conversation of several turns: start, memory, speed, restart"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,10 +17,21 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.source import Source
 from hierchat.engine.engine import common_prefix
 
 VANILLA = "vanilla"
-PEERS = ("transformers", "llama.cpp")
+BASELINES = {
+    "transformers": None,
+    "transformers-pld": "transformers",
+    "transformers-assisted": "transformers",
+    "llama.cpp": None,
+    "llama.cpp-lookup": "llama.cpp",
+    "flashspec": "transformers",
+    "dejavuu": "transformers",
+}
+"""Peers, and the arm that decodes plainly with the same stack; None: it does itself."""
+PEERS = tuple(BASELINES)
 
 Drafting = Callable[[Hosted, Memory, int | None], Drafter]
 """Makes the drafter of one reply: of the model, what the arm carries along, and the fixed width, if any."""
@@ -49,6 +61,23 @@ class Answer:
     draft_ms: float | None = None
     sources: dict[str, int] = field(default_factory=dict)
     """Tokens of the reply by source."""
+    peak_mb: float | None = None
+    """The most memory that its process held so far; our own arms share one."""
+
+
+def peak_mb() -> float | None:
+    """The most memory that this process held so far, in megabytes; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kilobytes elsewhere
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
+
+
+def baseline_of(arm: str) -> str:
+    """The arm that decodes plainly with the same stack."""
+    return BASELINES.get(arm) or (arm if arm in BASELINES else VANILLA)
 
 
 class Arm(Protocol):
@@ -72,13 +101,16 @@ class Arm(Protocol):
 
 
 class Carried:
-    """What an arm of ours drafts with, and carries from reply to reply. `hosted`: the model, or a stand-in."""
+    """What an arm of ours drafts with, and carries from reply to reply. `hosted`: the model, or a stand-in; `beside`:
+    history that is there from the beginning."""
 
-    def __init__(self, name: str, hosted: Hosted, width: int | None) -> None:
+    def __init__(self, name: str, hosted: Hosted, width: int | None, beside: Sequence[Source] = ()) -> None:
         self.name = name
         self.width = width
         self._hosted = hosted
+        self._beside = beside
         self._memory = Memory()
+        self._memory.history += beside
         published = PUBLISHED.get(name)
         self._published = published(width, hosted.statistics) if published else None
 
@@ -102,6 +134,7 @@ class Carried:
         """History starts anew."""
         # What was learned of the sources stays, as the program keeps it; the successors are text.
         self._memory = Memory(acceptance=self._memory.acceptance)
+        self._memory.history += self._beside
         if self._published:
             self._published.forget()
 
@@ -109,10 +142,12 @@ class Carried:
 class OwnArm:
     """Our engine, with a drafter per reply or, without one, plain decoding at its fastest."""
 
-    def __init__(self, name: str, hosted: Hosted, width: int | None = None) -> None:
+    def __init__(
+        self, name: str, hosted: Hosted, width: int | None = None, beside: Sequence[Source] = ()
+    ) -> None:
         self.name = name
         self._hosted = hosted
-        self._carried = Carried(name, hosted, width)
+        self._carried = Carried(name, hosted, width, beside)
         self._held: list[int] = []
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
@@ -135,7 +170,7 @@ class OwnArm:
             forwards += 1
             draft_ms += step.draft_ms
         self._held = list(engine.target.tokens)
-        return Answer(reply, now - read, (first or now) - began, forwards, draft_ms, dict(sources))
+        return Answer(reply, now - read, (first or now) - began, forwards, draft_ms, dict(sources), peak_mb())
 
     def _find_own_slots(self, prompt: Sequence[int]) -> None:
         """All arms share the target's slots; none profits from what another read or wrote."""

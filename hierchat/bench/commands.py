@@ -7,37 +7,37 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import psutil
-import torch
-from pydantic import ValidationError
 
-from hierchat.bench import agreement, decode, forward, index, outfile, record, replay, verify
+from hierchat.bench import agreement, decode, forward, index, load, outfile, record, replay, report, verify
 from hierchat.bench.arms import OWN, Arm, Carried, OwnArm, parse_arms
+from hierchat.bench.asked import Asked, say
 from hierchat.bench.errors import ArmError, BenchError, unknown
 from hierchat.bench.machine import machine
 from hierchat.bench.peers import PeerArm, open_peer
 from hierchat.bench.progress import bar
-from hierchat.bench.questions import Question, QuestionsError, read_questions, spread
+from hierchat.bench.questions import QuestionsError, spread
 from hierchat.bench.table import show
 from hierchat.bench.traces import read_traces
-from hierchat.chat.host import Hosted, load_hosted
-from hierchat.config import GenerationSettings
+from hierchat.chat.host import Hosted
 from hierchat.corpus.errors import CorpusError
-from hierchat.corpus.statistics import require_readable, statistics
+from hierchat.corpus.statistics import statistics
+from hierchat.drafting.source import Source
 from hierchat.engine.errors import OutOfMemory
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.target import UnsupportedModel
 from hierchat.models.cache import sha256
-from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
+from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
 from hierchat.models.load_tokenizer import load_tokenizer
 from hierchat.models.terminal import terminal_progress
 
 ERRORS = (
+    ArmError,
     BenchError,
     CorpusError,
     QuestionsError,
@@ -62,37 +62,48 @@ def run(args: argparse.Namespace) -> int:
         if args.kind == "index":
             outfile.require_writable(args.json)
             return index.measure(args)
+        if args.kind == "report":
+            print(report.write(args.files, args.out))
+            return 0
         if args.kind == "replay":
             return _replay(args)
         if args.kind == "record":
             return _record(args)
+        if args.kind == "load":
+            return _load(args)
         return _decode(args)
     except ERRORS as error:
-        _say(f"hierchat: {str(error) or type(error).__name__}")
+        say(f"hierchat: {str(error) or type(error).__name__}")
         return 2
     except KeyboardInterrupt:
-        _say("Stopped before anything was measured.")
+        say("Stopped before anything was measured.")
         return 130
 
 
 def _decode(args: argparse.Namespace) -> int:
     names = parse_arms(args.arms)
     carry = args.kind == "log"
-    asked = _Asked(args, "log" if carry else "decode", {"arms": names})
+    history = getattr(args, "history", None)
+    own = {"arms": names, "repeats": args.repeats, "draft": args.draft, "history": history}
+    asked = Asked(args, "log" if carry else "decode", own)
     questions = asked.questions[: args.limit] if carry else spread(asked.questions, args.limit)
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:
-        _say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
+        say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
     hosted = asked.load()
     result = decode.Result(args.json, {**asked.head(hosted), "busy_percent": busy}, names)
     found = asked.earlier(result.head)
     if found:
         result.rows = found["questions"]
-    arms = _open(names, hosted, asked.entry, args.width, asked.threads, result)
+    draft = read_catalogue().entry(args.draft) if args.draft else None
+    beside = [index.synthetic_history(history)] if history else []
+    arms = _open(names, hosted, asked.entry, draft, args.width, asked.threads, result, beside)
     stopped = False
     try:
-        with bar(len(questions), len(result.rows)) as tell:
-            decode.measure(hosted, arms, questions, asked.settings, result, tell, carry=carry)
+        with bar(len(questions) * args.repeats, len(result.rows)) as tell:
+            decode.measure(
+                hosted, arms, questions, asked.settings, result, tell, carry=carry, repeats=args.repeats
+            )
     except KeyboardInterrupt:
         stopped = True
     finally:
@@ -100,7 +111,7 @@ def _decode(args: argparse.Namespace) -> int:
             arm.close()
     show(result.as_dict())
     if stopped:
-        _say(STOPPED)
+        say(STOPPED)
     return 130 if stopped else 0
 
 
@@ -108,28 +119,47 @@ def _open(
     names: list[str],
     hosted: Hosted,
     entry: ModelEntry,
+    draft: ModelEntry | None,
     width: int | None,
     threads: int,
     result: decode.Result,
+    beside: Sequence[Source] = (),
 ) -> list[Arm]:
     """The arms that can run; the others go to `result.absent`."""
     arms: list[Arm] = []
     for name in names:
         try:
             if name in OWN:
-                arms.append(OwnArm(name, hosted, width))
+                arms.append(OwnArm(name, hosted, width, beside))
                 continue
-            peer: PeerArm = open_peer(name, entry, hosted.engine, threads, _say)
+            peer: PeerArm = open_peer(name, entry, draft, hosted.engine, threads, say)
             arms.append(peer)
             result.head["machine"].setdefault("peers", {})[name] = peer.versions
         except (ArmError, ModelError, OSError) as error:
             result.absent[name] = str(error)
-            _say(f"{name} is absent: {error}")
+            say(f"{name} is absent: {error}")
     return arms
 
 
+def _load(args: argparse.Namespace) -> int:
+    names = parse_arms(args.arms)
+    asked = Asked(args, "load", {"arms": names, "users": args.users})
+    questions = spread(asked.questions, args.limit)
+    hosted = asked.load()
+    result = decode.Result(args.json, asked.head(hosted), names)
+    arms = _open(names, hosted, asked.entry, None, args.width, asked.threads, result)
+    try:
+        with bar(len(arms) * len(args.users)) as tell:
+            figures = load.measure(hosted, arms, questions, asked.settings, args.users, tell)
+    finally:
+        for arm in arms:
+            arm.close()
+    absent = [{"arm": arm, "reason": reason} for arm, reason in result.absent.items()]
+    return _show({**result.head, "absent": absent, "loads": figures}, args.json)
+
+
 def _verify(args: argparse.Namespace) -> int:
-    asked = _Asked(args, "verify", {"drafter": args.drafter})
+    asked = Asked(args, "verify", {"drafter": args.drafter})
     questions = spread(asked.questions, args.limit)
     hosted = asked.load()
     shown = {key: asked.said[key] for key in ("temperature", "seed", "drafter")}
@@ -147,12 +177,12 @@ def _verify(args: argparse.Namespace) -> int:
     for difference in said["first"]:
         print("  " + ", ".join(f"{key} {value}" for key, value in difference.items()))
     if stopped:
-        _say(STOPPED)
+        say(STOPPED)
     return 1 if result.mismatches else 130 if stopped else 0
 
 
 def _record(args: argparse.Namespace) -> int:
-    asked = _Asked(args, "record", {})
+    asked = Asked(args, "record", {})
     hosted = asked.load()
     said = {"model": hosted.name, "backend": asked.head(hosted)["backend"]}
     said |= {key: asked.said[key] for key in ("max_new_tokens", "temperature", "seed")}
@@ -163,10 +193,10 @@ def _record(args: argparse.Namespace) -> int:
         with bar(len(questions)) as tell:
             too_long = record.record(hosted, questions, asked.settings, args.json, said, tell, done)
     except KeyboardInterrupt:
-        _say("Stopped. What was recorded is kept; the same command goes on.")
+        say("Stopped. What was recorded is kept; the same command goes on.")
         return 130
     if too_long:
-        _say(f"{too_long} of {len(questions)} questions do not fit the model's context.")
+        say(f"{too_long} of {len(questions)} questions do not fit the model's context.")
     return 0
 
 
@@ -191,80 +221,13 @@ def _replay(args: argparse.Namespace) -> int:
     head = {"machine": machine(), "model": entry.name, "settings": {"kind": "replay", **said}}
     result = replay.Replayed(args.json, head, names)
     if not all(trace.top.size for trace in traces):
-        _say(f"{args.traces} lacks the target's likeliest tokens: who learns from them will fall short.")
+        say(f"{args.traces} lacks the target's likeliest tokens: who learns from them will fall short.")
     questions = len({trace.question for trace in traces})
     with bar(questions) as tell:
         replay.replay(carried, traces, costs, result, tell, carry=args.carry)
     result.write()
     show(result.as_dict())
     return 0
-
-
-class _Asked:
-    """What both commands take from the command line. Everything that can be wrong is found before a model loads."""
-
-    def __init__(self, args: argparse.Namespace, kind: str, own: dict[str, Any]) -> None:
-        self._args = args
-        if args.corpus:
-            require_readable(args.corpus)
-        if args.backend and args.backend not in get_args(Backend):
-            raise unknown("backend", args.backend, get_args(Backend))
-        try:
-            self.settings = GenerationSettings(
-                max_new_tokens=args.max_new_tokens, temperature=args.temperature, seed=args.seed
-            )
-        except ValidationError as error:
-            wrong = error.errors()[0]
-            raise BenchError(f"--{str(wrong['loc'][0]).replace('_', '-')}: {wrong['msg']}") from error
-        self.questions: list[Question] = read_questions(args.questions)
-        self.entry = read_catalogue().entry(args.model)
-        outfile.require_writable(args.json)
-        self.threads = torch.get_num_threads()  # before a forward under load makes it one
-        self.said: dict[str, Any] = {
-            "kind": kind,
-            "file": args.questions.name,
-            "file_sha256": sha256(args.questions),
-            "limit": args.limit,
-            "max_new_tokens": args.max_new_tokens,
-            "temperature": args.temperature,
-            "seed": args.seed,
-            "width": args.width,
-            "corpus": str(args.corpus) if args.corpus else None,
-            **own,
-        }
-        self._machine: dict[str, Any] = machine()
-
-    def load(self) -> Hosted:
-        """The model on its backend."""
-        with terminal_progress() as report:
-            return load_hosted(self.entry, self._args.backend, report, corpus=self._args.corpus)
-
-    def head(self, hosted: Hosted) -> dict[str, Any]:
-        """What stands before the figures."""
-        return {
-            "machine": self._machine,
-            "model": hosted.name,
-            "backend": getattr(hosted.engine.target, "backend", self._args.backend or "default"),
-            "settings": self.said,
-        }
-
-    def earlier(self, head: dict[str, Any]) -> dict[str, Any] | None:
-        """The result to go on from, where one is asked for and there; its machine stays the first one's."""
-        if not self._args.resume:
-            return None
-        found = outfile.read(
-            self._args.json, {"model": head["model"], "backend": head["backend"], **self.said}
-        )
-        if found is None:
-            _say(f"{self._args.json} is not there yet: starting anew.")
-            return None
-        now, then = head["machine"], found["machine"]
-        changed = {key: value for key, value in now.items() if then.get(key) != value}
-        head["machine"] = then
-        if changed:
-            _say(f"This is no longer what the figures before were measured on: {changed}")
-            head["resumed"] = [*found.get("resumed", ()), changed]
-        return found
 
 
 def _show(result: dict[str, Any], out: Path | None) -> int:
@@ -274,7 +237,3 @@ def _show(result: dict[str, Any], out: Path | None) -> int:
     if out:
         out.write_text(text + "\n", encoding="utf-8")
     return 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -63,8 +63,10 @@ def measure(
     tell: Tell,
     *,
     carry: bool,
+    repeats: int = 1,
 ) -> None:
-    """Asks what `result` lacks, and writes it after every question. `carry`: history lasts over the questions.
+    """Asks what `result` lacks, and writes it after every question. `carry`: history lasts over the questions; each of
+    the repeats begins anew.
 
     An arm that fails is out. Raises BenchError when none is left.
     """
@@ -83,18 +85,20 @@ def measure(
         try:
             for _ in range(2):  # the second time, history has something to draft
                 _ask(arm, (WARM_UP,), hosted, warm)
-            _restart(arm, result.rows if carry else ())
+            last = max((row.get("repeat", 0) for row in result.rows), default=0)
+            _restart(arm, [row for row in result.rows if row.get("repeat", 0) == last] if carry else ())
         except Exception as error:  # whatever an arm dies of, the others go on
             out(arm, error)
 
-    done = {row["question"] for row in result.rows}
-    for turn, question in enumerate(questions):
-        if question.number in done:
+    done = {(row.get("repeat", 0), row["question"]) for row in result.rows}
+    rounds = [(repeat, at, question) for repeat in range(repeats) for at, question in enumerate(questions)]
+    for turn, (repeat, at, question) in enumerate(rounds):
+        if (repeat, question.number) in done:
             continue
-        row = row_of(question)
+        row = row_of(question) | {"repeat": repeat}
         for arm in rotated(present, turn) if present else ():
             tell(f"{question.group} {question.name}: {arm.name}", 0)
-            if not carry:
+            if not carry or at == 0:
                 arm.forget()
             try:
                 row["arms"][arm.name] = _ask(arm, question.turns, hosted, settings)

@@ -1,11 +1,13 @@
-"""llama.cpp in a virtual environment of its own, in the cache: built once, and it shares no package with hierchat."""
+"""Peers in virtual environments of their own, in the cache: made once, and they share no package with hierchat."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock
@@ -13,49 +15,103 @@ from filelock import FileLock
 from hierchat.bench.errors import ArmError
 from hierchat.config import cache_dir
 
-PACKAGE, VERSION = "llama-cpp-python", "0.3.36"
-BUILD = "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF"
-"""For this processor, and without the part that sees pictures."""
 BUILD_SECONDS = 7200
+Say = Callable[[str], None]
 
 
-def llama_cpp_python(say: Callable[[str], None]) -> Path:
-    """The Python that has llama.cpp; made where there is none, which needs a C++ compiler and minutes.
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """What an environment holds. `check`: a statement that works where it is whole. `first`: what is installed before
+    the others, by itself."""
 
-    Raises ArmError that says why it cannot be had.
-    """
-    folder = cache_dir() / "peers" / f"{PACKAGE}-{VERSION}"
+    name: str
+    version: str
+    check: str
+    others: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """As pip wants them."""
+        return (f"{self.name}=={self.version}", *self.others)
+
+
+LLAMA_CPP = Packages(
+    "llama-cpp-python",
+    "0.3.36",
+    "import llama_cpp; assert llama_cpp.__version__ == {version!r}",
+    # For this processor, and without the part that sees pictures.
+    variables={"CMAKE_ARGS": f"-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF {os.environ.get('CMAKE_ARGS', '')}"},
+)
+FLASHSPEC = Packages(
+    "flashspec",
+    "0.3.1",
+    "import flashspec.engine; assert flashspec.__version__ == {version!r}",
+    others=("transformers==5.23.0", "accelerate==1.15.0"),
+    first=("torch==2.13.0",),  # the same as ours: by themselves the others would ask for a larger build
+)
+NANOBIND = Packages(
+    "nanobind",
+    "2.9.2",
+    "import cmake, nanobind, ninja; assert nanobind.__version__ == {version!r}",
+    others=("cmake>=3.18,<4", "ninja"),
+)
+
+
+def python_with(packages: Packages, say: Say) -> Path:
+    """The Python that has them; made where there is none. Raises ArmError that says why it cannot be had."""
+    folder = cache_dir() / "peers" / f"{packages.name}-{packages.version}"
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
-        if not _has_it(python):
-            say(f"Building {PACKAGE} {VERSION} in {folder}. This takes minutes, once.")
-            _build(folder, python)
+        if not _has_them(python, packages):
+            say(f"Installing {packages.name} {packages.version} in {folder}. This may take minutes, once.")
+            _install(folder, python, packages)
     return python
 
 
-def _has_it(python: Path) -> bool:
-    """Whether an earlier build is whole."""
-    check = f"import llama_cpp; assert llama_cpp.__version__ == {VERSION!r}"
+def require_python(major: int, minor: int, name: str) -> None:
+    """Raises ArmError: there is no peer process for a program of another Python yet; the reason says what is there."""
+    needed = f"{name} needs Python {major}.{minor} or newer"
+    for newer in range(minor, minor + 4):
+        found = shutil.which(f"python{major}.{newer}")
+        if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
+            raise ArmError(f"{needed}. {found} is there, but no peer process for it is written yet")
+    raise ArmError(f"{needed}; none is on the path, and hierchat runs on {sys.version.split()[0]}")
+
+
+def run(command: list[str], log: Path, what: str, variables: Mapping[str, str] | None = None) -> None:
+    """One step of an installation; its output goes to `log`. Raises ArmError."""
+    with log.open("a") as written:
+        try:
+            done = subprocess.run(
+                command,
+                stdout=written,
+                stderr=written,
+                env={**os.environ, **(variables or {})},
+                timeout=BUILD_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ArmError(f"{what} could not be built: {error}") from error
+    if done.returncode:
+        raise ArmError(f"{what} could not be built; {log} says why")
+
+
+def _has_them(python: Path, packages: Packages) -> bool:
+    """Whether an earlier installation is whole."""
+    check = packages.check.format(version=packages.version)
     return python.exists() and subprocess.run([python, "-c", check], capture_output=True).returncode == 0
 
 
-def _build(folder: Path, python: Path) -> None:
-    commands = (
-        [sys.executable, "-m", "venv", "--clear", str(folder)],
-        [str(python), "-m", "pip", "install", "--no-input", f"{PACKAGE}=={VERSION}"],
-    )
-    environment = {**os.environ, "CMAKE_ARGS": f"{BUILD} {os.environ.get('CMAKE_ARGS', '')}"}
+def _install(folder: Path, python: Path, packages: Packages) -> None:
+    what = f"{packages.name} {packages.version}"
     log = folder.parent / f"{folder.name}.log"
-    with log.open("w") as written:
-        for command in commands:
-            try:
-                done = subprocess.run(
-                    command, stdout=written, stderr=written, env=environment, timeout=BUILD_SECONDS
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise ArmError(f"{PACKAGE} {VERSION} could not be built: {error}") from error
-            if done.returncode:
-                raise ArmError(f"{PACKAGE} {VERSION} could not be built; {log} says why")
-    if not _has_it(python):
-        raise ArmError(f"{PACKAGE} {VERSION} was built, but cannot be imported by {python}")
+    log.unlink(missing_ok=True)
+    run([sys.executable, "-m", "venv", "--clear", str(folder)], log, what)
+    pip = [str(python), "-m", "pip", "install", "--no-input"]
+    for wanted in (packages.first, packages.requirements):
+        if wanted:
+            run([*pip, *wanted], log, what, packages.variables)
+    if not _has_them(python, packages):
+        raise ArmError(f"{what} was installed, but cannot be imported by {python}")

@@ -20,7 +20,9 @@ from hierchat.bench.errors import BenchError
 from hierchat.bench.machine import machine
 from hierchat.chat.history import Held, Histories
 from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.growing.layout import HISTORY
 from hierchat.drafting.index.sort import BREAK, merged, suffix_order
+from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.store import Store
 
@@ -160,6 +162,13 @@ def _synthetic(size: int, rng: np.random.Generator) -> Tokens:
     lengths = rng.integers(2, 41, size // 40 + 1)
     tokens = _zipf(int(lengths.sum()), VOCABULARY, rng)
     return _resampled(tokens, np.cumsum(lengths) - lengths, lengths, size, rng)
+
+
+def synthetic_history(size: int) -> Source:
+    """A history of so many made-up tokens: as frequent and as repeated as language."""
+    rng = np.random.default_rng(size)
+    tokens = np.append(_synthetic(size, rng), np.int32(BREAK))
+    return Source(HISTORY, SuffixIndex.from_sorted(tokens, suffix_order(tokens)))
 
 
 def _from(corpus: Path, size: int, rng: np.random.Generator) -> Tokens:

@@ -1,9 +1,11 @@
-"""Another program's decoding, in a process of its own: python -P peer.py transformers|llama.cpp MODEL OPTIONS.
+"""Another program's decoding, in a process of its own: python -P peer.py PROGRAM MODEL OPTIONS.
 
-Runs without hierchat, in whatever environment holds the peer. OPTIONS is JSON: threads, context, and for transformers
-device and dtype. Says {"versions": {...}} when it is ready, then answers one line per line read:
-{"prompt", "max_new_tokens", "temperature", "seed", "end_ids"} -> {"tokens", "seconds", "first_seconds"}, where
-`seconds` is decoding from the prompt's last token on and `first_seconds` all until the first token; or {"error"}.
+PROGRAM is transformers, llama.cpp or flashspec. Runs without hierchat, in whatever environment holds it. OPTIONS is
+JSON: threads, context; for torch device and dtype; "lookup": draft so many tokens from the prompt; "draft": folder of
+a draft model. Says {"versions": {...}} when it is ready, then answers one line per line read:
+{"prompt", "max_new_tokens", "temperature", "seed", "end_ids"} -> {"tokens", "seconds", "first_seconds", "peak_mb"};
+`seconds` is decoding from the prompt's last token on and `first_seconds` all until the first token, and "forwards"
+stands where the program tells; or {"error"}.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from typing import Any
 
 
 class Transformers:
-    """model.generate with a cache that stays from turn to turn. MODEL is a folder."""
+    """model.generate with a cache that stays from turn to turn. MODEL is a folder.
+
+    With drafts, generate takes no cache that holds something: the prompt is read anew, within the first step.
+    """
 
     packages = ("transformers", "torch")
 
@@ -31,6 +36,14 @@ class Transformers:
             model, dtype=getattr(torch, options["dtype"]), local_files_only=True
         ).to(options["device"])
         self.model.eval()
+        self.drafting: dict[str, Any] = {}
+        if options.get("lookup"):
+            self.drafting = {"prompt_lookup_num_tokens": options["lookup"]}
+        if options.get("draft"):
+            draft = AutoModelForCausalLM.from_pretrained(
+                options["draft"], dtype=self.model.dtype, local_files_only=True
+            )
+            self.drafting = {"assistant_model": draft.to(options["device"]).eval()}
         self.cache = DynamicCache(config=self.model.config)
         self.held: list[int] = []
 
@@ -48,6 +61,11 @@ class Transformers:
             **({"temperature": request["temperature"], "top_k": 0, "top_p": 1.0} if sampled else {}),
         )
         torch.manual_seed(request["seed"])
+        if self.drafting:
+            steps = _Steps()
+            with torch.inference_mode():
+                out = self.model.generate(ids, generation_config=config, streamer=steps, **self.drafting)
+            return {"tokens": out[0, len(prompt) :].tolist(), **_evened(steps.seconds)}
         clock = _Clock()
         with torch.inference_mode():
             common = _common(self.held, prompt[:-1])
@@ -74,8 +92,18 @@ class LlamaCpp:
         from llama_cpp import Llama  # type: ignore[import-not-found]
 
         threads = options["threads"]
+        draft = None
+        if options.get("lookup"):
+            from llama_cpp.llama_speculative import LlamaPromptLookupDecoding  # type: ignore[import-not-found]
+
+            draft = LlamaPromptLookupDecoding(num_pred_tokens=options["lookup"])
         self.llama = Llama(
-            model, n_ctx=options["context"], n_threads=threads, n_threads_batch=threads, verbose=False
+            model,
+            n_ctx=options["context"],
+            n_threads=threads,
+            n_threads_batch=threads,
+            draft_model=draft,
+            verbose=False,
         )
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -94,6 +122,88 @@ class LlamaCpp:
                 break
         clock.end()
         return clock.answer(tokens)
+
+
+class FlashSpec:
+    """flashspec: lookup in the prompt, or with a draft model its default, both. MODEL is a folder.
+
+    The prompt is read anew each time, within the first step.
+    """
+
+    packages = ("flashspec", "transformers", "torch")
+
+    def __init__(self, model: str, options: dict[str, Any]) -> None:
+        import torch
+        from flashspec import BanditConfig, FlashSpecConfig, SamplingConfig  # type: ignore[import-not-found]
+        from flashspec.engine import (  # type: ignore[import-not-found]
+            HuggingFaceDrafter,
+            NgramDrafter,
+            SpeculativeEngine,
+            TargetModel,
+        )
+        from transformers import AutoModelForCausalLM
+
+        torch.set_num_threads(options["threads"])
+        device, dtype = torch.device(options["device"]), getattr(torch, options["dtype"])
+
+        def load(folder: str) -> Any:
+            return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).to(device)
+
+        drafters: list[Any] = [NgramDrafter()]
+        plan: dict[str, Any] = {"drafter_strategy": "bandit", "bandit": BanditConfig(n_arms=1)}
+        if folder := options.get("draft"):
+            drafters, plan = [HuggingFaceDrafter(folder, device, dtype, model=load(folder))], {}
+        target = TargetModel(model, device, dtype, model=load(model))
+        self.torch = torch
+
+        def engine(temperature: float, seed: int) -> Any:
+            for drafter in drafters:
+                if hasattr(drafter, "set_temperature"):
+                    drafter.set_temperature(temperature)
+            sampling = SamplingConfig(temperature=temperature, seed=seed)
+            return SpeculativeEngine(
+                FlashSpecConfig(device=str(device), sampling=sampling, **plan), drafters, target
+            )
+
+        self.engine = engine
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        ids = self.torch.tensor([request["prompt"]])
+        engine = self.engine(request["temperature"], request["seed"])
+        began = time.perf_counter()
+        done = engine.generate(ids, request["max_new_tokens"], request["end_ids"])
+        took = time.perf_counter() - began
+        later = [step.seconds for step in done.arm_steps[1:]]
+        tokens = done.output_ids[0, : done.n_tokens_generated].tolist()
+        return {"tokens": tokens, **_evened([took - sum(later), *later])}
+
+
+class _Steps:
+    """A streamer to transformers that notes how long each step took; the prompt comes first."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.last: float | None = None
+
+    def put(self, value: Any) -> None:
+        now = time.perf_counter()
+        if self.last is not None:
+            self.seconds.append(now - self.last)
+        self.last = now
+
+    def end(self) -> None:
+        pass
+
+
+def _evened(seconds: list[float]) -> dict[str, Any]:
+    """Figures of steps of which the first read the prompt as well: it counts as long as the others are on average."""
+    first, later = seconds[0], sum(seconds[1:])
+    steps = len(seconds)
+    return {
+        "seconds": later * steps / (steps - 1) if steps > 1 else first,
+        "first_seconds": first,
+        "forwards": steps,
+    }
 
 
 class _Clock:
@@ -128,16 +238,25 @@ def _common(held: list[int], prompt: list[int]) -> int:
     return min(len(held), len(prompt))
 
 
+def _peak_mb() -> float | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1e6 if sys.platform == "darwin" else 1e3
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
+
+
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes beside the answers, not between them
     kind, model, options = sys.argv[1:]
-    kinds: dict[str, Any] = {"transformers": Transformers, "llama.cpp": LlamaCpp}
+    kinds: dict[str, Any] = {"transformers": Transformers, "llama.cpp": LlamaCpp, "flashspec": FlashSpec}
     peer = kinds[kind](model, json.loads(options))
     print(json.dumps({"versions": {name: version(name) for name in peer.packages}}), file=answers, flush=True)
     for line in sys.stdin:
         try:
-            said = peer.answer(json.loads(line))
+            said = {**peer.answer(json.loads(line)), "peak_mb": _peak_mb()}
         except Exception as error:  # the other side lists it as the reason why this arm is absent
             said = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(said), file=answers, flush=True)

@@ -22,6 +22,10 @@ from hierchat.models.fetch import get, get_gguf
 from hierchat.models.memory import best_device, dtype_on
 
 PEER = Path(__file__).with_name("peer.py")
+LOOKUP = 10
+"""Tokens that transformers drafts from the prompt, as its documentation does."""
+LLAMA_LOOKUP = 2
+"""Tokens that llama-cpp-python drafts from the prompt: what its documentation says of a CPU."""
 CLOSE_SECONDS = 2
 """How long a peer may take to notice that nobody asks any more."""
 
@@ -62,7 +66,13 @@ class PeerArm:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         heard = self._hear()
-        return Answer(heard["tokens"], heard["seconds"], heard["first_seconds"])
+        return Answer(
+            heard["tokens"],
+            heard["seconds"],
+            heard["first_seconds"],
+            heard.get("forwards"),
+            peak_mb=heard.get("peak_mb"),
+        )
 
     def _hear(self) -> dict[str, Any]:
         assert self._process.stdout
@@ -100,20 +110,41 @@ class PeerArm:
 
 
 def open_peer(
-    name: str, entry: ModelEntry, engine: Engine, threads: int, say: Callable[[str], None]
+    name: str,
+    entry: ModelEntry,
+    draft: ModelEntry | None,
+    engine: Engine,
+    threads: int,
+    say: Callable[[str], None],
 ) -> PeerArm:
-    """Starts a peer on the same weights. Raises ArmError, or a ModelError where they cannot be had."""
+    """Starts a peer on the same weights; `draft`: a smaller model for those that take one. Raises ArmError, or a
+    ModelError where weights cannot be had."""
     options: dict[str, Any] = {"threads": threads, "context": engine.target.context_length}
+    program, _, method = name.partition("-")
     device = best_device()
-    if name == "transformers":
-        python, model = Path(sys.executable), get(entry)
-        options |= {"device": device, "dtype": dtype_on("float32" if device == "cpu" else "auto", device)}
-    else:
+    model: Path | None
+    if program == "llama.cpp":
         if device != "cpu":
             raise ArmError("llama.cpp is built for the CPU here, and the model runs on a GPU")
-        gguf = get_gguf(entry)
-        if gguf is None:
+        model = get_gguf(entry)
+        if model is None:
             raise ArmError(f"{entry.name} does not come from a GGUF file")
-        python, model = environment.llama_cpp_python(say), gguf
+        if method:
+            options["lookup"] = LLAMA_LOOKUP
+        python = environment.python_with(environment.LLAMA_CPP, say)
+    else:
+        if program == "dejavuu":
+            environment.require_python(3, 13, "dejavuu")
+        if method == "assisted" and draft is None:
+            raise ArmError("no draft model with the same tokens was named (--draft NAME)")
+        options |= {"device": device, "dtype": dtype_on("float32" if device == "cpu" else "auto", device)}
+        if method == "pld":
+            options["lookup"] = LOOKUP
+        if draft and (method == "assisted" or program == "flashspec"):
+            options["draft"] = str(get(draft))
+        python = Path(sys.executable)
+        if program == "flashspec":
+            python = environment.python_with(environment.FLASHSPEC, say)
+        model = get(entry)
     # -P: the folder of peer.py is no place to import from
-    return PeerArm(name, [python, "-P", PEER, name, model, json.dumps(options)], engine, threads)
+    return PeerArm(name, [python, "-P", PEER, program, model, json.dumps(options)], engine, threads)

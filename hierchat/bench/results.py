@@ -8,7 +8,7 @@ from itertools import zip_longest
 from statistics import median, quantiles
 from typing import Any
 
-from hierchat.bench.arms import PEERS, VANILLA
+from hierchat.bench.arms import VANILLA, baseline_of
 
 Row = dict[str, Any]
 """A question's raw figures: question (number), name, group, day, and arms: arm -> an Answer per turn, as a dict."""
@@ -18,13 +18,16 @@ Turn = dict[str, Any]
 def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
     """An arm's figures over the questions that it answered.
 
-    Speed is tokens over seconds of decoding. `speedup` is against vanilla on the same questions, None without vanilla.
-    `quartiles` are over questions: lower quartile, median, upper quartile. `draft_ms` is per forward. `mismatches` are
-    replies that differ from vanilla's to the same prompt, None for a peer.
+    Speed is tokens over seconds of decoding. `speedup` is against vanilla on the same questions, None without vanilla;
+    `stack_speedup` against plain decoding of the same stack (arms.BASELINES). `quartiles` are over questions: lower
+    quartile, median, upper quartile. `draft_ms` is per forward. `mismatches` are replies that differ from those of the
+    stack's plain decoding to the same prompt. Where questions were asked repeatedly, times are medians over repeats.
     """
+    rows = merged_repeats(rows)
     answered = [row for row in rows if arm in row["arms"]]
     turns = _turns(answered, arm)
     forwards = sum(turn["forwards"] or 0 for turn in turns)
+    drafting = [turn["draft_ms"] for turn in turns]
     sources: Counter[str] = Counter()
     for turn in turns:
         sources.update(turn["sources"])
@@ -32,9 +35,11 @@ def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
         "arm": arm,
         "questions": len(answered),
         **_figures(answered, arm),
-        "draft_ms": round(sum(turn["draft_ms"] for turn in turns) / forwards, 3) if forwards else None,
+        "draft_ms": round(sum(drafting) / forwards, 3) if forwards and None not in drafting else None,
         "first_token_seconds": round(median(turn["first_seconds"] for turn in turns), 3) if turns else None,
-        "mismatches": None if arm in PEERS else _mismatches(answered, arm),
+        "stack_speedup": _rounded(_speedup(answered, arm, baseline_of(arm)), 3),
+        "mismatches": _mismatches(answered, arm, baseline_of(arm)),
+        "peak_mb": max((turn.get("peak_mb") or 0 for turn in turns), default=0) or None,
         "quartiles": {
             "tokens_per_second": _quartiles([_rate([row], arm) for row in answered]),
             "speedup": _quartiles([_speedup([row], arm) for row in answered]),
@@ -45,6 +50,31 @@ def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
     if any(row["day"] is not None for row in answered):
         figures["by_day"] = _by(answered, arm, lambda row: str(row["day"]))
     return figures
+
+
+def merged_repeats(rows: Sequence[Row]) -> list[Row]:
+    """One row per question: of each of its turns the first answer, with medians of the repeats' times. A repeat with
+    another answer stands for itself, so that it is counted as a mismatch."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        replies = tuple((arm, str([turn["reply"] for turn in turns])) for arm, turns in row["arms"].items())
+        groups.setdefault((row["question"], replies), []).append(row)
+    return [_merged(group) if len(group) > 1 else group[0] for group in groups.values()]
+
+
+def _merged(rows: Sequence[Row]) -> Row:
+    arms = {}
+    for arm, turns in rows[0]["arms"].items():
+        arms[arm] = [
+            turn
+            | {
+                key: median(values)
+                for key in ("seconds", "first_seconds", "draft_ms")
+                if None not in (values := [row["arms"][arm][at][key] for row in rows])
+            }
+            for at, turn in enumerate(turns)
+        ]
+    return {**rows[0], "arms": arms}
 
 
 def _figures(rows: Sequence[Row], arm: str) -> dict[str, Any]:
@@ -85,9 +115,9 @@ def _rate(rows: Sequence[Row], arm: str) -> float | None:
     return _tokens(turns) / seconds if seconds else None
 
 
-def _speedup(rows: Sequence[Row], arm: str) -> float | None:
-    both = [row for row in rows if VANILLA in row["arms"]]
-    mine, plain = _rate(both, arm), _rate(both, VANILLA)
+def _speedup(rows: Sequence[Row], arm: str, baseline: str = VANILLA) -> float | None:
+    both = [row for row in rows if baseline in row["arms"]]
+    mine, plain = _rate(both, arm), _rate(both, baseline)
     return mine / plain if mine and plain else None
 
 
@@ -99,9 +129,9 @@ def _quartiles(values: Iterable[float | None]) -> list[float] | None:
     return [round(cut, 3) for cut in cuts]
 
 
-def _mismatches(rows: Sequence[Row], arm: str) -> int | None:
-    compared = [row for row in rows if VANILLA in row["arms"]]
-    return sum(_differs(row["arms"][VANILLA], row["arms"][arm]) for row in compared) if compared else None
+def _mismatches(rows: Sequence[Row], arm: str, baseline: str) -> int | None:
+    compared = [row for row in rows if baseline in row["arms"]]
+    return sum(_differs(row["arms"][baseline], row["arms"][arm]) for row in compared) if compared else None
 
 
 def _differs(plain: Sequence[Turn], other: Sequence[Turn]) -> bool:

@@ -30,7 +30,8 @@ def show(result: dict[str, Any], console: Console | None = None) -> None:
 
 def _arms(arms: list[dict[str, Any]]) -> Table:
     table = _table(
-        "arm", "questions", "tokens", "tok/s", "speed-up", "quartiles", "T", "draft ms", "first s", "differ"
+        *("arm", "questions", "tokens", "tok/s", "speed-up", "quartiles", "own stack", "T"),
+        *("draft ms", "first s", "MB", "differ"),
     )
     for arm in arms:
         quartiles = arm["quartiles"]["speedup"]
@@ -41,9 +42,11 @@ def _arms(arms: list[dict[str, Any]]) -> Table:
             _number(arm["tokens_per_second"], 1),
             _number(arm["speedup"], 2),
             " ".join(_number(quartile, 2) for quartile in quartiles) if quartiles else "-",
+            _number(arm["stack_speedup"], 2),
             _number(arm["tokens_per_forward"], 2),
             _number(arm["draft_ms"], 2),
             _number(arm["first_token_seconds"], 2),
+            _number(arm["peak_mb"], 0),
             _number(arm["mismatches"], 0),
         )
     return table

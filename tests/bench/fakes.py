@@ -8,12 +8,17 @@ from pathlib import Path
 
 from hierchat.bench.arms import Answer
 from hierchat.bench.decode import Result
+from hierchat.bench.published import PUBLISHED
 from hierchat.bench.questions import Question
 from hierchat.config import GenerationSettings
 
 from ..chat.tiny import END
 
 SETTINGS = GenerationSettings(max_new_tokens=24, logit_bias={END: -100.0})
+
+
+QUICK = [name for name in PUBLISHED if name != "arctic-suffix"]
+"""Published methods that need not be compiled first; for the other see test_arctic.py."""
 
 
 class FakeArm:

@@ -51,6 +51,21 @@ def test_history_carries_along_in_a_log_only(hosted: Hosted, tmp_path: Path) -> 
         assert len(arm.history) == held
 
 
+def test_a_repeat_begins_anew(hosted: Hosted, tmp_path: Path) -> None:
+    arm, out = FakeArm("a"), result(tmp_path, ["a"])
+    measure(hosted, [arm], questions(3), SETTINGS, out, tell, carry=True, repeats=2)
+    assert [(row["repeat"], row["question"]) for row in out.rows] == [
+        (n, q) for n in (0, 1) for q in (0, 1, 2)
+    ]
+    assert len(arm.history) == 3
+    assert json.loads(out.path.read_text())["arms"][0]["questions"] == 3
+    again = Result(out.path, out.head, ["a"], out.rows[:4])
+    resumed = FakeArm("a")
+    measure(hosted, [resumed], questions(3), SETTINGS, again, tell, carry=True, repeats=2)
+    assert resumed.asked == WARM_UPS + 2
+    assert len(resumed.history) == 3
+
+
 def test_a_prompt_holds_the_arms_own_replies(hosted: Hosted, tmp_path: Path) -> None:
     arm = FakeArm("a")
     run(hosted, [arm], questions(1, turns=2), result(tmp_path, "a"))

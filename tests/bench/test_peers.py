@@ -9,8 +9,9 @@ import pytest
 
 from hierchat.bench import environment
 from hierchat.bench.errors import ArmError
-from hierchat.bench.peers import PEER, PeerArm
+from hierchat.bench.peers import PEER, PeerArm, open_peer
 from hierchat.config import GenerationSettings
+from hierchat.models.catalogue import Folder, ModelEntry, Source
 
 from ..chat.tiny import CONTEXT, END, hosted, model
 from .fakes import FAKE_PEER
@@ -78,10 +79,38 @@ def test_transformers_writes_what_our_plain_decoding_writes(tmp_path: Path) -> N
     peer.close()
 
 
+def test_lookup_of_transformers_writes_the_same(tmp_path: Path) -> None:
+    model().save_pretrained(tmp_path)
+    engine = hosted().engine
+    options = f'{{"threads": 1, "context": {CONTEXT}, "device": "cpu", "dtype": "float32", "lookup": 4}}'
+    peer = PeerArm("pld", [sys.executable, "-P", PEER, "transformers", tmp_path, options], engine, 1)
+    prompt = [*range(3, 20)] * 2
+    for _ in range(3):
+        ours = [token for step in engine.generate(prompt, settings()) for token in step.tokens]
+        answer = peer.answer(prompt, settings())
+        assert answer.reply == ours
+        assert answer.peak_mb
+        assert answer.peak_mb > 10
+        assert answer.forwards
+        assert answer.forwards <= len(answer.reply)
+        prompt = [*prompt, *ours, 11]
+    peer.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("transformers-assisted", "--draft"), ("llama.cpp-lookup", "GGUF"), ("dejavuu", r"3\.13")],
+)
+def test_peers_that_cannot_run_here(tmp_path: Path, name: str, reason: str) -> None:
+    entry = ModelEntry(name="tiny", source=Source(folder=Folder(path=tmp_path)))
+    with pytest.raises(ArmError, match=reason):
+        open_peer(name, entry, None, hosted().engine, 1, print)
+
+
 def test_an_environment_that_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))
     monkeypatch.setattr(environment.sys, "executable", "/nowhere/python")
     said: list[str] = []
     with pytest.raises(ArmError, match="could not be built"):
-        environment.llama_cpp_python(said.append)
+        environment.python_with(environment.LLAMA_CPP, said.append)
     assert "minutes" in said[0]

@@ -22,7 +22,7 @@ from hierchat.drafting.suffix_index import BREAK
 from hierchat.drafting.tree import DraftTree
 
 from ..chat.tiny import hosted as tiny
-from .fakes import SETTINGS
+from .fakes import QUICK, SETTINGS
 
 
 def corpus(*texts: Sequence[int], name: str = "corpus") -> Statistics:
@@ -181,7 +181,7 @@ class TestHierarchyDrafting:
         assert len(after(drafter, [1, 2, 3, 4, 5, 1])) == 4
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("width", [None, 1, 2, 6, 24])
 def test_never_more_than_the_width(name: str, width: int | None) -> None:
     random = np.random.default_rng(0)
@@ -202,7 +202,7 @@ def test_not_a_word_changes() -> None:
     model = tiny()
     prompt = list(range(3, 40)) * 2
     plain = OwnArm("vanilla", model).answer(prompt, SETTINGS)
-    for name in PUBLISHED:
+    for name in QUICK:
         arm = OwnArm(name, model, width=8)
         for _ in range(2):
             answer = arm.answer(prompt, SETTINGS)

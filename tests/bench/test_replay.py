@@ -11,7 +11,6 @@ import pytest
 
 from hierchat.bench.arms import Carried, OwnArm
 from hierchat.bench.errors import BenchError
-from hierchat.bench.published import PUBLISHED
 from hierchat.bench.questions import Question
 from hierchat.bench.record import earlier, likeliest, record
 from hierchat.bench.replay import Costs, Replayed, replay, steps, without_model
@@ -20,7 +19,7 @@ from hierchat.chat.host import Hosted
 from hierchat.cli import main
 
 from ..chat.tiny import hosted as tiny
-from .fakes import SETTINGS, questions, questions_file, tell
+from .fakes import QUICK, SETTINGS, questions, questions_file, tell
 
 WIDTH = 6
 SAID = {"model": "tiny", "seed": 0}
@@ -99,7 +98,7 @@ def test_as_many_forwards_as_with_the_model(
 ) -> None:
     asked = [Question(n, str(n), ("the same thing", "and again"), "again") for n in range(2)]
     traces = recorded(hosted, tmp_path / "t", asked, temperature=temperature)
-    names = ["vanilla", "context", "context+history", "hierchat", *PUBLISHED]
+    names = ["vanilla", "context", "context+history", "hierchat", *QUICK]
     out = replayed(tmp_path, names, traces, None, width=WIDTH, carry=carry)
     settings = SETTINGS.model_copy(update={"temperature": temperature})
     for name in names:

@@ -66,7 +66,7 @@ def test_vanilla_is_its_own_measure() -> None:
 
 def test_a_peer_tells_less() -> None:
     figures = summarise(ROWS, "llama.cpp")
-    assert (figures["tokens_per_forward"], figures["draft_ms"], figures["mismatches"]) == (None, None, None)
+    assert (figures["tokens_per_forward"], figures["draft_ms"], figures["peak_mb"]) == (None, None, None)
     assert figures["speedup"] == pytest.approx(3.0 / (8 / 6), abs=1e-3)
 
 
@@ -86,6 +86,34 @@ def test_without_vanilla_there_is_no_speedup() -> None:
 def test_a_reply_that_took_no_time() -> None:
     figures = summarise([row(0, "qa", vanilla=[turn([], 0.0, 0)])], "vanilla")
     assert (figures["tokens_per_second"], figures["speedup"], figures["sources"]) == (None, None, {})
+
+
+def test_a_peer_is_compared_with_plain_decoding_of_its_own_stack() -> None:
+    rows = [
+        row(
+            0,
+            "qa",
+            vanilla=[turn([1, 2], 1.0, 2)],
+            llama_cpp=[turn([1, 3], 2.0, 2, draft_ms=None, peak_mb=90.0)],
+            **{"llama_cpp-lookup": [turn([1, 4], 1.0, peak_mb=100.0)]},
+        )
+    ]
+    figures = summarise(rows, "llama.cpp-lookup")
+    assert (figures["speedup"], figures["stack_speedup"], figures["mismatches"]) == (1.0, 2.0, 1)
+    assert figures["peak_mb"] == 100.0
+    alone = summarise(rows, "llama.cpp")
+    assert (alone["stack_speedup"], alone["mismatches"]) == (1.0, 0)
+
+
+def test_repeats_count_by_their_medians() -> None:
+    repeats = [
+        {**row(0, "qa", vanilla=[turn([1, 2], 4.0, 2)], hierchat=[turn([1, 2], seconds, 1)]), "repeat": n}
+        for n, seconds in enumerate((2.0, 1.0, 9.0))
+    ]
+    figures = summarise(repeats, "hierchat")
+    assert (figures["questions"], figures["seconds"], figures["speedup"]) == (1, 2.0, 2.0)
+    repeats[2]["arms"]["hierchat"] = [turn([1, 3], 9.0, 1)]
+    assert summarise(repeats, "hierchat")["mismatches"] == 1
 
 
 def test_by_day() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from hierchat.bench.published.arctic import Arctic
 from hierchat.bench.published.common import Published, Texts
 from hierchat.bench.published.hierarchy import HierarchyDrafting
 from hierchat.bench.published.llama_cache import LlamaCache
@@ -17,5 +18,6 @@ PUBLISHED: dict[str, Callable[[int | None, Sequence[Texts]], Published]] = {
     "token-recycling": TokenRecycling,
     "suffix": Suffix,
     "llama-cache": LlamaCache,
+    "arctic-suffix": Arctic,
 }
 """By the name of the arm; made of the positions per forward, None for the method's own, and of the corpora."""
