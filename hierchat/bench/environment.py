@@ -16,13 +16,15 @@ from hierchat.bench.errors import ArmError
 from hierchat.config import cache_dir
 
 BUILD_SECONDS = 7200
+NEWER = 4
+"""How many versions of Python after the least one are looked for."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Packages:
     """What an environment holds. `check`: a statement that works where it is whole. `first`: what is installed before
-    the others, by itself."""
+    the others, by itself. `python`: the least version of it."""
 
     name: str
     version: str
@@ -30,6 +32,7 @@ class Packages:
     others: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    python: tuple[int, int] = (3, 11)
 
     @property
     def requirements(self) -> tuple[str, ...]:
@@ -51,6 +54,14 @@ FLASHSPEC = Packages(
     others=("transformers==5.23.0", "accelerate==1.15.0"),
     first=("torch==2.13.0",),  # the same as ours: by themselves the others would ask for a larger build
 )
+DEJAVUU = Packages(
+    "dejavuu",
+    "0.2.0",
+    "import dejavuu.decoders.hf, transformers; assert transformers.__version__ == '5.12.1'",
+    others=("transformers==5.12.1",),  # newer ones roll their cache back in another way
+    first=("torch==2.13.0",),
+    python=(3, 13),
+)
 NANOBIND = Packages(
     "nanobind",
     "2.9.2",
@@ -71,14 +82,21 @@ def python_with(packages: Packages, say: Say) -> Path:
     return python
 
 
-def require_python(major: int, minor: int, name: str) -> None:
-    """Raises ArmError: there is no peer process for a program of another Python yet; the reason says what is there."""
-    needed = f"{name} needs Python {major}.{minor} or newer"
-    for newer in range(minor, minor + 4):
-        found = shutil.which(f"python{major}.{newer}")
-        if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
-            raise ArmError(f"{needed}. {found} is there, but no peer process for it is written yet")
-    raise ArmError(f"{needed}; none is on the path, and hierchat runs on {sys.version.split()[0]}")
+def find_python(least: tuple[int, int]) -> Path:
+    """A Python of at least this version: our own, one on the path, or one that pyenv holds. Raises ArmError."""
+    if sys.version_info[:2] >= least:
+        return Path(sys.executable)
+    names = [f"{least[0]}.{minor}" for minor in range(least[1], least[1] + NEWER)]
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for name in names:
+        on_path = shutil.which(f"python{name}")
+        for python in (*([Path(on_path)] if on_path else ()), *root.glob(f"versions/{name}.*/bin/python")):
+            # pyenv's stand-ins on the path fail where the version is not switched on
+            if subprocess.run([python, "--version"], capture_output=True).returncode == 0:
+                return python
+    raise ArmError(
+        f"Python {names[0]} or newer is needed, and there is none: this is {sys.version.split()[0]}"
+    )
 
 
 def run(command: list[str], log: Path, what: str, variables: Mapping[str, str] | None = None) -> None:
@@ -108,7 +126,7 @@ def _install(folder: Path, python: Path, packages: Packages) -> None:
     what = f"{packages.name} {packages.version}"
     log = folder.parent / f"{folder.name}.log"
     log.unlink(missing_ok=True)
-    run([sys.executable, "-m", "venv", "--clear", str(folder)], log, what)
+    run([str(find_python(packages.python)), "-m", "venv", "--clear", str(folder)], log, what)
     pip = [str(python), "-m", "pip", "install", "--no-input"]
     for wanted in (packages.first, packages.requirements):
         if wanted:

@@ -1,8 +1,8 @@
 """Another program's decoding, in a process of its own: python -P peer.py PROGRAM MODEL OPTIONS.
 
-PROGRAM is transformers, llama.cpp or flashspec. Runs without hierchat, in whatever environment holds it. OPTIONS is
-JSON: threads, context; for torch device and dtype; "lookup": draft so many tokens from the prompt; "draft": folder of
-a draft model. Says {"versions": {...}} when it is ready, then answers one line per line read:
+PROGRAM is transformers, llama.cpp, flashspec or dejavuu. Runs without hierchat, in whatever environment holds it.
+OPTIONS is JSON: threads, context; for torch device and dtype; "lookup": draft so many tokens from the prompt; "draft":
+folder of a draft model. Says {"versions": {...}} when it is ready, then answers one line per line read:
 {"prompt", "max_new_tokens", "temperature", "seed", "end_ids"} -> {"tokens", "seconds", "first_seconds", "peak_mb"};
 `seconds` is decoding from the prompt's last token on and `first_seconds` all until the first token, and "forwards"
 stands where the program tells; or {"error"}.
@@ -10,6 +10,7 @@ stands where the program tells; or {"error"}.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -178,6 +179,52 @@ class FlashSpec:
         return {"tokens": tokens, **_evened([took - sum(later), *later])}
 
 
+class DejaVu:
+    """dejavuu over transformers, with the one of its methods that was the fastest here (docs/log.md): the prompt and,
+    where that has nothing, the target's own logits. MODEL is a folder.
+
+    The prompt is read anew each time, within the first step.
+    """
+
+    packages = ("dejavuu", "transformers", "torch")
+    method = "pld_recycle"
+
+    def __init__(self, model: str, options: dict[str, Any]) -> None:
+        import torch
+        from dejavuu.core.engine import generate  # type: ignore[import-not-found]
+        from dejavuu.core.sampling import Sampler  # type: ignore[import-not-found]
+        from dejavuu.decoders.hf import HFBackend  # type: ignore[import-not-found]
+        from dejavuu.drafters import make_drafter  # type: ignore[import-not-found]
+
+        torch.set_num_threads(options["threads"])
+        self.model = HFBackend(model, options["device"], options["dtype"], attn_implementation="sdpa")
+        self.generate, self.sampler = generate, Sampler
+        self.drafter = make_drafter(self.method)
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        most, ends = request["max_new_tokens"], request["end_ids"]
+        tokens: list[int] = []
+        seconds: list[float] = []
+        last = time.perf_counter()
+
+        def put(token: int, drafted: bool) -> None:
+            nonlocal last
+            tokens.append(token)
+            ended = token in ends
+            if not drafted or ended or len(tokens) == most:  # the last one of this step
+                now = time.perf_counter()
+                seconds.append(now - last)
+                last = now
+            if ended:
+                raise StopIteration  # it takes one end token, and a model may have several
+
+        temperature = request["temperature"]
+        sampler = self.sampler(temperature, 1.0, request["seed"]) if temperature > 0 else None
+        with contextlib.suppress(StopIteration):
+            self.generate(self.model, request["prompt"], most, self.drafter, on_emit=put, sampler=sampler)
+        return {"tokens": tokens, **_evened(seconds)}
+
+
 class _Steps:
     """A streamer to transformers that notes how long each step took; the prompt comes first."""
 
@@ -251,7 +298,12 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes beside the answers, not between them
     kind, model, options = sys.argv[1:]
-    kinds: dict[str, Any] = {"transformers": Transformers, "llama.cpp": LlamaCpp, "flashspec": FlashSpec}
+    kinds: dict[str, Any] = {
+        "transformers": Transformers,
+        "llama.cpp": LlamaCpp,
+        "flashspec": FlashSpec,
+        "dejavuu": DejaVu,
+    }
     peer = kinds[kind](model, json.loads(options))
     print(json.dumps({"versions": {name: version(name) for name in peer.packages}}), file=answers, flush=True)
     for line in sys.stdin:

@@ -26,6 +26,8 @@ LOOKUP = 10
 """Tokens that transformers drafts from the prompt, as its documentation does."""
 LLAMA_LOOKUP = 2
 """Tokens that llama-cpp-python drafts from the prompt: what its documentation says of a CPU."""
+ENVIRONMENTS = {"flashspec": environment.FLASHSPEC, "dejavuu": environment.DEJAVUU}
+"""Of programs that share no environment with hierchat."""
 CLOSE_SECONDS = 2
 """How long a peer may take to notice that nobody asks any more."""
 
@@ -133,8 +135,6 @@ def open_peer(
             options["lookup"] = LLAMA_LOOKUP
         python = environment.python_with(environment.LLAMA_CPP, say)
     else:
-        if program == "dejavuu":
-            environment.require_python(3, 13, "dejavuu")
         if method == "assisted" and draft is None:
             raise ArmError("no draft model with the same tokens was named (--draft NAME)")
         options |= {"device": device, "dtype": dtype_on("float32" if device == "cpu" else "auto", device)}
@@ -143,8 +143,8 @@ def open_peer(
         if draft and (method == "assisted" or program == "flashspec"):
             options["draft"] = str(get(draft))
         python = Path(sys.executable)
-        if program == "flashspec":
-            python = environment.python_with(environment.FLASHSPEC, say)
+        if program in ENVIRONMENTS:
+            python = environment.python_with(ENVIRONMENTS[program], say)
         model = get(entry)
     # -P: the folder of peer.py is no place to import from
     return PeerArm(name, [python, "-P", PEER, program, model, json.dumps(options)], engine, threads)

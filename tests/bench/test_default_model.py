@@ -30,17 +30,18 @@ def run(folder: Path, *command: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(out.read_text())
 
 
-BUILT = ("llama.cpp", "llama.cpp-lookup", "flashspec")
-"""Arms that take minutes to build: asked where HIERCHAT_BENCH_ALL is set."""
+BUILT = ("llama.cpp", "llama.cpp-lookup", "flashspec", "dejavuu")
+"""Arms that take minutes to build or install: asked where HIERCHAT_BENCH_ALL is set."""
 
 
 def test_every_arm_decodes_and_writes_the_same(tmp_path: Path) -> None:
-    """The short form of the benchmark. Arms that cannot run are listed, and only those that may be missing."""
+    """The short form of the benchmark. Without a smaller model, the default model assists itself."""
     every = [arm for arm in (*OWN, *PEERS) if arm not in BUILT or "HIERCHAT_BENCH_ALL" in os.environ]
-    code, written = run(tmp_path, "bench", "decode", "--arms", ",".join(every), "--limit", "2")
+    asked = ("--arms", ",".join(every), "--limit", "2", "--draft", "smollm2-135m")
+    code, written = run(tmp_path, "bench", "decode", *asked)
     assert code == 0
     absent = {arm["arm"] for arm in written["absent"]}
-    assert absent == {"transformers-assisted", "dejavuu"}
+    assert absent <= {"dejavuu"}  # whose Python may be missing
     arms = {arm["arm"]: arm for arm in written["arms"]}
     assert set(arms) == set(every) - absent
     for name, arm in arms.items():
