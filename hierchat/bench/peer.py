@@ -104,6 +104,7 @@ class LlamaCpp:
             n_threads=threads,
             n_threads_batch=threads,
             draft_model=draft,
+            logits_all=draft is not None,  # else a prompt longer than a batch does not fit
             verbose=False,
         )
 
