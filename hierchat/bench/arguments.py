@@ -40,7 +40,8 @@ def add_bench(commands: Any) -> None:
             metavar="A,B,...",
             help="ours: vanilla, context, context+history, hierchat; published methods behind our own engine: "
             "hd-paper, pld, token-recycling, suffix, llama-cache, arctic-suffix; other programs: transformers, "
-            "transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, flashspec, dejavuu",
+            "transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, flashspec, dejavuu; draft models "
+            "alone: hsd, and draft:NAME for one of them",
         )
         measured.add_argument(
             "--repeats", type=_positive, default=1, metavar="N", help="ask everything N times; medians count"
@@ -125,9 +126,9 @@ def add_verify(commands: Any) -> None:
     verify.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
     verify.add_argument(
         "--drafter",
-        choices=("default", "random", "adversarial"),
+        choices=("default", "stack", "random", "adversarial"),
         default="default",
-        help="the program's own, or one that drafts noise or the target's second choices",
+        help="the program's own, all draft models at every step, noise, or the target's second choices",
     )
     _add_run(verify)
 

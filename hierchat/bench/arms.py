@@ -7,19 +7,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Protocol
 
-from hierchat.bench.errors import unknown
+from hierchat.bench.errors import ArmError, unknown
 from hierchat.bench.published import PUBLISHED
-from hierchat.chat.drafters import Memory, default_drafter, drafter_over
+from hierchat.chat.drafters import Memory, drafter_over, reply_drafter, with_models
 from hierchat.chat.host import Hosted
+from hierchat.chat.levels import Levels
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Calibration
-from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.engine import common_prefix
 
+PLAIN = GenerationSettings()
 VANILLA = "vanilla"
 BASELINES = {
     "transformers": None,
@@ -33,19 +35,24 @@ BASELINES = {
 """Peers, and the arm that decodes plainly with the same stack; None: it does itself."""
 PEERS = tuple(BASELINES)
 
-Drafting = Callable[[Hosted, Memory, int | None], Drafter]
+Drafting = Callable[[Hosted, Memory, int | None, GenerationSettings], Proposer]
 """Makes the drafter of one reply: of the model, what the arm carries along, and the fixed width, if any."""
 
 OWN: dict[str, Drafting | None] = {
     VANILLA: None,
-    "context": lambda hosted, memory, width: drafter_over(hosted, [], memory.acceptance, width),
-    "context+history": lambda hosted, memory, width: drafter_over(
+    "context": lambda hosted, memory, width, settings: drafter_over(hosted, [], memory.acceptance, width),
+    "context+history": lambda hosted, memory, width, settings: drafter_over(
         hosted, memory.history, memory.acceptance, width, memory.successors
     ),
-    "hierchat": default_drafter,
+    "hierchat": lambda hosted, memory, width, settings: reply_drafter(
+        hosted, memory, settings, Event(), width
+    ),
+    "hsd": None,
     **dict.fromkeys(PUBLISHED),
 }
-"""None where nothing is drafted, and where an object of PUBLISHED drafts."""
+"""None where nothing is drafted, where an object of PUBLISHED drafts, and where models alone do."""
+DRAFT = "draft:"
+"""Before the name of a draft model: the arm in which nothing else drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +120,16 @@ class Carried:
         self._memory.history += beside
         published = PUBLISHED.get(name)
         self._published = published(width, hosted.statistics) if published else None
+        self._levels = models_alone(name, hosted)
 
-    def drafter(self) -> Proposer | None:
+    def drafter(self, settings: GenerationSettings = PLAIN) -> Proposer | None:
         """For the next reply; None is plain decoding."""
+        if self._levels:
+            return with_models(
+                self._hosted, self._memory, settings, Event(), self._levels, retrieval=False
+            )
         drafting = OWN.get(self.name)
-        return drafting(self._hosted, self._memory, self.width) if drafting else self._published
+        return drafting(self._hosted, self._memory, self.width, settings) if drafting else self._published
 
     @property
     def calibration(self) -> Calibration:
@@ -151,7 +163,7 @@ class OwnArm:
         self._held: list[int] = []
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
-        drafter = self._carried.drafter()
+        drafter = self._carried.drafter(settings)
         engine = self._hosted.engine
         self._find_own_slots(prompt)
         reply: list[int] = []
@@ -187,12 +199,30 @@ class OwnArm:
         pass
 
 
+def models_alone(name: str, hosted: Hosted) -> Levels | None:
+    """The draft models of an arm in which no database drafts; None for other arms. Raises ArmError."""
+    if name != "hsd" and not name.startswith(DRAFT):
+        return None
+    if not hosted.levels or not hosted.levels.targets:
+        raise ArmError(f"{hosted.name} has no draft model here: " + _why_none(hosted))
+    names = hosted.levels.hierarchy.names[:-1]
+    try:
+        return hosted.levels.only(names if name == "hsd" else [name.removeprefix(DRAFT)])
+    except KeyError as error:
+        raise ArmError(f"no draft model is called {error}; there is {', '.join(names)}") from error
+
+
+def _why_none(hosted: Hosted) -> str:
+    left_out = hosted.levels.left_out if hosted.levels else ()
+    return "; ".join(f"{one.name}: {one.reason}" for one in left_out) or "models.yaml names none"
+
+
 def parse_arms(text: str) -> list[str]:
     """Names out of "A,B,...", each once. Raises BenchError with the nearest names."""
     known = (*OWN, *PEERS)
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
-        if name not in known:
+        if name not in known and not name.startswith(DRAFT):
             raise unknown("arm", name, known)
     if not names:
         raise unknown("arm", "", known)

@@ -80,7 +80,13 @@ class Asked:
     def load(self) -> Hosted:
         """The model on its backend."""
         with terminal_progress() as report:
-            return load_hosted(self.entry, self._args.backend, report, corpus=self._args.corpus)
+            return load_hosted(
+                self.entry,
+                self._args.backend,
+                report,
+                corpus=self._args.corpus,
+                catalogue=read_catalogue(),
+            )
 
     def head(self, hosted: Hosted) -> dict[str, Any]:
         """What stands before the figures."""

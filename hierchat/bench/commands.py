@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from hierchat.bench import agreement, decode, forward, index, load, outfile, record, replay, report, verify
-from hierchat.bench.arms import OWN, Arm, Carried, OwnArm, parse_arms
+from hierchat.bench.arms import DRAFT, OWN, Arm, Carried, OwnArm, parse_arms
 from hierchat.bench.asked import Asked, say
 from hierchat.bench.errors import ArmError, BenchError, unknown
 from hierchat.bench.machine import machine
@@ -129,7 +129,7 @@ def _open(
     arms: list[Arm] = []
     for name in names:
         try:
-            if name in OWN:
+            if name in OWN or name.startswith(DRAFT):
                 arms.append(OwnArm(name, hosted, width, beside))
                 continue
             peer: PeerArm = open_peer(name, entry, draft, hosted.engine, threads, say)

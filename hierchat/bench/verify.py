@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 
 from hierchat.bench import outfile
 from hierchat.bench.conversation import Conversation
 from hierchat.bench.drafters import Adversary, Noise, Watched
+from hierchat.bench.errors import ArmError
 from hierchat.bench.progress import Tell
 from hierchat.bench.questions import Question
-from hierchat.chat.drafters import Memory, default_drafter
+from hierchat.chat.drafters import Memory, reply_drafter, with_models
 from hierchat.chat.host import Hosted
 from hierchat.chat.prompt import MessageTooLong
 from hierchat.config import GenerationSettings
@@ -24,6 +26,7 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.engine import Engine, common_prefix
 from hierchat.engine.target import Target
+from hierchat.hierarchy.plan import Plan
 
 FIRST = 20
 """Differences that are written down."""
@@ -39,18 +42,32 @@ class Plain:
     seconds: list[int]
 
 
-Drafting = Callable[[Hosted, Memory, Plain, int | None], Proposer]
-"""Makes the drafter of one reply; the last argument is the fixed width, if any."""
+Drafting = Callable[[Hosted, Memory, Plain, int | None, GenerationSettings], Proposer]
+"""Makes the drafter of one reply; with the fixed width, if any."""
+STACK = (2, 4, 8, 12)
+"""Block sizes of a stack of all draft models, from the lowest up."""
 
 DRAFTERS: dict[str, Drafting] = {
-    "default": lambda hosted, memory, plain, width: default_drafter(hosted, memory, width),
-    "random": lambda hosted, history, plain, width: Noise(
+    "default": lambda hosted, memory, plain, width, settings: reply_drafter(
+        hosted, memory, settings, Event(), width
+    ),
+    "stack": lambda hosted, memory, plain, width, settings: _stack(hosted, memory, settings),
+    "random": lambda hosted, history, plain, width, settings: Noise(
         hosted.engine.target.vocabulary, width, seed=len(plain.prompt)
     ),
-    "adversarial": lambda hosted, history, plain, width: Adversary(
+    "adversarial": lambda hosted, history, plain, width, settings: Adversary(
         plain.reply, plain.seconds, hosted.engine.target.vocabulary, width, seed=len(plain.prompt)
     ),
 }
+
+
+def _stack(hosted: Hosted, memory: Memory, settings: GenerationSettings) -> Proposer:
+    """All draft models at every step, whether it pays or not. Raises ArmError where there are none."""
+    levels = hosted.levels
+    if not levels or not levels.targets:
+        raise ArmError(f"{hosted.name} has no draft models here.")
+    plan = Plan(tuple(range(len(levels.hierarchy.names))), STACK[: len(levels.targets)], retrieval=True)
+    return with_models(hosted, memory, settings, Event(), levels, plan)
 
 
 class Result:
@@ -145,7 +162,7 @@ def _compare(
     for number, plain in enumerate(turns):
         reply: list[int] = []
         for step in engine.generate(
-            plain.prompt, settings, drafting(hosted, memory, plain, width), padded=True
+            plain.prompt, settings, drafting(hosted, memory, plain, width, settings), padded=True
         ):
             reply += step.tokens
             row["forwards"] += bool(step.tokens)

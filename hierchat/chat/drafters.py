@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Event
 
 import numpy as np
 
 from hierchat.chat.host import Hosted
+from hierchat.chat.levels import Levels
+from hierchat.config import GenerationSettings
 from hierchat.corpus.format import Statistics
 from hierchat.corpus.seed import SEED_NAME
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.layout import CORPUS, SEED
+from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import SuffixIndex
+from hierchat.engine.draft_model import TargetDraftModel
 from hierchat.engine.sampling.top import top_tokens
+from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.hierarchy.plan import Plan
 
 
 @dataclass(slots=True)
@@ -26,12 +33,51 @@ class Memory:
     history: list[Source] = field(default_factory=lambda: [Source()])
     acceptance: Acceptance = field(default_factory=Acceptance)
     successors: Successors = field(default_factory=Successors)
+    levels: dict[str, Acceptance] = field(default_factory=dict)
+    """The same as `acceptance` for the databases below each draft model."""
 
 
 def default_drafter(hosted: Hosted, memory: Memory, width: int | None = None) -> Drafter:
     """All databases that the program has: this conversation, the history, the statistics loaded with the model."""
-    sources = [*memory.history, *statistics_sources(hosted.statistics)]
-    return drafter_over(hosted, sources, memory.acceptance, width, memory.successors)
+    return drafter_over(hosted, all_sources(hosted, memory), memory.acceptance, width, memory.successors)
+
+
+def reply_drafter(
+    hosted: Hosted, memory: Memory, settings: GenerationSettings, stop: Event, width: int | None = None
+) -> Proposer:
+    """What drafts a reply: the databases, and the draft models where there are any and no width is fixed."""
+    if width or not hosted.levels or not hosted.levels.targets:
+        return default_drafter(hosted, memory, width)
+    return with_models(hosted, memory, settings, stop, hosted.levels)
+
+
+def with_models(
+    hosted: Hosted,
+    memory: Memory,
+    settings: GenerationSettings,
+    stop: Event,
+    levels: Levels,
+    plan: Plan | None = None,
+    *,
+    retrieval: bool = True,
+) -> HierarchicalDrafter:
+    """The hierarchy of `levels` for one reply; `plan` fixes what is otherwise chosen."""
+    names, sources = levels.hierarchy.names, all_sources(hosted, memory) if retrieval else []
+    models = [
+        TargetDraftModel(name, target, latency, settings, stop)
+        for name, target, latency in zip(names, levels.targets, levels.latencies, strict=False)
+    ]
+    grounds = [
+        Drafter(sources, memory.levels.setdefault(name, Acceptance()), latency, None, memory.successors)
+        for name, latency in zip(names, levels.latencies, strict=False)
+    ]
+    above = default_drafter(hosted, memory) if retrieval else None
+    return HierarchicalDrafter(levels.hierarchy, above, models, grounds, hosted.engine.end_ids, stop, plan)
+
+
+def all_sources(hosted: Hosted, memory: Memory) -> list[Source]:
+    """Every database but the context."""
+    return [*memory.history, *statistics_sources(hosted.statistics)]
 
 
 def drafter_over(

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hierchat.chat.costs import Costs, machine_name, measure_costs
 from hierchat.chat.prompt import PromptBuilder
@@ -16,6 +16,9 @@ from hierchat.engine.engine import Engine
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.progress import Progress, Report, silent
+
+if TYPE_CHECKING:
+    from hierchat.chat.levels import Levels
 
 HostPhase = Literal[
     "none",
@@ -60,6 +63,8 @@ class Hosted:
     """Why it does not run on the engine that would be fastest here."""
     statistics: tuple[Statistics, ...] = ()
     """The texts of the seed pack and of corpora, to draft from."""
+    levels: Levels | None = None
+    """The draft models below it; None where it has none."""
     machine: str = ""
     """Names the machine and the backend whose costs are kept; empty: they are not."""
 
@@ -136,7 +141,13 @@ class ModelHost:
             self.status = HostStatus(name, "measuring", message="measuring plain decoding")
 
         return load_hosted(
-            self.catalogue.entry(name), self._backend, report, measuring, stored=True, costs=self.costs
+            self.catalogue.entry(name),
+            self._backend,
+            report,
+            measuring,
+            stored=True,
+            costs=self.costs,
+            catalogue=self.catalogue,
         )
 
 
@@ -149,14 +160,17 @@ def load_hosted(
     stored: bool = False,
     corpus: Path | None = None,
     costs: Costs | None = None,
+    catalogue: Catalogue | None = None,
 ) -> Hosted:
     """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
 
     `stored`: the corpora that the user added may draft; `corpus`: these texts, too. Raises a ModelError, or a
-    CorpusError about `corpus`. `costs`: where an earlier run's are.
+    CorpusError about `corpus`. `costs`: where an earlier run's are. `catalogue`: where its draft models stand; None
+    for none.
     """
     # These take seconds to import: only when a model is really loaded
     from hierchat.chat.drafters import warm_up
+    from hierchat.chat.levels import load_levels
     from hierchat.corpus.statistics import statistics
     from hierchat.drafting.growing import kernel
     from hierchat.engine.backends import make_target
@@ -169,8 +183,9 @@ def load_hosted(
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
     machine = machine_name(loaded)
     measure_costs(engine, loaded.model_key, machine, costs)
+    levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs) if catalogue else None
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
-    hosted = Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, machine)
+    hosted = Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, levels, machine)
     if not kernel.has("grow.grow"):
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
     warm_up(hosted)

@@ -29,6 +29,8 @@ class LearnedState:
     """Of this user's conversations before it: after one more, it is worth nothing."""
     acceptance: Acceptance = field(default_factory=Acceptance)
     successors: Successors = field(default_factory=Successors)
+    levels: dict[str, Acceptance] = field(default_factory=dict)
+    """The same as `acceptance` for the databases below each draft model; learned anew with every start."""
 
 
 class Learned:

@@ -13,7 +13,7 @@ from functools import partial
 from hierchat.chat.ahead import run_ahead
 from hierchat.chat.compare import compare_arms
 from hierchat.chat.costs import keep_costs
-from hierchat.chat.drafters import Memory, default_drafter
+from hierchat.chat.drafters import Memory, reply_drafter
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Span
 from hierchat.chat.history import Histories
 from hierchat.chat.host import Hosted, ModelHost
@@ -94,7 +94,7 @@ class ChatService:
             try:
                 if hosted is None:
                     raise RuntimeError(self._absence(stop))
-                speculative = self._reply(hosted, user_id, conversation_id, question, settings)
+                speculative = self._reply(hosted, user_id, conversation_id, question, settings, stop)
                 record = Record(self.store, speculative, user_id, conversation_id, question)
                 vanilla = replace(
                     speculative,
@@ -141,7 +141,7 @@ class ChatService:
             try:
                 if hosted is None:
                     raise RuntimeError(self._absence(stop))
-                reply = self._reply(hosted, user_id, conversation_id, question, settings)
+                reply = self._reply(hosted, user_id, conversation_id, question, settings, stop)
                 record = Record(self.store, reply, user_id, conversation_id, question)
                 with closing(run_ahead(partial(record.frames, stop, measure=True), stop)) as frames:
                     for last in frames:
@@ -158,10 +158,12 @@ class ChatService:
         conversation_id: int,
         question: int,
         settings: GenerationSettings,
+        stop: threading.Event,
     ) -> Reply:
         prompt = self._prompt(hosted, user_id, conversation_id, question, settings)
         held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=question)
         learned = self._learned.held(user_id, hosted.model_key)
+        memory = Memory(held.sources, learned.acceptance, learned.successors, learned.levels)
         notice = None
         if prompt.dropped_turns:
             turns = (
@@ -175,7 +177,7 @@ class ChatService:
             prompt.ids,
             settings,
             _statistics(hosted, settings),
-            default_drafter(hosted, Memory(held.sources, learned.acceptance, learned.successors)),
+            reply_drafter(hosted, memory, settings, stop),
             notice,
         )
 

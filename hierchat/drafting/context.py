@@ -39,6 +39,12 @@ class Context:
         _chain(new, self.length, self._tokens, self._previous, self.newest)
         self.length = end
 
+    def rollback(self, length: int) -> None:
+        """Only the first `length` tokens stand."""
+        if length < self.length:
+            _unchain(length, self.length, self._tokens, self._previous, self.newest)
+            self.length = length
+
     @property
     def tokens(self) -> Tokens:
         return self._tokens[: self.length]
@@ -56,3 +62,9 @@ def _chain(new, length, tokens, previous, newest):  # type: ignore[no-untyped-de
         tokens[length + i] = token
         previous[length + i] = newest[token]
         newest[token] = length + i
+
+
+@kernel
+def _unchain(length, end, tokens, previous, newest):  # type: ignore[no-untyped-def]
+    for i in range(end - 1, length - 1, -1):
+        newest[tokens[i]] = previous[i]

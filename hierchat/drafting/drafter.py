@@ -120,6 +120,12 @@ class Drafter:
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """These tokens were committed, in order: drafts that were accepted, and one that the target added."""
+        width = 1 + (self._nodes if self._grown else 0)
+        self.learn(tokens, top)
+        self.price.note(width, len(tokens))
+
+    def learn(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        """The same, where the forward did not verify what was proposed here: it says nothing about costs."""
         learned = self.acceptance
         if self._grown:
             teach(
@@ -140,8 +146,13 @@ class Drafter:
             before = self._context.tokens[-2:].tolist()
             path = [*[-1] * (2 - len(before)), *before, *tokens[:-1]]
             self._successors.update(path, top)
-        self.price.note(1 + (self._nodes if self._grown else 0), len(tokens))
         self._grown = False
+        self._context.append(tokens)
+
+    def follow(self, length: int, tokens: Sequence[int]) -> None:
+        """Of what was observed the first `length` tokens stand, prompt included; then come these. Nothing is learned."""
+        self._grown = False
+        self._context.rollback(length)
         self._context.append(tokens)
 
 

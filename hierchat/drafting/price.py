@@ -42,6 +42,8 @@ class Price:
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
         self._step_ms: Sequence[float] = ()
+        self.otherwise_ms = float("inf")
+        """What a token costs where something else drafts."""
         self.begin(0)
 
     def begin(self, context: int) -> None:
@@ -72,7 +74,11 @@ class Price:
     @property
     def token_ms(self) -> float:
         """What a token is worth."""
-        return min(self._ms / self._tokens, self._step_ms[0])
+        return min(self._ms / self._tokens, self._step_ms[0], self.otherwise_ms)
+
+    def step_ms(self, drafts: int) -> float:
+        """What a step over so many drafts costs."""
+        return self._step_ms[min(drafts, len(self._step_ms) - 1)]
 
     @property
     def most(self) -> int:

@@ -15,5 +15,8 @@ class DraftTree:
     probabilities: tuple[float, ...] = ()
     """Estimated probability that the node and all above it are accepted; never rises along a path."""
 
+    models_ms: float = 0.0
+    """Milliseconds that draft models took for it."""
+
     def __len__(self) -> int:
         return len(self.tokens)

@@ -41,6 +41,10 @@ class Counts:
         self._tokens[place] = token
         self._said[place] += 1
 
+    def remove(self, token: int) -> None:
+        """It was added, and does not stand. It goes on counting as one of the tokens that were seen."""
+        self._said[self._places[token]] -= 1
+
     @property
     def tokens(self) -> NDArray[np.int64]:
         """Every token of prompt and reply once."""

@@ -1,0 +1,47 @@
+"""Expected latency of a plan, in milliseconds per token.
+
+Two forms. `by_recurrence`: a level's latency from that of the level below, as if blocks were exactly as long as asked
+for. `by_renewal`: exact, where tokens are accepted independently given how they came about; a block ends with the
+forward that makes it long enough, so its length is random, and its tokens are runs of kept drafts with a token of the
+level's own behind each.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hierchat.hierarchy.block import pass_up
+from hierchat.hierarchy.plan import Ladder, Plan, Run
+
+
+def gain(acceptance: float, drafts: int) -> float:
+    """Tokens that a forward over `drafts` drafts brings on average: (1 - a^(T + 1)) / (1 - a)."""
+    if acceptance >= 1.0:
+        return drafts + 1.0
+    return float((1.0 - acceptance ** (drafts + 1)) / (1.0 - acceptance))
+
+
+def by_recurrence(ladder: Ladder, plan: Plan) -> float:
+    """L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), from the lowest level up."""
+    ground = ladder.ground(plan.levels[0], plan.retrieval)
+    latency = ground.ms / ground.run.tokens
+    for below, above, block in zip(plan.levels, plan.levels[1:], plan.blocks, strict=False):
+        accepted = ladder.acceptance[below][above].overall
+        latency = (block * latency + ladder.cost(above, block + 1)) / gain(accepted, block)
+    return latency
+
+
+def by_renewal(ladder: Ladder, plan: Plan) -> float:
+    """Time per forward of the target, all that lies below it included, over the tokens that it brings."""
+    ground = ladder.ground(plan.levels[0], plan.retrieval)
+    run, ms = ground.run, ground.ms
+    for below, above, block in zip(plan.levels, plan.levels[1:], plan.blocks, strict=False):
+        accepted = ladder.acceptance[below][above]
+        # By Wald: how many forwards make a block does not depend on what is still to come.
+        forwards, sizes, corrected, bonus = pass_up(
+            run.corrected, run.bonus, block, accepted.kept, accepted.corrected, accepted.bonus
+        )
+        costs = np.array([ladder.cost(above, block + more + 1) for more in range(len(sizes))])
+        ms = forwards * ms + float(sizes @ costs)
+        run = Run(corrected, bonus)
+    return ms / run.tokens

@@ -1,0 +1,147 @@
+"""A level: a draft model that writes a block for the level above, and is drafted for by the level below."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from threading import Event
+from typing import Literal, Protocol
+
+from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.tree import DraftTree
+
+Kind = Literal["kept", "corrected", "bonus"]
+"""How a token came about: see plan.Acceptance."""
+
+
+class DraftModel(Protocol):
+    """A model at work on one text: it chooses as the target does, with the same settings and the same noise."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text, what it wrote itself included."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """Tokens that its context still has room for."""
+        ...
+
+    def begin(self, text: Sequence[int]) -> None:
+        """The text is this now; what it has in common with the one before need not be read again."""
+        ...
+
+    def verify(self, drafts: DraftTree) -> Sequence[int]:
+        """One forward: the drafts that are its own choices, and one choice more. The text goes on with them. Empty
+        where it was stopped before it had read the text."""
+        ...
+
+    def follow(self, length: int, tokens: Sequence[int]) -> None:
+        """The first `length` tokens of the text stand, then come these."""
+        ...
+
+
+class Below(Proposer, Protocol):
+    """What drafts for a level: another level, or the databases."""
+
+    def follow(self, length: int, tokens: Sequence[int]) -> None:
+        """The first `length` tokens of the text stand, then come these."""
+        ...
+
+
+class Watcher(Protocol):
+    """Learns what becomes of a level's work."""
+
+    def forwarded(self, kept: int, bonus: bool, ms: float) -> None:
+        """A forward of this level kept so many drafts; all of them, if its own token is a bonus. `ms`: what it took,
+        with all that lies below."""
+        ...
+
+    def looked_at(self, kinds: Sequence[Kind], accepted: int) -> None:
+        """The level above accepted so many of a block's tokens from its beginning on, and refused the next."""
+        ...
+
+
+class Level:
+    """Writes blocks of at least `least` tokens, if nothing ends them sooner. A Proposer to the level above."""
+
+    top = 0
+
+    def __init__(
+        self,
+        model: DraftModel,
+        below: Below | None,
+        least: int,
+        watcher: Watcher,
+        end_ids: Collection[int],
+        stop: Event,
+    ) -> None:
+        self.model = model
+        self.below = below
+        self.least = least
+        self._watcher = watcher
+        self._end_ids = end_ids
+        self._stop = stop
+        self._start = 0
+        self._block: list[int] = []
+        self._kinds: list[Kind] = []
+        self._sources: list[str] = []
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """The text is this now."""
+        self.model.begin(prompt)
+        self._block = []
+        if self.below:
+            self.below.begin(prompt)
+
+    def propose(self, limit: int | None = None) -> DraftTree:
+        """A block as a chain of at most `limit` tokens; shorter where the reply ends, or `stop` is set."""
+        self._start, self._block, self._kinds, self._sources = self.model.length, [], [], []
+        most = self.model.room - 1 if limit is None else min(limit, self.model.room - 1)
+        while len(self._block) < min(self.least, most) and not self._stop.is_set():
+            began = time.perf_counter()
+            drafts = self.below.propose(most - len(self._block) - 1) if self.below else DraftTree()
+            tokens = self.model.verify(drafts)
+            if not tokens:
+                break
+            if self.below:
+                self.below.observe(tokens)
+            bonus = self._add(drafts, tokens)
+            self._watcher.forwarded(len(tokens) - 1, bonus, (time.perf_counter() - began) * 1e3)
+            if not self._end_ids.isdisjoint(tokens):
+                break
+        chain = self._block
+        return DraftTree(tuple(chain), tuple(range(-1, len(chain) - 1)), tuple(self._sources))
+
+    def _add(self, drafts: DraftTree, tokens: Sequence[int]) -> bool:
+        """What a forward brought, and where it came from; whether its last token is a bonus."""
+        nodes = {pair: node for node, pair in enumerate(zip(drafts.parents, drafts.tokens, strict=True))}
+        above = -1
+        for token in tokens[:-1]:
+            above = nodes[above, token]
+            self._sources.append(drafts.sources[above])
+            self._kinds.append("kept")
+        bonus = above not in drafts.parents if above >= 0 else not drafts.tokens
+        self._sources.append(self.model.name)
+        self._kinds.append("bonus" if bonus else "corrected")
+        self._block += tokens
+        return bonus
+
+    def observe(self, tokens: Sequence[int], top: object = None) -> None:
+        """The level above chose these tokens in place of the block."""
+        same = 0
+        while same < min(len(tokens), len(self._block)) and tokens[same] == self._block[same]:
+            same += 1
+        if self._block:
+            self._watcher.looked_at(self._kinds, same)
+        self.follow(self._start + same if self._block else self.model.length, tokens[same:])
+
+    def follow(self, length: int, tokens: Sequence[int]) -> None:
+        """The first `length` tokens of the text stand, then come these."""
+        self.model.follow(length, tokens)
+        if self.below:
+            self.below.follow(length, tokens)
+        self._block = []

@@ -1,0 +1,204 @@
+"""The plan in force: searched again as costs and acceptances become known, or change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hierchat.drafting.price import Latency
+from hierchat.hierarchy.estimates import Agreement, Grounded, likely_run
+from hierchat.hierarchy.expected import by_renewal
+from hierchat.hierarchy.level import Kind
+from hierchat.hierarchy.plan import Acceptance, Ground, Ladder, Plan
+from hierchat.hierarchy.search import MOST, Found, best_plan
+
+BUCKETS = (1024, 4096)
+"""Where contexts are told apart, in tokens."""
+EVERY = 32
+"""Forwards of the target between two searches."""
+BETTER = 0.98
+"""Another plan takes over if it is expected to take less than this part of the present one's time."""
+AVERAGED = 1 / 200
+"""Weight of a step in what the databases bring the target."""
+FIRST_TOKENS = 1.5
+"""What they bring before anything was seen."""
+UNKNOWN = 0.5
+"""Acceptance where nobody measured it."""
+
+
+class Hierarchy:
+    """What is known of a model's levels, from the smallest draft model to the target. Kept from reply to reply.
+
+    `priors`: acceptance of a level's tokens by one above, as (below, above); measured after loading.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        latencies: Sequence[Latency],
+        priors: Mapping[tuple[int, int], float] | None = None,
+        *,
+        retrieval: bool = True,
+        most: int = MOST,
+    ) -> None:
+        self.names = tuple(names)
+        self._latencies = tuple(latencies)
+        self._priors = dict(priors or {})
+        self._retrieval = retrieval
+        self._most = most
+        self._agreements: dict[tuple[int, int, int], Agreement] = {}
+        self._grounds: dict[tuple[int, int], Grounded] = {}
+        self._tree_tokens, self._tree_ms = FIRST_TOKENS, 0.0
+        self._found: dict[int, Found] = {}
+        self._measured: dict[Plan, tuple[float, float]] = {}
+        self._steps = 0
+
+    @property
+    def target(self) -> int:
+        return len(self.names) - 1
+
+    def only(self, levels: Sequence[int]) -> Hierarchy:
+        """These draft models and the target, without the databases, as they were known after loading."""
+        kept = [*levels, self.target]
+        return Hierarchy(
+            [self.names[level] for level in kept],
+            [self._latencies[level] for level in kept],
+            {
+                (low, high): self._priors[kept[low], kept[high]]
+                for high in range(len(kept))
+                for low in range(high)
+                if (kept[low], kept[high]) in self._priors
+            },
+            retrieval=False,
+            most=self._most,
+        )
+
+    def agreement(self, below: int, above: int, context: int) -> Agreement:
+        """What is learned of a pair of levels."""
+        key = (below, above, bucket(context))
+        if key not in self._agreements:
+            self._agreements[key] = Agreement(self._priors.get((below, above), UNKNOWN))
+        return self._agreements[key]
+
+    def grounded(self, level: int, context: int) -> Grounded:
+        """What is learned of a level with the databases below it."""
+        return self._grounds.setdefault((level, bucket(context)), Grounded())
+
+    def saw_tree(self, tokens: float, ms: float) -> None:
+        """The databases alone would bring the target so many tokens in a step, which would take so long."""
+        self._tree_tokens += AVERAGED * (tokens - self._tree_tokens)
+        self._tree_ms += (ms - self._tree_ms) * (AVERAGED if self._tree_ms else 1.0)
+
+    def ladder(self, context: int) -> Ladder:
+        """All that is known, behind so many tokens."""
+        costs = [latency.step_ms(context) for latency in self._latencies]
+        levels = range(len(self.names))
+        acceptance: list[list[Acceptance]] = [
+            [self.agreement(below, above, context).acceptance() for above in levels] for below in levels[:-1]
+        ]
+        grounds = [self._ground(level, costs, context) for level in levels] if self._retrieval else []
+        return Ladder(costs, acceptance, grounds)
+
+    def _ground(self, level: int, costs: Sequence[Sequence[float]], context: int) -> Ground:
+        target = Ground(likely_run(self._tree_tokens), self._tree_ms or costs[self.target][0] * FIRST_TOKENS)
+        if level == self.target:
+            return target
+        seen = self.grounded(level, context).ground()
+        # Before it was seen: the databases know a draft model's words as well as the target's.
+        return seen or Ground(target.run, target.ms * costs[level][0] / costs[self.target][0])
+
+    def found(self, context: int) -> Found:
+        """The plan to follow behind so many tokens, and what is expected of it."""
+        key = bucket(context)
+        if key not in self._found or self._steps >= EVERY:
+            self._steps = 0
+            ladder = self.ladder(context)
+            best = best_plan(ladder, self._most)
+            now = self._found.get(key)
+            if now is not None:
+                now = Found(now.plan, by_renewal(ladder, now.plan))
+            self._found[key] = now if now is not None and best.ms > BETTER * now.ms else best
+        return self._found[key]
+
+    def step(self, plan: Plan, tokens: int, ms: float) -> None:
+        """A step of a plan brought so many tokens and took so long, drafting, forward and verification together."""
+        self._steps += 1
+        before = self._measured.get(plan, (0.0, 0.0))
+        keep = 1.0 - AVERAGED
+        self._measured[plan] = (keep * before[0] + ms, keep * before[1] + tokens)
+
+    def measured_ms(self, plan: Plan) -> float | None:
+        """Milliseconds per token that a plan took of late; None where it was not followed yet."""
+        ms, tokens = self._measured.get(plan, (0.0, 0.0))
+        return ms / tokens if tokens else None
+
+    def without(self, level: int, context: int) -> str:
+        """Why a draft model is not in the plan."""
+        ladder, found = self.ladder(context), self.found(context)
+        alone = Plan((level, self.target), (1,))
+        costs = ladder.forward_ms
+        if costs[level][0] >= costs[self.target][0]:
+            return f"{costs[level][0]:.1f} ms a forward, no faster than the target"
+        best = min(
+            by_renewal(ladder, Plan(alone.levels, (block,))) for block in range(1, self._most + 1)
+        )
+        accepted = ladder.acceptance[level][self.target].overall
+        return (
+            f"{costs[level][0]:.1f} ms a forward, {accepted:.0%} accepted: "
+            f"{best:.1f} ms a token alone, {found.ms:.1f} with the plan"
+        )
+
+    def state(self) -> bytes:
+        """What was learned."""
+        said: dict[str, Any] = {
+            "names": self.names,
+            "agreements": [[*key, *one.state()] for key, one in self._agreements.items()],
+            "grounds": [[*key, one.state()] for key, one in self._grounds.items()],
+            "tree": [self._tree_tokens, self._tree_ms],
+        }
+        return json.dumps(said).encode()
+
+    def restore(self, state: bytes) -> None:
+        """Go on from an earlier run. Raises ValueError where that is damaged, or was learned of other models."""
+        damaged = ValueError("What was learned of draft models is damaged.")
+        try:
+            said = json.loads(state)
+            if tuple(said["names"]) != self.names:
+                raise ValueError("What was learned is of other draft models.")
+            agreements: dict[tuple[int, int, int], Agreement] = {}
+            for below, above, place, *values in said["agreements"]:
+                agreements[below, above, place] = one = Agreement(UNKNOWN)
+                one.restore(values)
+            grounds: dict[tuple[int, int], Grounded] = {}
+            for level, place, values in said["grounds"]:
+                grounds[level, place] = ground = Grounded()
+                ground.restore(values)
+            tokens, ms = (float(value) for value in said["tree"])
+        except (KeyError, TypeError, IndexError) as error:
+            raise damaged from error
+        if not (tokens >= 1.0 and 0.0 <= ms < float("inf")):
+            raise damaged
+        self._agreements, self._grounds = agreements, grounds
+        self._tree_tokens, self._tree_ms = tokens, ms
+        self._found = {}
+
+
+def bucket(context: int) -> int:
+    """Which of the context lengths that are told apart."""
+    return sum(context >= border for border in BUCKETS)
+
+
+class Learner:
+    """A level.Watcher: what becomes of one level's work goes to what is known of it. `context`: the tokens now."""
+
+    def __init__(self, hierarchy: Hierarchy, level: int, above: int, *, grounded: bool) -> None:
+        self._hierarchy, self._level, self._above, self._grounded = hierarchy, level, above, grounded
+        self.context = 0
+
+    def forwarded(self, kept: int, bonus: bool, ms: float) -> None:
+        if self._grounded:
+            self._hierarchy.grounded(self._level, self.context).note(kept, bonus, ms)
+
+    def looked_at(self, kinds: Sequence[Kind], accepted: int) -> None:
+        self._hierarchy.agreement(self._level, self._above, self.context).note(kinds, accepted)

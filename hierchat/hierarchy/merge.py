@@ -1,0 +1,62 @@
+"""The target's tree: the block of the highest draft level, and beside it what the databases know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hierchat.drafting.tree import DraftTree
+
+
+def merge(
+    chain: DraftTree, tree: DraftTree, accepted: float, onward_ms: Sequence[float], token_ms: float, limit: int
+) -> DraftTree:
+    """The chain, whose tokens are accepted with probability `accepted` each, and branches of the tree that pay for
+    their row: `onward_ms` [n] is what one more row costs behind n drafts, `token_ms` what a token is worth."""
+    tokens, parents, sources = [*chain.tokens], [*chain.parents], [*chain.sources]
+    chances = [accepted ** (depth + 1) for depth in range(len(chain))]
+    places = {-1: -1}  # of the tree's nodes in the merged tree; a branch's only if it was taken
+    beliefs = {-1: 1.0}  # what the tree believes of a node on the chain
+    onward = dict(zip(chain.parents, chain.tokens, strict=True))
+    scales: dict[int, float] = {}  # from the tree's chances to ours, for nodes of branches
+    on_chain = {
+        node
+        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True))
+        if _is_on_chain(node, parent, token, onward, places, beliefs, tree.probabilities[node])
+    }
+    for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+        if node in on_chain or parent not in places or len(tokens) >= limit:
+            continue
+        at = places[parent]
+        scale = scales.get(parent)
+        if scale is None:  # the branch begins here, beside the chain's next token
+            continued = next((beliefs[n] for n in on_chain if tree.parents[n] == parent), 0.0)
+            reached, wrong = (chances[at] if at >= 0 else 1.0), 1.0 - accepted if at + 1 < len(chain) else 1.0
+            scale = reached * wrong / max(beliefs[parent] - continued, tree.probabilities[node])
+        chance = scale * tree.probabilities[node]
+        cost = onward_ms[min(len(tokens), len(onward_ms) - 1)]
+        if chance * token_ms <= cost:
+            continue
+        scales[node] = scale
+        places[node] = len(tokens)
+        tokens.append(token)
+        parents.append(at)
+        sources.append(tree.sources[node])
+        chances.append(chance)
+    return DraftTree(tuple(tokens), tuple(parents), tuple(sources), tuple(chances), chain.models_ms)
+
+
+def _is_on_chain(
+    node: int,
+    parent: int,
+    token: int,
+    onward: dict[int, int],
+    places: dict[int, int],
+    beliefs: dict[int, float],
+    belief: float,
+) -> bool:
+    """Whether the chain has this node, too; then its place there is noted."""
+    if parent not in places or onward.get(places[parent]) != token:
+        return False
+    places[node] = places[parent] + 1
+    beliefs[node] = belief
+    return True

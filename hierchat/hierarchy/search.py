@@ -1,0 +1,87 @@
+"""The plan with the least expected latency.
+
+A level's latency is affine and increasing in that of the level below it, so that the best plans of a level are made of
+best plans of lower levels: a shortest path in a graph whose edges have a gain and a cost. The few best by the
+recurrence are compared by the exact form, which also moves their block sizes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hierchat.hierarchy.expected import by_recurrence, by_renewal
+from hierchat.hierarchy.plan import Ladder, Plan
+
+MOST = 16
+"""Tokens of a block, at most."""
+FEW = 4
+"""Plans that are compared by the exact form; also kept for each level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A plan, and the milliseconds per token that are expected of it."""
+
+    plan: Plan
+    ms: float
+
+
+def best_plan(ladder: Ladder, most: int = MOST) -> Found:
+    """The plan with the least expected latency, by the exact form; blocks of at most `most` tokens."""
+    scored = [_moved(ladder, found.plan, most) for found in shortest_paths(ladder, most)]
+    return min(scored, key=lambda found: found.ms)
+
+
+def shortest_paths(ladder: Ladder, most: int = MOST, few: int = FEW) -> list[Found]:
+    """The best few plans by the recurrence, of different levels each; the first is the best of all."""
+    sizes = np.arange(1, most + 1)
+    best: list[list[Found]] = []
+    for above in range(len(ladder)):
+        found = list(_without_drafts_of_models(ladder, above))
+        costs = np.array([ladder.cost(above, size + 1) for size in sizes])
+        for below in range(above):
+            accepted = ladder.acceptance[below][above].overall
+            gains = np.cumsum(accepted ** np.arange(most + 1))[1:]
+            for path in best[below]:
+                latencies = (sizes * path.ms + costs) / gains
+                at = int(latencies.argmin())
+                plan = Plan(
+                    (*path.plan.levels, above), (*path.plan.blocks, int(sizes[at])), path.plan.retrieval
+                )
+                found.append(Found(plan, float(latencies[at])))
+        best.append(heapq.nsmallest(few, found, key=lambda one: one.ms))
+    return best[-1]
+
+
+def _without_drafts_of_models(ladder: Ladder, level: int) -> Iterator[Found]:
+    """Plans in which nothing but the databases, or nothing at all, stands below a level."""
+    alone = Plan((level,))
+    yield Found(alone, by_recurrence(ladder, alone))
+    if level < len(ladder.grounds) and ladder.grounds[level] is not None:
+        grounded = Plan((level,), (), retrieval=True)
+        yield Found(grounded, by_recurrence(ladder, grounded))
+
+
+def _moved(ladder: Ladder, plan: Plan, most: int) -> Found:
+    """The plan with the block sizes that the exact form likes better, one step after another."""
+    now = Found(plan, by_renewal(ladder, plan))
+    while True:
+        better = min(
+            (Found(other, by_renewal(ladder, other)) for other in _neighbours(now.plan, most)),
+            key=lambda found: found.ms,
+            default=now,
+        )
+        if better.ms >= now.ms:
+            return now
+        now = better
+
+
+def _neighbours(plan: Plan, most: int) -> Iterable[Plan]:
+    for at, block in enumerate(plan.blocks):
+        for other in (block - 1, block + 1):
+            if 1 <= other <= most:
+                yield replace(plan, blocks=(*plan.blocks[:at], other, *plan.blocks[at + 1 :]))
