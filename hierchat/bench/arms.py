@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hierchat.bench import peer
 from hierchat.bench.errors import unknown
 from hierchat.bench.published import PUBLISHED
 from hierchat.chat.drafters import Memory, default_drafter, drafter_over
@@ -63,16 +63,6 @@ class Answer:
     """Tokens of the reply by source."""
     peak_mb: float | None = None
     """The most memory that its process held so far; our own arms share one."""
-
-
-def peak_mb() -> float | None:
-    """The most memory that this process held so far, in megabytes; None where the system does not say."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kilobytes elsewhere
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
 
 
 def baseline_of(arm: str) -> str:
@@ -170,7 +160,9 @@ class OwnArm:
             forwards += 1
             draft_ms += step.draft_ms
         self._held = list(engine.target.tokens)
-        return Answer(reply, now - read, (first or now) - began, forwards, draft_ms, dict(sources), peak_mb())
+        return Answer(
+            reply, now - read, (first or now) - began, forwards, draft_ms, dict(sources), peer.peak_mb()
+        )
 
     def _find_own_slots(self, prompt: Sequence[int]) -> None:
         """All arms share the target's slots; none profits from what another read or wrote."""
