@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Protocol
 
+from hierchat.bench import peer
 from hierchat.bench.errors import ArmError, unknown
 from hierchat.bench.published import PUBLISHED
 from hierchat.chat.drafters import Memory, drafter_over, reply_drafter, with_models
@@ -72,16 +72,6 @@ class Answer:
     """The most memory that its process held so far; our own arms share one."""
 
 
-def peak_mb() -> float | None:
-    """The most memory that this process held so far, in megabytes; None where the system does not say."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kilobytes elsewhere
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
-
-
 def baseline_of(arm: str) -> str:
     """The arm that decodes plainly with the same stack."""
     return BASELINES.get(arm) or (arm if arm in BASELINES else VANILLA)
@@ -125,9 +115,7 @@ class Carried:
     def drafter(self, settings: GenerationSettings = PLAIN) -> Proposer | None:
         """For the next reply; None is plain decoding."""
         if self._levels:
-            return with_models(
-                self._hosted, self._memory, settings, Event(), self._levels, retrieval=False
-            )
+            return with_models(self._hosted, self._memory, settings, Event(), self._levels, retrieval=False)
         drafting = OWN.get(self.name)
         return drafting(self._hosted, self._memory, self.width, settings) if drafting else self._published
 
@@ -182,7 +170,9 @@ class OwnArm:
             forwards += 1
             draft_ms += step.draft_ms
         self._held = list(engine.target.tokens)
-        return Answer(reply, now - read, (first or now) - began, forwards, draft_ms, dict(sources), peak_mb())
+        return Answer(
+            reply, now - read, (first or now) - began, forwards, draft_ms, dict(sources), peer.peak_mb()
+        )
 
     def _find_own_slots(self, prompt: Sequence[int]) -> None:
         """All arms share the target's slots; none profits from what another read or wrote."""

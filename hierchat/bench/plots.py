@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 from hierchat.bench.errors import BenchError
@@ -12,6 +13,8 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#9
 """Okabe and Ito's, told apart by the colour-blind; the yellow darker, for white pages."""
 KNOWN = ("context", "history", "target", "hierchat", "statistics", "suffix", "vanilla", "hd-paper")
 """Names that have the same colour in every picture, in the order of COLOURS."""
+OTHERS = ("#882255", "#44AA99", "#8877DD", "#AA4499", "#117733", "#C0A060", "#5588AA", "#BB7744", "#77AA55")
+"""Tol's muted colours, nearly: for names that are not known, and once COLOURS are used up."""
 SHOWN = 6
 """Arms in one picture of groups or days, at most."""
 THEMES = {"light": ("#ffffff", "#222222", "#dddddd"), "dark": ("#16181c", "#e6e6e6", "#3a3d42")}
@@ -50,12 +53,13 @@ def draw(paint: Callable[[Any], None], theme: str, size: tuple[float, float] = (
 def speed_by_arm(arms: Sequence[Figures]) -> Callable[[Any], None]:
     """Lying bars: tokens per second of every arm, the fastest on top."""
     ranked = sorted(arms, key=lambda arm: arm["tokens_per_second"] or 0)
+    colours = _colours(arm["arm"] for arm in arms)
 
     def paint(axes: Any) -> None:
         bars = axes.barh(
             [arm["arm"] for arm in ranked],
             [arm["tokens_per_second"] or 0 for arm in ranked],
-            color=[_colour(arm["arm"]) for arm in ranked],
+            color=[colours[arm["arm"]] for arm in ranked],
         )
         axes.bar_label(bars, [_said(arm) for arm in ranked], padding=4, fontsize=8)
         axes.grid(visible=False)
@@ -79,6 +83,7 @@ def best(arms: Sequence[Figures]) -> list[Figures]:
 def speed_by_group(arms: Sequence[Figures]) -> Callable[[Any], None]:
     """Bars: speed-up over vanilla, for each group and over all."""
     groups = list(dict.fromkeys(group for arm in arms for group in arm["by_group"]))
+    colours = _colours(arm["arm"] for arm in arms)
 
     def paint(axes: Any) -> None:
         width = 0.8 / max(len(arms), 1)
@@ -90,7 +95,7 @@ def speed_by_group(arms: Sequence[Figures]) -> Callable[[Any], None]:
                 [*values, arm["speedup"] or 0],
                 width * 0.92,
                 label=arm["arm"],
-                color=_colour(arm["arm"]),
+                color=colours[arm["arm"]],
             )
         axes.set_xticks(range(len(groups) + 1), [*groups, "all"])
         axes.axhline(1.0, color="#888888", linewidth=1)
@@ -101,13 +106,14 @@ def speed_by_group(arms: Sequence[Figures]) -> Callable[[Any], None]:
 
 def speed_by_day(arms: Sequence[Figures]) -> Callable[[Any], None]:
     """Lines: speed-up over vanilla on each day of a log."""
+    colours = _colours(arm["arm"] for arm in arms)
 
     def paint(axes: Any) -> None:
         for arm in arms:
             days = {
                 int(day): figures["speedup"] for day, figures in arm["by_day"].items() if figures["speedup"]
             }
-            axes.plot(list(days), list(days.values()), "o-", label=arm["arm"], color=_colour(arm["arm"]))
+            axes.plot(list(days), list(days.values()), "o-", label=arm["arm"], color=colours[arm["arm"]])
         axes.axhline(1.0, color="#888888", linewidth=1)
         axes.set_xlabel("day")
         axes.set_ylabel("speed-up over vanilla")
@@ -117,11 +123,12 @@ def speed_by_day(arms: Sequence[Figures]) -> Callable[[Any], None]:
 
 def tokens_by_width(widths: Mapping[str, Mapping[int, float]]) -> Callable[[Any], None]:
     """Lines: tokens per forward against positions per forward; `widths`: by arm and width."""
+    colours = _colours(widths)
 
     def paint(axes: Any) -> None:
         for arm, points in widths.items():
             places = sorted(points)
-            axes.plot(places, [points[at] for at in places], "o-", label=arm, color=_colour(arm))
+            axes.plot(places, [points[at] for at in places], "o-", label=arm, color=colours[arm])
         axes.set_xticks(sorted({width for points in widths.values() for width in points}))
         axes.set_xlabel("positions per forward")
         axes.set_ylabel("T, tokens per forward")
@@ -148,12 +155,13 @@ def latency(contexts: Mapping[str, Mapping[str, float]]) -> Callable[[Any], None
 def shares(arms: Sequence[Figures]) -> Callable[[Any], None]:
     """Stacked bars: where each arm's tokens came from."""
     sources = list(dict.fromkeys(source for arm in arms for source in arm["sources"]))
+    colours = _colours(sources)
 
     def paint(axes: Any) -> None:
         bottoms = [0.0] * len(arms)
         for source in sources:
             values = [100 * arm["sources"].get(source, 0) for arm in arms]
-            axes.bar([arm["arm"] for arm in arms], values, 0.6, bottoms, label=source, color=_colour(source))
+            axes.bar([arm["arm"] for arm in arms], values, 0.6, bottoms, label=source, color=colours[source])
             bottoms = [low + value for low, value in zip(bottoms, values, strict=True)]
         axes.set_ylabel("tokens, percent")
         axes.tick_params(axis="x", labelrotation=20)
@@ -161,6 +169,9 @@ def shares(arms: Sequence[Figures]) -> Callable[[Any], None]:
     return paint
 
 
-def _colour(name: str) -> str:
-    at = KNOWN.index(name) if name in KNOWN else sum(name.encode())
-    return COLOURS[at % len(COLOURS)]
+def _colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name of a picture, no two alike as long as there are enough."""
+    wanted = list(dict.fromkeys(names))
+    found = {name: COLOURS[KNOWN.index(name)] for name in wanted if name in KNOWN}
+    free = cycle([colour for colour in (*COLOURS, *OTHERS) if colour not in found.values()])
+    return found | {name: next(free) for name in wanted if name not in found}

@@ -59,7 +59,9 @@ class Replayed(Result):
 
 def without_model(costs: Costs | None, statistics: Sequence[object] = ()) -> Hosted:
     """What drafters need of a loaded model: what its steps cost, and the corpora."""
-    standing_in = SimpleNamespace(engine=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None)
+    standing_in = SimpleNamespace(
+        engine=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None
+    )
     return cast(Hosted, standing_in)
 
 

@@ -78,8 +78,10 @@ def tables(run: Figures) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
     for by, called in (("by_group", "group"), ("by_day", "day")):
         keys = list(dict.fromkeys(key for arm in run["arms"] for key in arm.get(by, {})))
         if keys:
-            rows = [[key, *(_cell(arm.get(by, {}).get(key, {})) for arm in run["arms"])] for key in keys]
-            yield (called, *(arm["arm"] for arm in run["arms"])), rows
+            rows = [
+                [arm["arm"], *(_cell(arm.get(by, {}).get(key, {})) for key in keys)] for arm in run["arms"]
+            ]
+            yield (f"arm, by {called}", *keys), rows
 
 
 def _row(arm: Figures) -> list[str]:

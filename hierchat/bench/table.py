@@ -54,16 +54,17 @@ def _arms(arms: list[dict[str, Any]]) -> Table:
 
 def _groups(arms: list[dict[str, Any]], by: str, called: str) -> Table:
     """Speed-up of each arm; tokens per second where there is no vanilla, tokens per forward where nothing was timed."""
-    table = _table(called, *(arm["arm"] for arm in arms))
-    for group in dict.fromkeys(group for arm in arms for group in arm.get(by, {})):
+    groups = list(dict.fromkeys(group for arm in arms for group in arm.get(by, {})))
+    table = _table(f"arm, by {called}", *groups)
+    for arm in arms:
         cells = []
-        for arm in arms:
+        for group in groups:
             figures = arm.get(by, {}).get(group, {})
             speedup = figures.get("speedup")
             rate = figures.get("tokens_per_second")
             forward = _number(figures.get("tokens_per_forward"), 2)
             cells.append(f"{speedup:.2f}x" if speedup else forward if rate is None else _number(rate, 1))
-        table.add_row(group, *cells)
+        table.add_row(arm["arm"], *cells)
     return table
 
 

@@ -185,7 +185,9 @@ def load_hosted(
     measure_costs(engine, loaded.model_key, machine, costs)
     levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs) if catalogue else None
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
-    hosted = Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, levels, machine)
+    hosted = Hosted(
+        entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, levels, machine
+    )
     if not kernel.has("grow.grow"):
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
     warm_up(hosted)

@@ -102,7 +102,9 @@ def load_levels(
         measure_costs(under, draft.model_key, machine_name(draft), costs)
         ms = under.latency.step_ms(0)[0]
         if ms >= target_ms:
-            left_out.append(LeftOut(name, f"{ms:.1f} ms a forward, no faster than the target's {target_ms:.1f}"))
+            left_out.append(
+                LeftOut(name, f"{ms:.1f} ms a forward, no faster than the target's {target_ms:.1f}")
+            )
             continue
         targets.append((ms, name, target, under.latency))
     targets.sort(key=lambda one: one[0])
@@ -131,7 +133,9 @@ def _candidates(
 
 def replace_context(entry: ModelEntry, context_length: int) -> ModelEntry:
     """The entry with room for no more than the target has."""
-    return entry.model_copy(update={"context_length": min(entry.context_length or context_length, context_length)})
+    return entry.model_copy(
+        update={"context_length": min(entry.context_length or context_length, context_length)}
+    )
 
 
 def samples(statistics: Sequence[Statistics], loaded: LoadedModel) -> list[list[int]]:
@@ -143,7 +147,9 @@ def samples(statistics: Sequence[Statistics], loaded: LoadedModel) -> list[list[
     breaks = np.flatnonzero(texts == BREAK)
     starts = breaks[np.linspace(0, len(breaks) - 2, SAMPLES).astype(int)] + 1
     found = [texts[start : start + SAMPLE] for start in starts.tolist()]
-    return [text[: int(np.argmax(text == BREAK)) if (text == BREAK).any() else None].tolist() for text in found]
+    return [
+        text[: int(np.argmax(text == BREAK)) if (text == BREAK).any() else None].tolist() for text in found
+    ]
 
 
 def agreement(models: Sequence[Target], texts: Sequence[Sequence[int]]) -> dict[tuple[int, int], float]:

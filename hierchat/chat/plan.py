@@ -39,7 +39,9 @@ def plan_view(hosted: Hosted, context: int = 0) -> PlanView | None:
     blocks: tuple[int | None, ...] = (*plan.blocks, None)
     unused = [level for level in range(hierarchy.target) if level not in plan.levels]
     return PlanView(
-        tuple(LevelView(hierarchy.names[level], block) for level, block in zip(plan.levels, blocks, strict=True)),
+        tuple(
+            LevelView(hierarchy.names[level], block) for level, block in zip(plan.levels, blocks, strict=True)
+        ),
         plan.retrieval,
         found.ms,
         hierarchy.measured_ms(plan),

@@ -69,7 +69,10 @@ class TargetDraftModel:
         began = time.perf_counter()
         last = len(new) - 1
         tokens = (*new, *drafts.tokens)
-        parents = (*range(-1, last), *(last + 1 + parent if parent >= 0 else last for parent in drafts.parents))
+        parents = (
+            *range(-1, last),
+            *(last + 1 + parent if parent >= 0 else last for parent in drafts.parents),
+        )
         rows = self._target.forward(tokens, parents, padded=False)
         await_rows(rows, self._settings)
         block_parents = (-1, *(parent + 1 for parent in drafts.parents))

@@ -75,8 +75,12 @@ class HierarchicalDrafter:
         self._wrote = True
         chain = replace(chain, models_ms=(time.perf_counter() - began) * 1e3)
         accepted = self.hierarchy.agreement(self._top_level, self.hierarchy.target, len(self._text))
-        onward, worth = (self.retrieval.price.onward, self.retrieval.price.token_ms) if self.retrieval else ((), 0)
-        return merge(chain, tree, accepted.acceptance().overall, onward, worth, limit or len(chain) + len(tree))
+        onward, worth = (
+            (self.retrieval.price.onward, self.retrieval.price.token_ms) if self.retrieval else ((), 0)
+        )
+        return merge(
+            chain, tree, accepted.acceptance().overall, onward, worth, limit or len(chain) + len(tree)
+        )
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         if self.retrieval:
@@ -111,9 +115,7 @@ class HierarchicalDrafter:
                 below = self._grounds[level] if grounded else self._highest
                 learner = Learner(self.hierarchy, level, plan.levels[at + 1], grounded=grounded)
                 self._learners.append(learner)
-                self._highest = Level(
-                    self._models[level], below, block, learner, self._end_ids, self._stop
-                )
+                self._highest = Level(self._models[level], below, block, learner, self._end_ids, self._stop)
             if self._highest:
                 self._highest.begin(self._text)
         return expected

@@ -50,7 +50,12 @@ class Agreement:
     def restore(self, state: Sequence[float]) -> None:
         """Raises ValueError where that is damaged."""
         values = np.array(state, np.float64)
-        if values.shape != (6,) or not np.isfinite(values).all() or (values < 0).any() or values[:3].sum() <= 0:
+        if (
+            values.shape != (6,)
+            or not np.isfinite(values).all()
+            or (values < 0).any()
+            or values[:3].sum() <= 0
+        ):
             raise ValueError("What was learned of draft models is damaged.")
         self._seen, self._right = values[:3].copy(), np.minimum(values[3:], values[:3])
 
@@ -86,7 +91,9 @@ class Grounded:
         corrected, bonus = np.array(state["corrected"], np.float64), np.array(state["bonus"], np.float64)
         if corrected.shape != (LONGEST + 1,) or bonus.shape != (LONGEST + 1,):
             raise ValueError("What was learned of draft models is damaged.")
-        if min(corrected.min(), bonus.min()) < 0 or not np.isfinite(corrected.sum() + bonus.sum() + state["ms"]):
+        if min(corrected.min(), bonus.min()) < 0 or not np.isfinite(
+            corrected.sum() + bonus.sum() + state["ms"]
+        ):
             raise ValueError("What was learned of draft models is damaged.")
         self._corrected, self._bonus, self._ms = corrected, bonus, float(state["ms"])
 

@@ -140,9 +140,7 @@ class Hierarchy:
         costs = ladder.forward_ms
         if costs[level][0] >= costs[self.target][0]:
             return f"{costs[level][0]:.1f} ms a forward, no faster than the target"
-        best = min(
-            by_renewal(ladder, Plan(alone.levels, (block,))) for block in range(1, self._most + 1)
-        )
+        best = min(by_renewal(ladder, Plan(alone.levels, (block,))) for block in range(1, self._most + 1))
         accepted = ladder.acceptance[level][self.target].overall
         return (
             f"{costs[level][0]:.1f} ms a forward, {accepted:.0%} accepted: "

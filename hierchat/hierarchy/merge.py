@@ -8,7 +8,12 @@ from hierchat.drafting.tree import DraftTree
 
 
 def merge(
-    chain: DraftTree, tree: DraftTree, accepted: float, onward_ms: Sequence[float], token_ms: float, limit: int
+    chain: DraftTree,
+    tree: DraftTree,
+    accepted: float,
+    onward_ms: Sequence[float],
+    token_ms: float,
+    limit: int,
 ) -> DraftTree:
     """The chain, whose tokens are accepted with probability `accepted` each, and branches of the tree that pay for
     their row: `onward_ms` [n] is what one more row costs behind n drafts, `token_ms` what a token is worth."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hierchat.bench import environment
@@ -143,3 +145,13 @@ def test_a_newer_python_is_found_where_it_works(tmp_path: Path, monkeypatch: pyt
     held = put(tmp_path / "pyenv/versions" / f"{name}.4" / "bin/python", 0)
     assert environment.find_python(ahead) == held
     assert environment.find_python((3, 11)) == Path(sys.executable)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system counts otherwise")
+def test_a_peers_memory_is_its_own() -> None:
+    """A child's ru_maxrss begins with its parent's."""
+    held = np.ones(300_000_000 // 8)  # 300 MB here
+    code = f"import sys; sys.path.insert(0, {str(PEER.parent)!r}); import peer; print(peer.peak_mb())"
+    said = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert held.sum() > 0
+    assert 5 < float(said.stdout) < 100

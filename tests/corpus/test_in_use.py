@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.bench import commands
+from hierchat.bench import asked
 from hierchat.chat.host import Hosted, ModelHost, load_hosted
 from hierchat.cli import main
 from hierchat.drafting.suffix_index import BREAK
@@ -55,7 +55,7 @@ def test_a_measurement_has_what_it_names(
         seen.append(load_hosted(*arguments, **named))
         return seen[-1]
 
-    monkeypatch.setattr(commands, "load_hosted", loading)
+    monkeypatch.setattr(asked, "load_hosted", loading)
     (places / "questions.jsonl").write_text(json.dumps({"turns": ["what?"]}))
     (places / "extra.md").write_text("Extra text.")
     fixed = ["--questions", str(places / "questions.jsonl"), "--json", str(places / "out.json")]

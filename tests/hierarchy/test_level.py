@@ -69,7 +69,9 @@ class Watch:
         self.looks.append((list(kinds), accepted))
 
 
-def stack(salts: Sequence[int], blocks: Sequence[int], stop: Event | None = None) -> tuple[list[Level], list[Watch]]:
+def stack(
+    salts: Sequence[int], blocks: Sequence[int], stop: Event | None = None
+) -> tuple[list[Level], list[Watch]]:
     levels: list[Level] = []
     watches = [Watch() for _ in salts]
     for number, (salt, block) in enumerate(zip(salts, blocks, strict=True)):
@@ -121,7 +123,7 @@ def test_a_block_is_as_long_as_asked_for_and_says_how_its_tokens_came_about() ->
 
 
 def test_a_wrong_draft_is_corrected() -> None:
-    levels, watches = stack([60, 0], [3, 3])
+    levels, watches = stack([60, 0], [1, 3])
     levels[-1].begin([5, 6])
     for _ in range(20):
         levels[-1].observe(levels[-1].propose().tokens)

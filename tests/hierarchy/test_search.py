@@ -19,7 +19,9 @@ MOST = 5
 def test_the_shortest_path_is_the_best_of_all_plans() -> None:
     rng = np.random.default_rng(7)
     for instance in range(300):
-        ladder = random_ladder(rng, 2 + instance % 3, provenance=bool(instance % 2), grounds=instance % 5 == 0)
+        ladder = random_ladder(
+            rng, 2 + instance % 3, provenance=bool(instance % 2), grounds=instance % 5 == 0
+        )
         found = shortest_paths(ladder, MOST)
         best = min(by_recurrence(ladder, plan) for plan in all_plans(ladder, MOST))
         assert found[0].ms == pytest.approx(best)
