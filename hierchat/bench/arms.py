@@ -22,15 +22,15 @@ from hierchat.engine.engine import common_prefix
 
 VANILLA = "vanilla"
 BASELINES = {
-    "transformers": None,
+    "transformers": "transformers",
     "transformers-pld": "transformers",
     "transformers-assisted": "transformers",
-    "llama.cpp": None,
+    "llama.cpp": "llama.cpp",
     "llama.cpp-lookup": "llama.cpp",
     "flashspec": "transformers",
     "dejavuu": "transformers",
 }
-"""Peers, and the arm that decodes plainly with the same stack; None: it does itself."""
+"""Peers, and the arm that decodes plainly with the same stack."""
 PEERS = tuple(BASELINES)
 
 Drafting = Callable[[Hosted, Memory, int | None], Drafter]
@@ -67,7 +67,7 @@ class Answer:
 
 def baseline_of(arm: str) -> str:
     """The arm that decodes plainly with the same stack."""
-    return BASELINES.get(arm) or (arm if arm in BASELINES else VANILLA)
+    return BASELINES.get(arm, VANILLA)
 
 
 class Arm(Protocol):
