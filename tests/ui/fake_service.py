@@ -137,7 +137,7 @@ class FakeService:
         finally:
             if state == "interrupted" and stop.is_set():
                 state = "stopped"
-            self.stops += stop.is_set()
+            self.stops += frame.finish in (None, "stopped")  # None: closed, as Gradio does when a page is gone
             self._figures[message] = frame.figures
             self._spans[message] = _spans(written)
             self.store.finish_reply(message, written, state, TurnFigures(finish=frame.finish))
