@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from hierchat.bench.workloads import WORKLOADS
+
 
 def add_bench(commands: Any) -> None:
     """`bench decode | log | load | record | replay | report | index | forward | agreement | session`."""
@@ -17,7 +19,7 @@ def add_bench(commands: Any) -> None:
     asked.add_argument("--questions", type=Path, metavar="FILE", help=_LINES)
     asked.add_argument(
         "--workload",
-        choices=("copy", "long-context"),
+        choices=WORKLOADS,
         help="made here: a text of 1,500 tokens to copy with a change; questions about 8,000 tokens",
     )
     log = kinds.add_parser("log", help="arms against each other over days of chats, history growing")

@@ -24,15 +24,15 @@ from hierchat.engine.engine import common_prefix
 PLAIN = GenerationSettings()
 VANILLA = "vanilla"
 BASELINES = {
-    "transformers": None,
+    "transformers": "transformers",
     "transformers-pld": "transformers",
     "transformers-assisted": "transformers",
-    "llama.cpp": None,
+    "llama.cpp": "llama.cpp",
     "llama.cpp-lookup": "llama.cpp",
     "flashspec": "transformers",
     "dejavuu": "transformers",
 }
-"""Peers, and the arm that decodes plainly with the same stack; None: it does itself."""
+"""Peers, and the arm that decodes plainly with the same stack."""
 PEERS = tuple(BASELINES)
 
 Drafting = Callable[[Hosted, Memory, int | None, GenerationSettings], Proposer]
@@ -74,7 +74,7 @@ class Answer:
 
 def baseline_of(arm: str) -> str:
     """The arm that decodes plainly with the same stack."""
-    return BASELINES.get(arm) or (arm if arm in BASELINES else VANILLA)
+    return BASELINES.get(arm, VANILLA)
 
 
 class Arm(Protocol):

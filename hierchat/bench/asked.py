@@ -28,7 +28,7 @@ MOST = 8_192
 
 
 class Asked:
-    """What both commands take from the command line. Everything that can be wrong is found before a model loads."""
+    """What they all take from the command line. Everything that can be wrong is found before a model loads."""
 
     def __init__(self, args: argparse.Namespace, kind: str, own: dict[str, Any]) -> None:
         self._args = args

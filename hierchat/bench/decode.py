@@ -17,7 +17,7 @@ from hierchat.bench.conversation import Conversation
 from hierchat.bench.errors import ArmError, BenchError
 from hierchat.bench.progress import Tell
 from hierchat.bench.questions import Question
-from hierchat.bench.results import Row, summarise
+from hierchat.bench.results import Row, merged_repeats, summarise
 from hierchat.chat.host import Hosted
 from hierchat.chat.prompt import MessageTooLong
 from hierchat.config import GenerationSettings
@@ -42,10 +42,11 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """As it stands in the file."""
+        rows = merged_repeats(self.rows)
         answered = [name for name in self.names if any(name in row["arms"] for row in self.rows)]
         return {
             **self.head,
-            "arms": [summarise(self.rows, name) for name in answered],
+            "arms": [summarise(rows, name) for name in answered],
             "absent": [{"arm": arm, "reason": reason} for arm, reason in self.absent.items()],
             "questions": self.rows,
         }

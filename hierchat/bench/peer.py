@@ -206,17 +206,14 @@ class DejaVu:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         most, ends = request["max_new_tokens"], request["end_ids"]
         tokens: list[int] = []
-        seconds: list[float] = []
-        last = time.perf_counter()
+        steps = _Steps()
+        steps.put(request["prompt"])
 
         def put(token: int, drafted: bool) -> None:
-            nonlocal last
             tokens.append(token)
             ended = token in ends
             if not drafted or ended or len(tokens) == most:  # the last one of this step
-                now = time.perf_counter()
-                seconds.append(now - last)
-                last = now
+                steps.put(token)
             if ended:
                 raise StopIteration  # it takes one end token, and a model may have several
 
@@ -224,11 +221,11 @@ class DejaVu:
         sampler = self.sampler(temperature, 1.0, request["seed"]) if temperature > 0 else None
         with contextlib.suppress(StopIteration):
             self.generate(self.model, request["prompt"], most, self.drafter, on_emit=put, sampler=sampler)
-        return {"tokens": tokens, **_evened(seconds)}
+        return {"tokens": tokens, **_evened(steps.seconds)}
 
 
 class _Steps:
-    """A streamer to transformers that notes how long each step took; the prompt comes first."""
+    """Notes how long each step took; the prompt comes first. A streamer to transformers."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []

@@ -12,6 +12,7 @@ from typing import Any
 from hierchat.bench import plots
 from hierchat.bench.errors import BenchError
 from hierchat.bench.plots import Figures
+from hierchat.bench.table import keys, number
 
 Picture = tuple[str, str, Callable[[Any], None]]
 """A name for the file, a caption, and what paints it."""
@@ -76,38 +77,33 @@ def tables(run: Figures) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
         return
     yield HEAD, [_row(arm) for arm in run["arms"]]
     for by, called in (("by_group", "group"), ("by_day", "day")):
-        keys = list(dict.fromkeys(key for arm in run["arms"] for key in arm.get(by, {})))
-        if keys:
+        if found := keys(run["arms"], by):
             rows = [
-                [arm["arm"], *(_cell(arm.get(by, {}).get(key, {})) for key in keys)] for arm in run["arms"]
+                [arm["arm"], *(_cell(arm.get(by, {}).get(key, {})) for key in found)] for arm in run["arms"]
             ]
-            yield (f"arm, by {called}", *keys), rows
+            yield (f"arm, by {called}", *found), rows
 
 
 def _row(arm: Figures) -> list[str]:
     quartiles = arm["quartiles"]["speedup"] or ()
     return [
         arm["arm"],
-        _number(arm["tokens_per_second"], 1),
+        number(arm["tokens_per_second"], 1, none=""),
         _cell(arm),
         ", ".join(f"{value:.2f}" for value in quartiles),
-        _number(arm.get("stack_speedup"), 2),
-        _number(arm["tokens_per_forward"], 2),
-        _number(arm["draft_ms"], 2),
-        _number(arm["first_token_seconds"], 2),
-        _number(arm.get("peak_mb"), 0),
-        _number(arm["mismatches"], 0),
+        number(arm.get("stack_speedup"), 2, none=""),
+        number(arm["tokens_per_forward"], 2, none=""),
+        number(arm["draft_ms"], 2, none=""),
+        number(arm["first_token_seconds"], 2, none=""),
+        number(arm.get("peak_mb"), 0, none=""),
+        number(arm["mismatches"], 0, none=""),
     ]
 
 
 def _cell(figures: Figures) -> str:
     if figures.get("speedup"):
         return f"{figures['speedup']:.2f}x"
-    return _number(figures.get("tokens_per_forward"), 2)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+    return number(figures.get("tokens_per_forward"), 2, none="")
 
 
 def _title(file: Path, run: Figures) -> str:
@@ -156,9 +152,9 @@ def _widths(runs: Sequence[tuple[Path, Figures]]) -> Iterator[Picture]:
         for arm in run["arms"]:
             if arm["tokens_per_forward"]:
                 sets.setdefault(key, {}).setdefault(arm["arm"], {})[said["width"]] = arm["tokens_per_forward"]
-    for number, ((file, *_), by_arm) in enumerate(sets.items()):
+    for place, ((file, *_), by_arm) in enumerate(sets.items()):
         if max(map(len, by_arm.values())) > 1:
-            yield f"widths-{number}", f"{file}: tokens per forward by width", plots.tokens_by_width(by_arm)
+            yield f"widths-{place}", f"{file}: tokens per forward by width", plots.tokens_by_width(by_arm)
 
 
 def _draw_all(runs: Sequence[tuple[Path, Figures]], folder: Path) -> Iterator[tuple[str, str]]:

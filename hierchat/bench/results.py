@@ -21,9 +21,8 @@ def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
     Speed is tokens over seconds of decoding. `speedup` is against vanilla on the same questions, None without vanilla;
     `stack_speedup` against plain decoding of the same stack (arms.BASELINES). `quartiles` are over questions: lower
     quartile, median, upper quartile. `draft_ms` is per forward. `mismatches` are replies that differ from those of the
-    stack's plain decoding to the same prompt. Where questions were asked repeatedly, times are medians over repeats.
+    stack's plain decoding to the same prompt. Of questions that were asked repeatedly, give merged_repeats.
     """
-    rows = merged_repeats(rows)
     answered = [row for row in rows if arm in row["arms"]]
     turns = _turns(answered, arm)
     forwards = sum(turn["forwards"] or 0 for turn in turns)

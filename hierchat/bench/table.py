@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -39,22 +40,22 @@ def _arms(arms: list[dict[str, Any]]) -> Table:
             arm["arm"],
             f"{arm['questions']:,}",
             f"{arm['tokens']:,}",
-            _number(arm["tokens_per_second"], 1),
-            _number(arm["speedup"], 2),
-            " ".join(_number(quartile, 2) for quartile in quartiles) if quartiles else "-",
-            _number(arm["stack_speedup"], 2),
-            _number(arm["tokens_per_forward"], 2),
-            _number(arm["draft_ms"], 2),
-            _number(arm["first_token_seconds"], 2),
-            _number(arm["peak_mb"], 0),
-            _number(arm["mismatches"], 0),
+            number(arm["tokens_per_second"], 1),
+            number(arm["speedup"], 2),
+            " ".join(number(quartile, 2) for quartile in quartiles) if quartiles else "-",
+            number(arm["stack_speedup"], 2),
+            number(arm["tokens_per_forward"], 2),
+            number(arm["draft_ms"], 2),
+            number(arm["first_token_seconds"], 2),
+            number(arm["peak_mb"], 0),
+            number(arm["mismatches"], 0),
         )
     return table
 
 
 def _groups(arms: list[dict[str, Any]], by: str, called: str) -> Table:
     """Speed-up of each arm; tokens per second where there is no vanilla, tokens per forward where nothing was timed."""
-    groups = list(dict.fromkeys(group for arm in arms for group in arm.get(by, {})))
+    groups = keys(arms, by)
     table = _table(f"arm, by {called}", *groups)
     for arm in arms:
         cells = []
@@ -62,8 +63,8 @@ def _groups(arms: list[dict[str, Any]], by: str, called: str) -> Table:
             figures = arm.get(by, {}).get(group, {})
             speedup = figures.get("speedup")
             rate = figures.get("tokens_per_second")
-            forward = _number(figures.get("tokens_per_forward"), 2)
-            cells.append(f"{speedup:.2f}x" if speedup else forward if rate is None else _number(rate, 1))
+            forward = number(figures.get("tokens_per_forward"), 2)
+            cells.append(f"{speedup:.2f}x" if speedup else forward if rate is None else number(rate, 1))
         table.add_row(arm["arm"], *cells)
     return table
 
@@ -76,5 +77,11 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+def keys(arms: Sequence[Mapping[str, Any]], by: str) -> list[str]:
+    """The groups or days of all arms, in their order."""
+    return list(dict.fromkeys(key for arm in arms for key in arm.get(by, {})))
+
+
+def number(value: float | None, digits: int, none: str = "-") -> str:
+    """So many digits, or what stands for no value."""
+    return none if value is None else f"{value:.{digits}f}"

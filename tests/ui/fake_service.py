@@ -137,7 +137,8 @@ class FakeService:
         finally:
             if state == "interrupted" and stop.is_set():
                 state = "stopped"
-            self.stops += stop.is_set()
+            # Also counted: closed in the middle, as Gradio does when a page is gone.
+            self.stops += frame.finish in (None, "stopped")
             self._figures[message] = frame.figures
             self._spans[message] = _spans(written)
             self.store.finish_reply(message, written, state, TurnFigures(finish=frame.finish))
