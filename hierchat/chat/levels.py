@@ -28,7 +28,8 @@ SAMPLES, SAMPLE = 4, 96
 TEXT = (
     "A lighthouse stands where ships would otherwise come too close to the rocks. Its keeper lit the lamp at dusk and "
     "put it out at dawn, wound the clockwork that turned the lens, and wrote the weather into a book. Today most of "
-    "the lamps are electric and light themselves, but the towers are still there, and people climb them for the view.\n\n"
+    "the lamps are electric and light themselves, but the towers are still there, and people climb them for the view."
+    "\n\n"
     "Here are three things that you can do on a rainy day:\n\n1. Read a book that you have wanted to read for a long "
     "time.\n2. Bake bread. You need flour, water, salt and yeast, and most of the time you only wait.\n3. Write a "
     "letter to a friend."

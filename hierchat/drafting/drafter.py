@@ -150,7 +150,8 @@ class Drafter:
         self._context.append(tokens)
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
-        """Of what was observed the first `length` tokens stand, prompt included; then come these. Nothing is learned."""
+        """Of what was observed the first `length` tokens stand, prompt included; then come these. Learns
+        nothing."""
         self._grown = False
         self._context.rollback(length)
         self._context.append(tokens)

@@ -1,4 +1,4 @@
-"""A target that drafts for another: its own choice under the same noise, taken back where the other chose differently."""
+"""A target that drafts for another: its own choice under the same noise, taken back where the other chose otherwise."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ class Agreement:
 
     def acceptance(self) -> Acceptance:
         overall = float(self._right.sum() / self._seen.sum())
-        by_kind = (self._right + SHRINK * overall) / (self._seen + SHRINK)
-        return Acceptance(*by_kind.tolist(), overall)
+        kept, corrected, bonus = ((self._right + SHRINK * overall) / (self._seen + SHRINK)).tolist()
+        return Acceptance(kept, corrected, bonus, overall)
 
     def state(self) -> list[float]:
         return [*self._seen.tolist(), *self._right.tolist()]

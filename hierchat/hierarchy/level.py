@@ -111,7 +111,7 @@ class Level:
                 self.below.observe(tokens)
             bonus = self._add(drafts, tokens)
             self._watcher.forwarded(len(tokens) - 1, bonus, (time.perf_counter() - began) * 1e3)
-            if not self._end_ids.isdisjoint(tokens):
+            if any(token in self._end_ids for token in tokens):
                 break
         chain = self._block
         return DraftTree(tuple(chain), tuple(range(-1, len(chain) - 1)), tuple(self._sources))

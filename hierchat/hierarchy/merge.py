@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hierchat.drafting.tree import DraftTree
 
 
@@ -11,7 +14,7 @@ def merge(
     chain: DraftTree,
     tree: DraftTree,
     accepted: float,
-    onward_ms: Sequence[float],
+    onward_ms: Sequence[float] | NDArray[np.float64],
     token_ms: float,
     limit: int,
 ) -> DraftTree:

@@ -42,7 +42,7 @@ def shortest_paths(ladder: Ladder, most: int = MOST, few: int = FEW) -> list[Fou
     best: list[list[Found]] = []
     for above in range(len(ladder)):
         found = list(_without_drafts_of_models(ladder, above))
-        costs = np.array([ladder.cost(above, size + 1) for size in sizes])
+        costs = np.array([ladder.cost(above, size + 1) for size in range(1, most + 1)])
         for below in range(above):
             accepted = ladder.acceptance[below][above].overall
             gains = np.cumsum(accepted ** np.arange(most + 1))[1:]

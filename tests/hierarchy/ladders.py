@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
 from collections.abc import Iterator
+from itertools import combinations, product
 
 import numpy as np
 
