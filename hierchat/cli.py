@@ -1,4 +1,4 @@
-"""The command line: python -m hierchat models | corpus | stats | bench | verify."""
+"""The command line: python -m hierchat models | corpus | stats | distil | bench | verify."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hierchat.bench.arguments import add_bench, add_verify
 from hierchat.config import data_dir
+from hierchat.distil.command import add_distil
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return session.run(
             args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
         )
+    if args.command == "distil":
+        from hierchat.distil.command import run as distil
+
+        return distil(args)
     from hierchat.bench.commands import run
 
     return run(args)
@@ -67,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     stats.add_argument("--db", type=Path, default=data_dir() / "hierchat.db", help="the database file")
     stats.add_argument("--days", type=int, default=30, metavar="N", help="today and the days before it")
 
+    add_distil(commands)
     add_bench(commands)
     add_verify(commands)
     return parser

@@ -83,7 +83,8 @@ class ModelHost:
         backend: Backend | None = None,
     ) -> None:
         self.catalogue = catalogue
-        self.names = sorted(catalogue.models, key=lambda name: name != catalogue.default)
+        offered = [name for name, entry in catalogue.models.items() if not entry.draft_only]
+        self.names = sorted(offered, key=lambda name: name != catalogue.default)
         self.status = HostStatus()
         self.engine_lock = threading.Lock()
         self.hosted: Hosted | None = None

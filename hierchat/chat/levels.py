@@ -13,12 +13,14 @@ from hierchat.chat.costs import Costs, machine_name, measure_costs
 from hierchat.corpus.format import Statistics
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.engine.engine import Engine
+from hierchat.engine.fewer_tokens import FewerTokens
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.target import Target
 from hierchat.hierarchy.living import Hierarchy
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch import has_blocks, status
+from hierchat.models.known_tokens import read_known
 from hierchat.models.loaded import LoadedModel
 from hierchat.models.progress import Report, silent
 from hierchat.models.tokens import same_tokens
@@ -96,6 +98,8 @@ def load_levels(
                 left_out.append(LeftOut(name, f"other tokens: {reason}"))
                 continue
             target = make_target(draft, report)
+            if candidate.source.folder and (known := read_known(candidate.source.folder.path)) is not None:
+                target = FewerTokens(target, known, engine.target.vocabulary)
         except (ModelError, MemoryError) as error:
             left_out.append(LeftOut(name, str(error) or "memory ran out"))
             continue

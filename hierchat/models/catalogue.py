@@ -117,6 +117,7 @@ class ModelEntry(_Strict):
     drafts: tuple[str, ...] = Field(
         default=(), description="catalogue models that draft for this one, largest first"
     )
+    draft_only: bool = Field(default=False, description="it drafts for others and is not offered for chats")
     licence: str = "unknown"
     size: Size | None = None
     default: bool = False

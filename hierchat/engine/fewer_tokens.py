@@ -1,0 +1,68 @@
+"""A draft model that knows only some of the target's tokens, as a target over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.engine.target import Rows, Target
+
+NEVER = np.float32(-1e30)
+"""Logit of a token that the model does not know."""
+
+
+class FewerTokens:
+    """`known` [n]: the tokens that the model numbers 0 .. n - 1; its number n stands for all others."""
+
+    def __init__(self, target: Target, known: NDArray[np.int64], vocabulary: int) -> None:
+        self._target = target
+        self._known = known
+        self._numbers = np.full(vocabulary, len(known), np.int64)
+        self._numbers[known] = np.arange(len(known))
+        self._tokens: list[int] = []
+        self._block: Sequence[int] = ()
+        self.vocabulary = vocabulary
+        self.context_length = target.context_length
+        self.exact = target.exact
+
+    @property
+    def tokens(self) -> list[int]:
+        return self._tokens
+
+    def rollback(self, length: int) -> None:
+        del self._tokens[length:]
+        self._target.rollback(length)
+
+    def read(self, tokens: Sequence[int]) -> None:
+        self._target.read(self._own(tokens))
+        self._tokens += tokens
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        self._block = tokens
+        return _AllTokens(
+            self._target.forward(self._own(tokens), parents, padded=padded), self._known, self.vocabulary
+        )
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        self._target.commit(nodes)
+        self._tokens += [self._block[node] for node in nodes]
+
+    def _own(self, tokens: Sequence[int]) -> list[int]:
+        return self._numbers[np.asarray(tokens, np.int64)].tolist()
+
+
+class _AllTokens:
+    """Rows over all of the target's tokens."""
+
+    def __init__(self, rows: Rows, known: NDArray[np.int64], vocabulary: int) -> None:
+        self._rows, self._known, self._vocabulary = rows, known, vocabulary
+
+    def __getitem__(self, node: int) -> NDArray[np.float32]:
+        row = np.full(self._vocabulary, NEVER, np.float32)
+        row[self._known] = self._rows[node][: len(self._known)]
+        return row
+
+    def __len__(self) -> int:
+        return len(self._rows)
