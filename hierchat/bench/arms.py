@@ -11,6 +11,7 @@ from typing import Protocol
 
 from hierchat.bench import peer
 from hierchat.bench.errors import ArmError, unknown
+from hierchat.bench.plans import PLAN, parse_plan
 from hierchat.bench.published import PUBLISHED
 from hierchat.chat.drafters import Memory, drafter_over, reply_drafter, with_models
 from hierchat.chat.host import Hosted
@@ -20,6 +21,10 @@ from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.engine import common_prefix
+from hierchat.engine.target import Target
+from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.hierarchy.expected import by_renewal
+from hierchat.hierarchy.plan import Plan
 
 PLAIN = GenerationSettings()
 VANILLA = "vanilla"
@@ -70,6 +75,17 @@ class Answer:
     """Tokens of the reply by source."""
     peak_mb: float | None = None
     """The most memory that its process held so far; our own arms share one."""
+    expected_ms: float | None = None
+    """Per token, of the plan of draft models that was fixed for the arm: said before the reply began."""
+    step_ms: float | None = None
+    """Per token, of the steps alone: without what draft models read before they could draft."""
+
+
+def plan_ms(drafter: Proposer | None, context: int) -> float | None:
+    """Milliseconds per token that a fixed plan is expected to take; None where it is not fixed."""
+    if not isinstance(drafter, HierarchicalDrafter) or not drafter.fixed:
+        return None
+    return by_renewal(drafter.hierarchy.ladder(context), drafter.fixed)
 
 
 def baseline_of(arm: str) -> str:
@@ -110,12 +126,15 @@ class Carried:
         self._memory.history += beside
         published = PUBLISHED.get(name)
         self._published = published(width, hosted.statistics) if published else None
-        self._levels = models_alone(name, hosted)
+        self._stack = stack_of(name, hosted)
 
     def drafter(self, settings: GenerationSettings = PLAIN) -> Proposer | None:
         """For the next reply; None is plain decoding."""
-        if self._levels:
-            return with_models(self._hosted, self._memory, settings, Event(), self._levels, retrieval=False)
+        if stack := self._stack:
+            retrieval = stack.plan is not None and stack.plan.retrieval
+            return with_models(
+                self._hosted, self._memory, settings, Event(), stack.levels, stack.plan, retrieval=retrieval
+            )
         drafting = OWN.get(self.name)
         return drafting(self._hosted, self._memory, self.width, settings) if drafting else self._published
 
@@ -148,7 +167,7 @@ class OwnArm:
         self.name = name
         self._hosted = hosted
         self._carried = Carried(name, hosted, width, beside)
-        self._held: list[int] = []
+        self._held: dict[int, list[int]] = {}
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
         drafter = self._carried.drafter(settings)
@@ -157,6 +176,7 @@ class OwnArm:
         reply: list[int] = []
         sources: Counter[str] = Counter()
         forwards, draft_ms = 0, 0.0
+        expected = plan_ms(drafter, len(prompt))
         began = read = now = time.perf_counter()
         first: float | None = None
         for step in engine.generate(prompt, settings, drafter, padded=drafter is not None):
@@ -169,15 +189,29 @@ class OwnArm:
             sources.update(step.sources)
             forwards += 1
             draft_ms += step.draft_ms
-        self._held = list(engine.target.tokens)
+        self._held = {id(target): list(target.tokens) for target in self._targets}
         return Answer(
-            reply, now - read, (first or now) - began, forwards, draft_ms, dict(sources), peer.peak_mb()
+            reply,
+            now - read,
+            (first or now) - began,
+            forwards,
+            draft_ms,
+            dict(sources),
+            peer.peak_mb(),
+            expected,
+            drafter.reply_ms / len(reply) if isinstance(drafter, HierarchicalDrafter) and reply else None,
         )
 
+    @property
+    def _targets(self) -> list[Target]:
+        levels = self._hosted.levels
+        return [self._hosted.engine.target, *(levels.targets if levels else ())]
+
     def _find_own_slots(self, prompt: Sequence[int]) -> None:
-        """All arms share the target's slots; none profits from what another read or wrote."""
-        target = self._hosted.engine.target
-        target.rollback(min(common_prefix(target.tokens, prompt), common_prefix(self._held, prompt)))
+        """All arms share the slots of target and draft models; none profits from what another read or wrote."""
+        for target in self._targets:
+            held = self._held.get(id(target), ())
+            target.rollback(min(common_prefix(target.tokens, prompt), common_prefix(held, prompt)))
 
     def learn(self, reply: Sequence[int]) -> None:
         self._carried.learn(reply)
@@ -189,17 +223,29 @@ class OwnArm:
         pass
 
 
-def models_alone(name: str, hosted: Hosted) -> Levels | None:
-    """The draft models of an arm in which no database drafts; None for other arms. Raises ArmError."""
-    if name != "hsd" and not name.startswith(DRAFT):
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The draft models of an arm; `plan`: what they follow, None for what they choose."""
+
+    levels: Levels
+    plan: Plan | None = None
+
+
+def stack_of(name: str, hosted: Hosted) -> Stack | None:
+    """None for arms in which the databases alone draft, or the program decides. Raises ArmError."""
+    if name != "hsd" and not name.startswith((DRAFT, PLAN)):
         return None
     if not hosted.levels or not hosted.levels.targets:
         raise ArmError(f"{hosted.name} has no draft model here: " + _why_none(hosted))
-    names = hosted.levels.hierarchy.names[:-1]
+    names = hosted.levels.hierarchy.names
+    if name.startswith(PLAN):
+        return Stack(
+            hosted.levels.only(names[:-1], retrieval=True), parse_plan(name.removeprefix(PLAN), names)
+        )
     try:
-        return hosted.levels.only(names if name == "hsd" else [name.removeprefix(DRAFT)])
+        return Stack(hosted.levels.only(names[:-1] if name == "hsd" else [name.removeprefix(DRAFT)]))
     except KeyError as error:
-        raise ArmError(f"no draft model is called {error}; there is {', '.join(names)}") from error
+        raise ArmError(f"no draft model is called {error}; there is {', '.join(names[:-1])}") from error
 
 
 def _why_none(hosted: Hosted) -> str:
@@ -212,7 +258,7 @@ def parse_arms(text: str) -> list[str]:
     known = (*OWN, *PEERS)
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
-        if name not in known and not name.startswith(DRAFT):
+        if name not in known and not name.startswith((DRAFT, PLAN)):
             raise unknown("arm", name, known)
     if not names:
         raise unknown("arm", "", known)

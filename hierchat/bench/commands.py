@@ -19,6 +19,7 @@ from hierchat.bench.asked import Asked, say
 from hierchat.bench.errors import ArmError, BenchError, unknown
 from hierchat.bench.machine import machine
 from hierchat.bench.peers import PeerArm, open_peer
+from hierchat.bench.plans import PLAN
 from hierchat.bench.progress import bar
 from hierchat.bench.questions import QuestionsError, spread
 from hierchat.bench.table import show
@@ -129,7 +130,7 @@ def _open(
     arms: list[Arm] = []
     for name in names:
         try:
-            if name in OWN or name.startswith(DRAFT):
+            if name in OWN or name.startswith((DRAFT, PLAN)):
                 arms.append(OwnArm(name, hosted, width, beside))
                 continue
             peer: PeerArm = open_peer(name, entry, draft, hosted.engine, threads, say)

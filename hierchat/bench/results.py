@@ -44,11 +44,26 @@ def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
             "speedup": _quartiles([_speedup([row], arm) for row in answered]),
         },
         "sources": {source: round(count / sources.total(), 4) for source, count in sources.most_common()},
+        "plan_ms": _plan_ms(turns),
         "by_group": _by(answered, arm, lambda row: row["group"]),
     }
     if any(row["day"] is not None for row in answered):
         figures["by_day"] = _by(answered, arm, lambda row: str(row["day"]))
     return figures
+
+
+def _plan_ms(turns: Sequence[Turn]) -> dict[str, float] | None:
+    """Milliseconds per token of a fixed plan: as expected before each reply, and as measured. None for other arms."""
+    known = [
+        turn for turn in turns if turn.get("expected_ms") is not None and turn.get("step_ms") is not None
+    ]
+    tokens = _tokens(known)
+    if not tokens:
+        return None
+    return {
+        kind: round(sum(turn[f"{key}_ms"] * len(turn["reply"]) for turn in known) / tokens, 3)
+        for kind, key in (("expected", "expected"), ("measured", "step"))
+    }
 
 
 def merged_repeats(rows: Sequence[Row]) -> list[Row]:

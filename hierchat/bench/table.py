@@ -22,6 +22,8 @@ def show(result: dict[str, Any], console: Console | None = None) -> None:
         console.print(_groups(arms, "by_group", "group"))
         if any("by_day" in arm for arm in arms):
             console.print(_groups(arms, "by_day", "day"))
+    if any(arm.get("plan_ms") for arm in arms):
+        console.print(_plans(arms))
     skipped = sum("skipped" in row for row in result["questions"])
     if skipped:
         console.print(f"{skipped} of {len(result['questions'])} questions do not fit the model's context.")
@@ -50,6 +52,18 @@ def _arms(arms: list[dict[str, Any]]) -> Table:
             number(arm["peak_mb"], 0),
             number(arm["mismatches"], 0),
         )
+    return table
+
+
+def _plans(arms: list[dict[str, Any]]) -> Table:
+    """What was expected of plans that were fixed."""
+    table = _table("plan", "expected ms a token", "measured", "apart")
+    for arm in arms:
+        if plan := arm.get("plan_ms"):
+            expected, measured = plan["expected"], plan["measured"]
+            table.add_row(
+                arm["arm"], f"{expected:.2f}", f"{measured:.2f}", f"{100 * (expected / measured - 1):+.0f} %"
+            )
     return table
 
 

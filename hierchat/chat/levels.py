@@ -56,8 +56,9 @@ class Levels:
     hierarchy: Hierarchy
     left_out: tuple[LeftOut, ...] = ()
 
-    def only(self, names: Sequence[str]) -> Levels:
-        """Some of the draft models, without the databases, knowing no more than after loading. Raises KeyError."""
+    def only(self, names: Sequence[str], *, retrieval: bool = False) -> Levels:
+        """Some of the draft models, knowing no more than after loading. `retrieval`: with the databases. Raises
+        KeyError."""
         known = self.hierarchy.names[:-1]
         if unknown := [name for name in names if name not in known]:
             raise KeyError(unknown[0])
@@ -65,7 +66,7 @@ class Levels:
         return Levels(
             tuple(self.targets[level] for level in kept),
             tuple(self.latencies[level] for level in kept),
-            self.hierarchy.only(kept),
+            self.hierarchy.only(kept, retrieval=retrieval),
             self.left_out,
         )
 

@@ -40,6 +40,7 @@ class TargetDraftModel:
         self._stop = stop
         self._text: list[int] = []
         self._counts = Counts()
+        self.read_ms = 0.0
 
     @property
     def length(self) -> int:
@@ -48,6 +49,12 @@ class TargetDraftModel:
     @property
     def room(self) -> int:
         return self._target.context_length - len(self._text)
+
+    @property
+    def reading_ms(self) -> float:
+        """Expected of reading what is not in the slots, were they a chunk's tokens or fewer at a time."""
+        step_ms = self._latency.step_ms(len(self._text))
+        return (len(self._text) - len(self._target.tokens)) * step_ms[-1] / len(step_ms)
 
     def begin(self, text: Sequence[int]) -> None:
         held = self._target.tokens
@@ -100,11 +107,15 @@ class TargetDraftModel:
 
     def _read(self, tokens: Sequence[int]) -> bool:
         """All of them, unless it is stopped."""
-        for at in range(0, len(tokens), CHUNK):
-            if self._stop.is_set():
-                return False
-            self._target.read(tokens[at : at + CHUNK])
-        return True
+        began = time.perf_counter()
+        try:
+            for at in range(0, len(tokens), CHUNK):
+                if self._stop.is_set():
+                    return False
+                self._target.read(tokens[at : at + CHUNK])
+            return True
+        finally:
+            self.read_ms += (time.perf_counter() - began) * 1e3
 
 
 class _From:

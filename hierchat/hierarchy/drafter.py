@@ -42,26 +42,32 @@ class HierarchicalDrafter:
         self._grounds = grounds
         self._end_ids = end_ids
         self._stop = stop
-        self._fixed = plan
+        self.fixed = plan
         self.plan: Plan | None = None
         """What was last followed."""
         self._highest: Level | None = None
         self._learners: list[Learner] = []
         self._text: list[int] = []
+        self._searched: Plan | None = None
         self._wrote = False
-        self._began = 0.0
+        self._tree: tuple[float, float] | None = None
+        """Tokens and milliseconds expected of a step over what the databases know now."""
+        self._began = self._read_ms = 0.0
+        self.reply_ms = 0.0
+        """Milliseconds of all steps so far, without what draft models read before they could draft."""
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._text = list(prompt)
-        self.plan, self._highest = None, None
+        self.plan, self._highest, self._searched = None, None, None
+        self.hierarchy.begin_reply()
         if self.retrieval:
             self.retrieval.begin(prompt)
 
     def propose(self, limit: int | None = None) -> DraftTree:
         self._wrote = False
-        self._began = time.perf_counter()
+        self._began, self._read_ms = time.perf_counter(), self._models_read_ms
         expected = self._follow_plan()
-        tree = self._retrieved(limit, expected)
+        self._tree, tree = None, self._retrieved(limit, expected)
         if self._highest is None or self._stop.is_set():
             return tree
         if self.retrieval and tree and _ms_per_token(tree, self.retrieval) <= expected:
@@ -74,13 +80,14 @@ class HierarchicalDrafter:
             return tree
         self._wrote = True
         chain = replace(chain, models_ms=(time.perf_counter() - began) * 1e3)
-        accepted = self.hierarchy.agreement(self._top_level, self.hierarchy.target, len(self._text))
-        onward, worth = (
-            (self.retrieval.price.onward, self.retrieval.price.token_ms) if self.retrieval else ((), 0)
-        )
-        return merge(
-            chain, tree, accepted.acceptance().overall, onward, worth, limit or len(chain) + len(tree)
-        )
+        if not self.retrieval:
+            return chain
+        price = self.retrieval.price
+        accepted = self.hierarchy.agreement(
+            self._top_level, self.hierarchy.target, len(self._text)
+        ).acceptance()
+        most = limit or len(chain) + len(tree)
+        return merge(chain, tree, accepted.overall, price.onward, price.token_ms, most)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         if self.retrieval:
@@ -91,42 +98,63 @@ class HierarchicalDrafter:
             else:
                 self._highest.follow(len(self._text), tokens)
         self._text += tokens
-        self._wrote = False
+        ms = (time.perf_counter() - self._began) * 1e3 - (self._models_read_ms - self._read_ms)
+        self.reply_ms += ms
+        if self._tree and not self._wrote:
+            self.hierarchy.tree_brought(self._tree, (len(tokens), ms))
         assert self.plan
-        self.hierarchy.step(self.plan, len(tokens), (time.perf_counter() - self._began) * 1e3)
+        self.hierarchy.step(self.plan, len(tokens), ms)
 
     @property
     def _top_level(self) -> int:
         assert self.plan
         return self.plan.levels[-2]
 
+    @property
+    def _models_read_ms(self) -> float:
+        return sum(model.read_ms for model in self._models)
+
     def _follow_plan(self) -> float:
-        """Puts the levels of the present plan together where it is another one; milliseconds per token expected."""
+        """Puts the levels of the present plan together where it is another one; milliseconds per token expected,
+        0 where no draft model takes part."""
         context = len(self._text)
-        if self._fixed:
-            plan, expected = self._fixed, 0.0
+        if self.fixed:
+            plan, expected = self.fixed, 0.0
         else:
             found = self.hierarchy.found(context)
             plan, expected = found.plan, found.ms
-        if plan != self.plan:
-            self.plan, self._highest, self._learners = plan, None, []
-            for at, (level, block) in enumerate(zip(plan.levels, plan.blocks, strict=False)):
-                grounded = plan.retrieval and at == 0
-                below = self._grounds[level] if grounded else self._highest
-                learner = Learner(self.hierarchy, level, plan.levels[at + 1], grounded=grounded)
-                self._learners.append(learner)
-                self._highest = Level(self._models[level], below, block, learner, self._end_ids, self._stop)
-            if self._highest:
-                self._highest.begin(self._text)
-        return expected
+        if plan != self._searched:
+            self._searched = plan
+            self._put_together(plan)
+        return expected if self._highest else 0.0
+
+    def _put_together(self, plan: Plan) -> None:
+        """Levels for a plan; only the target where the draft models would read longer than they save."""
+        if not self.fixed:
+            for level in plan.levels[:-1]:
+                self._models[level].begin(self._text)
+            reading_ms = sum(self._models[level].reading_ms for level in plan.levels[:-1])
+            if not self.hierarchy.worth_reading(plan, len(self._text), reading_ms):
+                plan = Plan((self.hierarchy.target,), (), self.retrieval is not None)
+        self.plan, self._highest, self._learners = plan, None, []
+        for at, (level, block) in enumerate(zip(plan.levels, plan.blocks, strict=False)):
+            grounded = plan.retrieval and at == 0
+            below = self._grounds[level] if grounded else self._highest
+            learner = Learner(self.hierarchy, level, plan.levels[at + 1], grounded=grounded)
+            self._learners.append(learner)
+            self._highest = Level(self._models[level], below, block, learner, self._end_ids, self._stop)
+        if self._highest:
+            self._highest.begin(self._text)
 
     def _retrieved(self, limit: int | None, expected: float) -> DraftTree:
         """What the databases know, as a tree worth its rows beside what the plan is expected to take."""
         if not self.retrieval:
             return NO_DRAFTS
-        self.retrieval.price.otherwise_ms = expected or float("inf")
+        price = self.retrieval.price
+        price.otherwise_ms = expected or float("inf")
         tree = self.retrieval.propose(limit)
-        self.hierarchy.saw_tree(1.0 + sum(tree.probabilities), self.retrieval.price.step_ms(len(tree)))
+        self._tree = (1.0 + sum(tree.probabilities), price.step_ms(len(tree)))
+        self.hierarchy.saw_tree(*self._tree)
         return tree
 
 

@@ -30,6 +30,16 @@ class DraftModel(Protocol):
         """Tokens that its context still has room for."""
         ...
 
+    @property
+    def read_ms(self) -> float:
+        """Milliseconds that it has spent on reading text that others wrote, before it could verify."""
+        ...
+
+    @property
+    def reading_ms(self) -> float:
+        """Milliseconds that reading what it has not read yet is expected to take."""
+        ...
+
     def begin(self, text: Sequence[int]) -> None:
         """The text is this now; what it has in common with the one before need not be read again."""
         ...
@@ -102,7 +112,7 @@ class Level:
         self._start, self._block, self._kinds, self._sources = self.model.length, [], [], []
         most = self.model.room - 1 if limit is None else min(limit, self.model.room - 1)
         while len(self._block) < min(self.least, most) and not self._stop.is_set():
-            began = time.perf_counter()
+            began, read = time.perf_counter(), self.model.read_ms
             drafts = self.below.propose(most - len(self._block) - 1) if self.below else DraftTree()
             tokens = self.model.verify(drafts)
             if not tokens:
@@ -110,7 +120,8 @@ class Level:
             if self.below:
                 self.below.observe(tokens)
             bonus = self._add(drafts, tokens)
-            self._watcher.forwarded(len(tokens) - 1, bonus, (time.perf_counter() - began) * 1e3)
+            ms = (time.perf_counter() - began) * 1e3 - (self.model.read_ms - read)
+            self._watcher.forwarded(len(tokens) - 1, bonus, ms)
             if any(token in self._end_ids for token in tokens):
                 break
         chain = self._block

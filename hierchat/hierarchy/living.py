@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from hierchat.drafting.price import Latency
 from hierchat.hierarchy.estimates import Agreement, Grounded, likely_run
 from hierchat.hierarchy.expected import by_renewal
@@ -23,6 +25,14 @@ AVERAGED = 1 / 200
 """Weight of a step in what the databases bring the target."""
 FIRST_TOKENS = 1.5
 """What they bring before anything was seen."""
+REPLY = 200.0
+"""Tokens of a reply before one was seen; then the average of the last ones."""
+REPLIES = 1 / 20
+"""Weight of a reply in that."""
+LARGE = 1e9
+"""Nothing that was really measured is so large."""
+TRUSTED = 50.0
+"""Steps that what the databases expect of themselves is trusted for."""
 UNKNOWN = 0.5
 """Acceptance where nobody measured it."""
 
@@ -50,6 +60,11 @@ class Hierarchy:
         self._agreements: dict[tuple[int, int, int], Agreement] = {}
         self._grounds: dict[tuple[int, int], Grounded] = {}
         self._tree_tokens, self._tree_ms = FIRST_TOKENS, 0.0
+        self._believed, self._came = (
+            np.full(2, TRUSTED),
+            np.full(2, TRUSTED),
+        )  # of trees: (tokens, steps' costs)
+        self._reply_tokens, self._reply = REPLY, 0
         self._found: dict[int, Found] = {}
         self._measured: dict[Plan, tuple[float, float]] = {}
         self._steps = 0
@@ -58,8 +73,8 @@ class Hierarchy:
     def target(self) -> int:
         return len(self.names) - 1
 
-    def only(self, levels: Sequence[int]) -> Hierarchy:
-        """These draft models and the target, without the databases, as they were known after loading."""
+    def only(self, levels: Sequence[int], *, retrieval: bool = False) -> Hierarchy:
+        """These draft models and the target, with or without the databases, as they were known after loading."""
         kept = [*levels, self.target]
         return Hierarchy(
             [self.names[level] for level in kept],
@@ -70,7 +85,7 @@ class Hierarchy:
                 for low in range(high)
                 if (kept[low], kept[high]) in self._priors
             },
-            retrieval=False,
+            retrieval=retrieval,
             most=self._most,
         )
 
@@ -90,6 +105,25 @@ class Hierarchy:
         self._tree_tokens += AVERAGED * (tokens - self._tree_tokens)
         self._tree_ms += (ms - self._tree_ms) * (AVERAGED if self._tree_ms else 1.0)
 
+    def tree_brought(self, expected: tuple[float, float], came: tuple[float, float]) -> None:
+        """A step over nothing but what the databases knew brought and took so much: (tokens, milliseconds)."""
+        scale = np.array([1.0, 1.0 / max(expected[1], 1e-6)])  # steps count alike, however long they take
+        self._believed = (1.0 - AVERAGED) * self._believed + expected * scale
+        self._came = (1.0 - AVERAGED) * self._came + came * scale
+
+    def begin_reply(self) -> None:
+        """Another reply begins."""
+        if self._reply:
+            self._reply_tokens += REPLIES * (self._reply - self._reply_tokens)
+        self._reply = 0
+
+    def worth_reading(self, plan: Plan, context: int, reading_ms: float) -> bool:
+        """Whether what a plan saves in a reply is more than its draft models need to read the text first."""
+        ladder = self.ladder(context)
+        alone = Plan((self.target,), (), self._retrieval)
+        saved = by_renewal(ladder, alone) - by_renewal(ladder, plan)
+        return saved * self._reply_tokens > reading_ms
+
     def ladder(self, context: int) -> Ladder:
         """All that is known, behind so many tokens."""
         costs = [latency.step_ms(context) for latency in self._latencies]
@@ -101,7 +135,8 @@ class Hierarchy:
         return Ladder(costs, acceptance, grounds)
 
     def _ground(self, level: int, costs: Sequence[Sequence[float]], context: int) -> Ground:
-        target = Ground(likely_run(self._tree_tokens), self._tree_ms or costs[self.target][0] * FIRST_TOKENS)
+        tokens, ms = self._came / self._believed * [self._tree_tokens, self._tree_ms]
+        target = Ground(likely_run(tokens), ms or costs[self.target][0] * FIRST_TOKENS)
         if level == self.target:
             return target
         seen = self.grounded(level, context).ground()
@@ -124,6 +159,7 @@ class Hierarchy:
     def step(self, plan: Plan, tokens: int, ms: float) -> None:
         """A step of a plan brought so many tokens and took so long, drafting, forward and verification together."""
         self._steps += 1
+        self._reply += tokens
         before = self._measured.get(plan, (0.0, 0.0))
         keep = 1.0 - AVERAGED
         self._measured[plan] = (keep * before[0] + ms, keep * before[1] + tokens)
@@ -153,7 +189,8 @@ class Hierarchy:
             "names": self.names,
             "agreements": [[*key, *one.state()] for key, one in self._agreements.items()],
             "grounds": [[*key, one.state()] for key, one in self._grounds.items()],
-            "tree": [self._tree_tokens, self._tree_ms],
+            "tree": [self._tree_tokens, self._tree_ms, *self._believed.tolist(), *self._came.tolist()],
+            "reply": self._reply_tokens,
         }
         return json.dumps(said).encode()
 
@@ -172,13 +209,18 @@ class Hierarchy:
             for level, place, values in said["grounds"]:
                 grounds[level, place] = ground = Grounded()
                 ground.restore(values)
-            tokens, ms = (float(value) for value in said["tree"])
+            tokens, ms, *others = (float(value) for value in said["tree"])
+            believed, came = np.array(others).reshape(2, 2)
+            reply = float(said["reply"])
         except (KeyError, TypeError, IndexError) as error:
             raise damaged from error
-        if not (tokens >= 1.0 and 0.0 <= ms < float("inf")):
+        if not (1.0 <= tokens < LARGE and 0.0 <= ms < LARGE and 0.0 < reply < LARGE):
+            raise damaged
+        if not (np.all(believed > 0.0) and np.all(came > 0.0) and np.all(believed + came < LARGE)):
             raise damaged
         self._agreements, self._grounds = agreements, grounds
         self._tree_tokens, self._tree_ms = tokens, ms
+        self._believed, self._came, self._reply_tokens = believed, came, reply
         self._found = {}
 
 

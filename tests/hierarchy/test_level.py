@@ -23,6 +23,7 @@ class Scripted:
         self.name, self._salt, self._room = name, salt, room
         self.text: list[int] = []
         self.forwards = 0
+        self.read_ms = self.reading_ms = 0.0
 
     def choice(self, text: Sequence[int]) -> int:
         value = (31 * len(text) + 7 * text[-1] + sum(text[-3:])) % 23
