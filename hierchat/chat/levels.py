@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -24,6 +25,7 @@ from hierchat.models.known_tokens import read_known
 from hierchat.models.loaded import LoadedModel
 from hierchat.models.progress import Report, silent
 from hierchat.models.tokens import same_tokens
+from hierchat.store import StoreError
 
 SAMPLES, SAMPLE = 4, 96
 """Texts, and tokens of each, over which models are compared after loading."""
@@ -55,6 +57,15 @@ class Levels:
     latencies: tuple[LatencyCurve, ...]
     hierarchy: Hierarchy
     left_out: tuple[LeftOut, ...] = ()
+    keys: tuple[tuple[str, str], ...] = ()
+    """Model and machine of each draft model and, last, of the hierarchy: what costs are kept under."""
+
+    def keep(self, costs: Costs) -> None:
+        """For the next start. Where they cannot be written, they are learned again."""
+        states = [*(latency.state() for latency in self.latencies), self.hierarchy.state()]
+        with suppress(StoreError):
+            for key, state in zip(self.keys, states, strict=True):
+                costs.keep_latency(*key, state)
 
     def only(self, names: Sequence[str], *, retrieval: bool = False) -> Levels:
         """Some of the draft models, knowing no more than after loading. `retrieval`: with the databases. Raises
@@ -85,7 +96,7 @@ def load_levels(
     from hierchat.engine.backends import make_target
     from hierchat.models.load import load
 
-    targets: list[tuple[float, str, Target, LatencyCurve]] = []
+    found: list[_Found] = []
     left_out: list[LeftOut] = []
     target_ms = engine.latency.step_ms(0)[0]
     for name, candidate, backend in _candidates(entry, loaded, catalogue):
@@ -105,21 +116,37 @@ def load_levels(
             left_out.append(LeftOut(name, str(error) or "memory ran out"))
             continue
         under = Engine(target, engine.end_ids, engine.decode)
-        measure_costs(under, draft.model_key, machine_name(draft), costs)
+        key = (draft.model_key, machine_name(draft))
+        measure_costs(under, *key, costs)
         ms = under.latency.step_ms(0)[0]
         if ms >= target_ms:
-            left_out.append(
-                LeftOut(name, f"{ms:.1f} ms a forward, no faster than the target's {target_ms:.1f}")
-            )
+            slow = f"{ms:.1f} ms a forward, no faster than the target's {target_ms:.1f}"
+            left_out.append(LeftOut(name, slow))
             continue
-        targets.append((ms, name, target, under.latency))
-    targets.sort(key=lambda one: one[0])
-    names = [*(name for _, name, _, _ in targets), entry.name]
-    models = [*(target for _, _, target, _ in targets), engine.target]
-    priors = agreement(models, samples(statistics, loaded)) if targets else {}
-    latencies = tuple(latency for _, _, _, latency in targets)
+        found.append(_Found(ms, name, target, under.latency, key))
+    found.sort(key=lambda one: one.ms)
+    names = [*(one.name for one in found), entry.name]
+    models = [*(one.target for one in found), engine.target]
+    latencies = tuple(one.latency for one in found)
+    priors = agreement(models, samples(statistics, loaded)) if found else {}
     hierarchy = Hierarchy(names, [*latencies, engine.latency], priors)
-    return Levels(tuple(models[:-1]), latencies, hierarchy, tuple(left_out))
+    own_key = (loaded.model_key, f"{machine_name(loaded)} under it {' '.join(names[:-1])}")
+    with suppress(StoreError, ValueError):  # learned again
+        if costs and found and (state := costs.latency(*own_key)):
+            hierarchy.restore(state)
+    keys = (*(one.key for one in found), own_key)
+    return Levels(tuple(models[:-1]), latencies, hierarchy, tuple(left_out), keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A draft model that can be used; `ms`: of its forward over one position."""
+
+    ms: float
+    name: str
+    target: Target
+    latency: LatencyCurve
+    key: tuple[str, str]
 
 
 def _candidates(

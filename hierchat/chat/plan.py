@@ -29,7 +29,7 @@ class PlanView:
     left_out: tuple[LeftOut, ...]
 
 
-def plan_view(hosted: Hosted, context: int = 0) -> PlanView | None:
+def plan_view(hosted: Hosted, context: int) -> PlanView | None:
     """The plan behind so many tokens; None where the model has no draft models, not even such as are left out."""
     if hosted.levels is None or not (hosted.levels.targets or hosted.levels.left_out):
         return None

@@ -18,6 +18,7 @@ from hierchat.chat.frames import CompareFrame, Figures, Frame, Span
 from hierchat.chat.history import Histories
 from hierchat.chat.host import Hosted, ModelHost
 from hierchat.chat.learned import Learned
+from hierchat.chat.plan import PlanView, plan_view
 from hierchat.chat.prompt import MessageTooLong, Prompt, Said
 from hierchat.chat.record import Record
 from hierchat.chat.reply import Reply, plain_decode
@@ -126,6 +127,11 @@ class ChatService:
         turn = self.store.turn(user_id, message_id)
         return stored_figures(turn.figures, turn.reply_tokens) if turn and turn.figures else None
 
+    def plan(self) -> PlanView | None:
+        """The hierarchy in force, at the length of the last context; None where the model has no draft models."""
+        hosted = self.host.hosted
+        return plan_view(hosted, len(hosted.engine.target.tokens)) if hosted else None
+
     def _answer(
         self,
         user_id: int,
@@ -221,6 +227,8 @@ class ChatService:
         """Write down what was learned, if it is time."""
         if self._learned.save(now=now) and hosted and hosted.machine:
             keep_costs(hosted.engine, hosted.model_key, hosted.machine, self.store)
+            if hosted.levels:
+                hosted.levels.keep(self.store)
 
     def _absence(self, stop: threading.Event) -> str:
         if stop.is_set():

@@ -41,6 +41,7 @@ class Parts:
     footer: Any
     sampling: list[Any]
     proof: Any
+    plan: Any
     title: Any
     model: Any
     compare: Any
@@ -91,6 +92,7 @@ def build(names: list[str], place: str) -> Parts:
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
             controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
+            plan = gr.HTML("", elem_id="hc-plan")
         footer = gr.HTML("", elem_id="hc-footer")
     with gr.Column(elem_id="hc-main"):
         with gr.Row(elem_id="hc-head"):
@@ -127,7 +129,7 @@ def build(names: list[str], place: str) -> Parts:
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
         context = gr.HTML("", elem_id="hc-context")
     return Parts(
-        bus, timer, new, query, chats, footer, controls, proof, title, model, compare, host, empty, chat, versus,
+        bus, timer, new, query, chats, footer, controls, proof, plan, title, model, compare, host, empty, chat, versus,
         verdict, asked, replay, back, columns, live, box, send, stop, context,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ import gradio as gr
 from hierchat.chat.frames import Arm, Frame
 from hierchat.ui import messages, sidebar, versus
 from hierchat.ui.layout import OFF, Parts, heading
+from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Session
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Views:
         return {
             self._parts.list: sidebar.conversation_list(found, session.conversation, date.today(), query),
             self._parts.footer: sidebar.footer(store.totals(user_id)),
+            self._parts.plan: plan_picture(self._service.plan()),
         }
 
     def heading(self, session: Session, user_id: int) -> Update:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
+from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.store import NewTurn, Store, TurnFigures
 
@@ -68,6 +69,7 @@ class Script:
     raises: Exception | None = None
     baseline: str | None = "measured"
     notice: str | None = None
+    plan: PlanView | None = None
 
 
 @dataclass
@@ -114,6 +116,9 @@ class FakeService:
         tokens = arms["vanilla"].figures.tokens
         sentence = f"Identical, {tokens} of {tokens} tokens. 2.0\u00d7 faster."
         yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, 2.0, sentence, True))
+
+    def plan(self) -> PlanView | None:
+        return self.script.plan
 
     def spans(self, user_id: int, message_id: int) -> list[tuple[str, str]]:
         return self._spans.get(message_id, [])
