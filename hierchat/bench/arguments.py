@@ -71,6 +71,11 @@ def add_bench(commands: Any) -> None:
         one.add_argument("--backend", help="such as blocks or float16; by default the best here")
         one.add_argument("--json", type=Path, help="write the figures here")
 
+    simulated = kinds.add_parser(
+        "simulate", help="stacks of draft models on GPUs, from sizes and data sheets"
+    )
+    simulated.add_argument("--json", type=Path, help="write the figures here")
+
     report = kinds.add_parser("report", help="files of runs as a page, plots and Markdown")
     report.add_argument("files", type=Path, nargs="+", metavar="JSON", help="of decode, log, replay, forward")
     report.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where page and plots go")

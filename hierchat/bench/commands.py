@@ -13,7 +13,19 @@ from typing import Any
 
 import psutil
 
-from hierchat.bench import agreement, decode, forward, index, load, outfile, record, replay, report, verify
+from hierchat.bench import (
+    agreement,
+    decode,
+    forward,
+    index,
+    load,
+    outfile,
+    record,
+    replay,
+    report,
+    simulate,
+    verify,
+)
 from hierchat.bench.arms import DRAFT, OWN, Arm, Carried, OwnArm, parse_arms
 from hierchat.bench.asked import Asked, say
 from hierchat.bench.errors import ArmError, BenchError, unknown
@@ -60,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
             return _verify(args)
         if args.kind in ("forward", "agreement"):
             return _show((forward if args.kind == "forward" else agreement).measure(args), args.json)
+        if args.kind == "simulate":
+            return simulate.run(args.json)
         if args.kind == "index":
             outfile.require_writable(args.json)
             return index.measure(args)
