@@ -1,15 +1,17 @@
-"""python -m hierchat distil MODEL FOLDER: a small draft for a model, from text that the model wrote."""
+"""python -m hierchat distil FOLDER: a small draft for a model, from text that the model wrote."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -61,6 +63,8 @@ def _distil(args: argparse.Namespace) -> None:
     from hierchat.models.memory import best_device
     from hierchat.models.terminal import terminal_progress
 
+    if args.tokens < 1:
+        raise ValueError("A draft knows one token at least: give --tokens 1 or more.")
     entry = read_catalogue().entry(args.model)
     args.folder.mkdir(parents=True, exist_ok=True)
     with terminal_progress() as report:
@@ -116,14 +120,21 @@ def _own_history(path: Path, model_key: str) -> NDArray[np.int64]:
             raise ValueError(
                 "Several people use this database: a draft would tell one what another was told."
             )
-        return np.concatenate([replies(store, user, model_key) for user in users])
+        return np.concatenate([np.zeros(0, np.int64), *(replies(store, user, model_key) for user in users)])
 
 
 def _say(folder: Path, entry: ModelEntry, parameters: int, last: tuple[int, float, float, float]) -> None:
-    name = folder.name
+    name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
+    if name == entry.name:
+        name += "-draft"
+    models: dict[str, dict[str, Any]] = {
+        name: {"source": {"folder": {"path": str(folder.absolute())}}, "blocks": 8, "draft_only": True},
+        entry.name: {"drafts": list(dict.fromkeys([*entry.drafts, name]))},
+    }
+    said = yaml.safe_dump(
+        {"models": models}, default_flow_style=None, sort_keys=False, width=10_000, allow_unicode=True
+    )
     print(
         f"{folder}: {parameters / 1e6:.1f} million parameters, {last[3]:.1%} of held-back tokens right.\n"
-        "To draft with it, put this into models.yaml in the configuration directory:\n\n"
-        f"models:\n  {name}:\n    source: {{folder: {{path: {folder.absolute()}}}}}\n    blocks: 8\n"
-        f"    draft_only: true\n  {entry.name}:\n    drafts: [{', '.join([*entry.drafts, name])}]\n"
+        f"To draft with it, put this into models.yaml in the configuration directory:\n\n{said}"
     )

@@ -43,7 +43,7 @@ def frequent(text: NDArray[np.int64], most: int, always: Collection[int]) -> NDA
     """The tokens that a draft knows: `always`, and the most frequent ones of the text; `most` at most, rising."""
     tokens, counts = np.unique(text[text != BREAK], return_counts=True)
     ranked = tokens[np.argsort(-counts, kind="stable")].tolist()
-    return np.array(sorted(dict.fromkeys([*sorted(always), *ranked][:most])), np.int64)
+    return np.array(sorted(list(dict.fromkeys([*sorted(always), *ranked]))[:most]), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ def samples(text: NDArray[np.int64], known: NDArray[np.int64], end_id: int) -> S
     back = max(1, int(count * HELD_BACK))
     if count - back < 8:
         raise TooLittleText(
-            f"The model has written {len(text):,} tokens here; a draft needs {9 * WINDOW:,} at the very least, and "
-            "learns little from less than a few hundred thousand. Chat more, and give --history."
+            f"The model has written {len(text):,} tokens here; a draft needs {9 * WINDOW + 1:,} at the very least, "
+            "and learns little from less than a few hundred thousand. Chat more, and give --history."
         )
     windows = np.stack([numbers[WINDOW * n : WINDOW * (n + 1) + 1] for n in range(count)])
     return Samples(windows[:-back], windows[-back:])

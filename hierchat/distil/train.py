@@ -74,12 +74,12 @@ def train(student: Any, samples: Samples, minutes: float, seed: int, folder: Pat
                 saved = state.seconds
                 _measure(student, samples.held_back, state)
                 _save(file, student, optimiser, state, shape)
+        if not state.measured or state.measured[-1][0] != state.step:
+            _measure(student, samples.held_back, state)
+            _save(file, student, optimiser, state, shape)
     except KeyboardInterrupt:
         _save(file, student, optimiser, state, shape)
         raise
-    if not state.measured or state.measured[-1][0] != state.step:
-        _measure(student, samples.held_back, state)
-        _save(file, student, optimiser, state, shape)
     return state
 
 
@@ -111,7 +111,9 @@ def _loss(student: Any, batch: Any) -> tuple[Any, Any, Any]:
     labels = batch[:, 1:].reshape(-1)
     there = labels != unknown
     logits = student.lm_head(hidden.reshape(-1, hidden.shape[-1])[there])
-    return cross_entropy(logits, labels[there]), logits.argmax(-1), labels[there]
+    # Not its own mean: that of no tokens is NaN.
+    loss = cross_entropy(logits, labels[there], reduction="sum") / max(len(logits), 1)
+    return loss, logits.argmax(-1), labels[there]
 
 
 @torch.no_grad()
@@ -149,9 +151,13 @@ def _restore(file: Path, student: Any, optimiser: Any, state: State, shape: list
         saved = torch.load(file, map_location=student.device, weights_only=True)
     except Exception as error:  # whatever pickle and zip make of a damaged file
         raise ValueError(f"{file} cannot be read ({error}). Delete it to begin anew.") from error
-    if saved["shape"] != shape:
-        raise ValueError(f"{file} is of another draft or another text. Delete it, or choose another folder.")
-    student.load_state_dict(saved["student"])
-    optimiser.load_state_dict(saved["optimiser"])
-    state.step, state.seconds = saved["state"]["step"], saved["state"]["seconds"]
-    state.measured = [tuple(one) for one in saved["state"]["measured"]]
+    other = ValueError(f"{file} is of another draft or another text. Delete it, or choose another folder.")
+    try:
+        if saved["shape"] != shape:
+            raise other
+        student.load_state_dict(saved["student"])
+        optimiser.load_state_dict(saved["optimiser"])
+        state.step, state.seconds = saved["state"]["step"], saved["state"]["seconds"]
+        state.measured = [tuple(one) for one in saved["state"]["measured"]]
+    except (RuntimeError, KeyError, TypeError) as error:
+        raise other from error

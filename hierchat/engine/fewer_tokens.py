@@ -8,15 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.engine.target import Rows, Target
+from hierchat.models.errors import BrokenFileError
 
 NEVER = np.float32(-1e30)
 """Logit of a token that the model does not know."""
 
 
 class FewerTokens:
-    """`known` [n]: the tokens that the model numbers 0 .. n - 1; its number n stands for all others."""
+    """`known` [n]: the tokens that the model numbers 0 .. n - 1; its number n stands for all others.
+
+    Raises BrokenFileError where these are another model's.
+    """
 
     def __init__(self, target: Target, known: NDArray[np.int64], vocabulary: int) -> None:
+        if target.vocabulary != len(known) + 1 or known[-1] >= vocabulary:
+            raise BrokenFileError(
+                f"It has {target.vocabulary} tokens for {len(known)} that it should know, the last of them number "
+                f"{known[-1]} of {vocabulary}. Distil the draft again."
+            )
         self._target = target
         self._known = known
         self._numbers = np.full(vocabulary, len(known), np.int64)

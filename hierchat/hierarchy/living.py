@@ -199,8 +199,7 @@ class Hierarchy:
         damaged = ValueError("What was learned of draft models is damaged.")
         try:
             said = json.loads(state)
-            if tuple(said["names"]) != self.names:
-                raise ValueError("What was learned is of other draft models.")
+            names = tuple(said["names"])
             agreements: dict[tuple[int, int, int], Agreement] = {}
             for below, above, place, *values in said["agreements"]:
                 agreements[below, above, place] = one = Agreement(UNKNOWN)
@@ -212,8 +211,10 @@ class Hierarchy:
             tokens, ms, *others = (float(value) for value in said["tree"])
             believed, came = np.array(others).reshape(2, 2)
             reply = float(said["reply"])
-        except (KeyError, TypeError, IndexError) as error:
+        except (KeyError, TypeError, IndexError, ValueError) as error:
             raise damaged from error
+        if names != self.names:
+            raise ValueError("What was learned is of other draft models.")
         if not (1.0 <= tokens < LARGE and 0.0 <= ms < LARGE and 0.0 < reply < LARGE):
             raise damaged
         if not (np.all(believed > 0.0) and np.all(came > 0.0) and np.all(believed + came < LARGE)):

@@ -5,7 +5,9 @@ Its own vocabulary is these and one number more, which stands for every other to
 
 from __future__ import annotations
 
+import tokenize
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +24,11 @@ def read_known(folder: Path) -> NDArray[np.int64] | None:
         return None
     try:
         known = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, BadZipFile) as error:
         raise BrokenFileError(f"{file} cannot be read: {error}. Distil the draft again.") from error
     if (
-        known.dtype != np.int64
+        not isinstance(known, np.ndarray)
+        or known.dtype != np.int64
         or known.ndim != 1
         or not len(known)
         or (np.diff(known) <= 0).any()

@@ -11,12 +11,15 @@ from datetime import date, datetime, timedelta
 import pytest
 
 from hierchat.chat.frames import Figures, Frame, Verdict
+from hierchat.chat.levels import LeftOut
+from hierchat.chat.plan import LevelView, PlanView
 from hierchat.config import GenerationSettings
 from hierchat.store import Conversation, Message
 from hierchat.ui import actions, sampling, sidebar, sources, status
 from hierchat.ui.figures import details, figures_line
 from hierchat.ui.markdown import shown
 from hierchat.ui.messages import history, user_message
+from hierchat.ui.plan import plan_picture
 from hierchat.ui.versus import verdict_line
 from tests.ui.fake_service import HostStatus
 
@@ -33,6 +36,17 @@ FIGURES = Figures(
     baseline_tokens_per_second=26.4,
     baseline="measured",
     shares={"target": 0.41, "history": 0.22, "context": 0.31, "statistics": 0.06},
+)
+
+
+PLAN = PlanView(
+    levels=(LevelView("smollm2-135m:blocks", 12), LevelView("smollm2-135m", None)),
+    retrieval=True,
+    expected_ms=5.43,
+    measured_ms=5.61,
+    left_out=(
+        LeftOut("tiny & small", "not on this machine; `python -m hierchat models get tiny` fetches it"),
+    ),
 )
 
 
@@ -227,3 +241,18 @@ def test_a_difference_of_the_unpadded_side_is_explained() -> None:
 def test_reading_shows_tokens() -> None:
     line = visible(status.frame_line(Frame("reading", prompt_read=300, prompt_tokens=1200)))
     assert line == "Reading the prompt: 300 of 1,200 tokens"
+
+
+def test_the_plan_from_the_target_down() -> None:
+    assert visible(plan_picture(PLAN)) == (
+        "Plan smollm2-135m verifies smollm2-135m:blocks blocks of 12 databases as much as pays "
+        "5.4 ms a token expected, 5.6 measured Left out tiny & small not on this machine; "
+        "`python -m hierchat models get tiny` fetches it"
+    )
+
+
+def test_a_plan_that_was_not_followed_yet_and_leaves_nothing_out() -> None:
+    shown = visible(plan_picture(replace(PLAN, measured_ms=None, left_out=(), retrieval=False)))
+    assert shown.endswith("5.4 ms a token expected")
+    assert "databases" not in shown
+    assert plan_picture(None) == ""

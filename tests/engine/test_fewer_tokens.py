@@ -1,0 +1,135 @@
+"""A model that knows only some tokens, as a target over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.config import GenerationSettings
+from hierchat.engine.engine import Engine
+from hierchat.engine.fewer_tokens import NEVER, FewerTokens
+from hierchat.models.errors import BrokenFileError
+from tests.tiny import CONTEXT, VOCABULARY, Backend, fresh_steps, text_of, tiny_target, tokens_of
+
+ALL = 150
+"""Tokens of the model above."""
+FEW = VOCABULARY - 1
+"""Tokens that the tiny model knows; its last number stands for all others."""
+KNOWN = np.sort(np.random.default_rng(3).permutation(ALL)[:FEW])
+NUMBERS = {int(token): number for number, token in enumerate(KNOWN)}
+UNKNOWN = sorted(set(range(ALL)) - set(NUMBERS))
+TREE = (-1, 0, 0, 1, 3)
+SAMPLED = {"temperature": 1.5, "top_p": 0.95, "seed": 3, "repetition_penalty": 1.2, "presence_penalty": 0.5}
+
+
+def fewer(backend: Backend = "llama-float32") -> tuple[FewerTokens, Any]:
+    """Over all tokens, and the tiny target within."""
+    inner = tiny_target(backend)
+    return FewerTokens(inner, KNOWN, ALL), inner
+
+
+def own(tokens: Sequence[int]) -> list[int]:
+    """The tiny model's numbers of them."""
+    return [NUMBERS.get(token, FEW) for token in tokens]
+
+
+def test_known_tokens_have_their_numbers_and_all_others_the_last() -> None:
+    target, inner = fewer()
+    known, unknown = int(KNOWN[7]), UNKNOWN[0]
+    target.read([known, unknown, UNKNOWN[-1], int(KNOWN[-1])])
+    assert inner.tokens == [7, FEW, FEW, FEW - 1]
+    assert target.tokens == [known, unknown, UNKNOWN[-1], int(KNOWN[-1])]
+
+
+@pytest.mark.parametrize("backend", ["llama-float32", "qwen3-blocks"])
+def test_rows_are_the_models_own_and_never_choose_an_unknown_token(backend: Backend) -> None:
+    target, inner = fewer(backend)
+    prompt = [int(KNOWN[40]), UNKNOWN[3], int(KNOWN[2])]
+    block = [UNKNOWN[5], int(KNOWN[0]), int(KNOWN[11]), UNKNOWN[9], int(KNOWN[FEW - 1])]
+    inner.read(own(prompt))
+    expected = np.array([inner.forward(own(block), TREE)[node] for node in range(len(block))])
+    inner.rollback(0)
+    target.read(prompt)
+    rows = target.forward(block, TREE)
+    assert len(rows) == len(block)
+    for node, row in enumerate(expected):
+        assert rows[node].shape == (ALL,)
+        assert rows[node].dtype == np.float32
+        np.testing.assert_array_equal(rows[node][KNOWN], row[:FEW])
+        assert (rows[node][UNKNOWN] == NEVER).all()
+
+
+def test_it_is_as_large_and_as_exact_as_it_says() -> None:
+    target, inner = fewer()
+    assert (target.vocabulary, target.context_length, target.exact) == (ALL, CONTEXT, inner.exact)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["read", "path", "branch", "rollback"]), st.integers(0, 9)), max_size=8
+    )
+)
+def test_all_tokens_stay_in_step_with_the_model(steps: list[tuple[str, int]]) -> None:
+    target, inner = fewer()
+    text: list[int] = []
+    for number, (step, size) in enumerate(steps):
+        new = np.random.default_rng(number).integers(0, ALL, len(TREE)).tolist()
+        if step == "rollback":
+            text = text[:size]
+            target.rollback(len(text))
+        elif step == "read":
+            text += new
+            target.read(tuple(new))
+        else:
+            target.forward(new, TREE)
+            nodes = [0, 1, 3, 4][: size + 1] if step == "path" else [0, 2]
+            text += [new[node] for node in nodes]
+            target.commit(nodes)
+        assert target.tokens == text
+        assert inner.tokens == own(text)
+
+
+def test_what_is_committed_counts_in_the_next_rows() -> None:
+    target, inner = fewer()
+    block = [int(KNOWN[1]), int(KNOWN[2]), int(KNOWN[3]), int(KNOWN[4]), UNKNOWN[0]]
+    target.forward(block, TREE)
+    target.commit([0, 2])
+    found = target.forward([int(KNOWN[9])], [-1])[0]
+    inner.rollback(0)
+    inner.read([1, 3])
+    expected = inner.forward([9], [-1])[0][:FEW]
+    np.testing.assert_array_equal(found[KNOWN], expected)
+
+
+@pytest.mark.parametrize("sampling", [{}, SAMPLED], ids=["greedy", "sampled"])
+def test_replies_are_made_of_known_tokens(sampling: dict[str, Any]) -> None:
+    target, _ = fewer()
+    prompt = [UNKNOWN[0], int(KNOWN[5]), UNKNOWN[1]]
+    chosen = GenerationSettings(max_new_tokens=40, **sampling)
+    reply = tokens_of(fresh_steps(Engine(target, (), text_of), prompt, chosen))
+    assert len(reply) == 40
+    assert set(reply) <= set(NUMBERS)
+
+
+def test_greedy_replies_are_the_models_own() -> None:
+    target, inner = fewer()
+    prompt = [int(KNOWN[5]), UNKNOWN[1]]
+    reply = tokens_of(fresh_steps(Engine(target, (), text_of), prompt, GenerationSettings(max_new_tokens=40)))
+    without = GenerationSettings(max_new_tokens=40, logit_bias={FEW: -1e6})
+    assert own(reply) == tokens_of(fresh_steps(Engine(inner, (), text_of), own(prompt), without))
+
+
+@pytest.mark.parametrize(
+    ("known", "vocabulary"),
+    [(KNOWN[1:], ALL), (np.arange(VOCABULARY), ALL), (KNOWN, int(KNOWN[-1]))],
+    ids=["too few", "too many", "beyond the vocabulary"],
+)
+def test_a_list_of_another_model_is_refused(known: Any, vocabulary: int) -> None:
+    with pytest.raises(BrokenFileError, match="Distil the draft again"):
+        FewerTokens(tiny_target(), known, vocabulary)

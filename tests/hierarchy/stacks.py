@@ -1,0 +1,84 @@
+"""A tiny target with draft models that are the same model with noise in its weights: they agree often, not always."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import cache
+from threading import Event
+from typing import Any
+
+import torch
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.source import Source
+from hierchat.engine.cpu.target import BlockTarget
+from hierchat.engine.draft_model import TargetDraftModel
+from hierchat.engine.latency import LatencyCurve
+from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.hierarchy.living import Hierarchy
+from hierchat.hierarchy.plan import Plan
+from tests.tiny import CONTEXT, block_model, tiny_model
+
+NOISE = (0.02, 0.008, 0.003)
+"""In the weights of the draft models, from the lowest up."""
+
+
+@cache
+def draft_target(noise: float) -> Any:
+    """The tiny model of the engine's tests, disturbed."""
+    model = copy.deepcopy(tiny_model())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(round(1 / noise))
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight += noise * torch.randn_like(weight)
+    return BlockTarget(block_model(model), context_length=CONTEXT)
+
+
+class Costs(LatencyCurve):
+    """Costs that are said, and never learned: `ms` for a position, a twentieth of it for each further one."""
+
+    def __init__(self, ms: float) -> None:
+        super().__init__()
+        self._costs = [ms * (1 + 0.05 * width) for width in range(32)]
+
+    def note(self, width: int, context: int, ms: float) -> None:
+        pass
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        return self._costs
+
+
+def hierarchy(levels: int, target_ms: float = 20.0, **options: Any) -> Hierarchy:
+    """Draft models of 1, 2, ... milliseconds below a target."""
+    names = [*(f"draft{level}" for level in range(levels)), "target"]
+    latencies = [*(Costs(1.0 + level) for level in range(levels)), Costs(target_ms)]
+    return Hierarchy(names, latencies, options.pop("priors", None), **options)
+
+
+def drafter(
+    levels: int,
+    settings: GenerationSettings,
+    plan: Plan | None = None,
+    *,
+    known: Hierarchy | None = None,
+    retrieval: bool = True,
+    history: Sequence[Sequence[int]] = (),
+    stop: Event | None = None,
+    end_ids: Sequence[int] = (),
+) -> HierarchicalDrafter:
+    """A hierarchy of the draft models above, with databases or without."""
+    known = known or hierarchy(levels, retrieval=retrieval)
+    stop = stop or Event()
+    sources = [Source.of(history)] if history else []
+    latencies = [Costs(1.0 + level) for level in range(levels)]
+    models = [
+        TargetDraftModel(f"draft{level}", draft_target(NOISE[level]), latencies[level], settings, stop)
+        for level in range(levels)
+    ]
+    grounds = [Drafter(sources, Acceptance(), latency) for latency in latencies]
+    above = Drafter(sources, Acceptance(), Costs(20.0)) if retrieval else None
+    return HierarchicalDrafter(known, above, models, grounds, end_ids, stop, plan)

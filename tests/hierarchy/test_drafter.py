@@ -1,0 +1,189 @@
+"""The promise with draft models: any stack, any plan, any settings, the same words; and what a stack is for."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from threading import Event
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hierchat.config import GenerationSettings
+from hierchat.hierarchy.plan import Plan
+from tests.hierarchy import stacks
+from tests.tiny import CONTEXT, fresh_steps, random_tokens, tiny_engine, tokens_of
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "greedy": {},
+    "warm": {"temperature": 0.8},
+    "top-p": {"temperature": 1.5, "top_p": 0.8, "top_k": 20},
+    "penalties": {
+        "temperature": 0.8,
+        "repetition_penalty": 1.3,
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0.3,
+    },
+}
+PLANS = [
+    Plan((*levels, 3), tuple(2 + 3 * at for at in range(len(levels))), retrieval)
+    for count in range(4)
+    for levels in combinations(range(3), count)
+    for retrieval in (True, False)
+]
+FEW = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+
+
+def wanted(kind: str, tokens: int = 24, seed: int = 3) -> GenerationSettings:
+    return GenerationSettings(max_new_tokens=tokens, seed=seed, **SETTINGS[kind])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.levels}{'+' if plan.retrieval else ''}")
+def test_every_plan_says_the_same_words(plan: Plan, kind: str) -> None:
+    engine, how = tiny_engine("llama-blocks"), wanted(kind)
+    prompt = random_tokens(40, 5, vocabulary=12)
+    vanilla = tokens_of(fresh_steps(engine, prompt, how))
+    drafter = stacks.drafter(3, how, plan, retrieval=plan.retrieval, history=[vanilla[:12], prompt])
+    assert tokens_of(fresh_steps(engine, prompt, how, drafter)) == vanilla
+    assert drafter.plan == plan
+
+
+@FEW
+@given(
+    length=st.integers(1, 60),
+    blocks=st.tuples(*[st.integers(1, 16)] * 3),
+    kind=st.sampled_from(sorted(SETTINGS)),
+    seed=st.integers(0, 10_000),
+)
+def test_any_blocks_any_prompt(length: int, blocks: tuple[int, ...], kind: str, seed: int) -> None:
+    engine, how = tiny_engine("llama-blocks"), wanted(kind, 32, seed)
+    prompt = random_tokens(length, seed, vocabulary=12)
+    vanilla = tokens_of(fresh_steps(engine, prompt, how))
+    drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), blocks, True), history=[vanilla[5:20]])
+    assert tokens_of(fresh_steps(engine, prompt, how, drafter)) == vanilla
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_the_plan_that_the_hierarchy_chooses(kind: str) -> None:
+    """Over several replies, so that it learns and searches again."""
+    engine, known = tiny_engine("llama-blocks"), stacks.hierarchy(3)
+    for seed in range(4):
+        how = wanted(kind, 60, seed)
+        prompt = random_tokens(30, seed, vocabulary=12)
+        vanilla = tokens_of(fresh_steps(engine, prompt, how))
+        drafter = stacks.drafter(3, how, known=known, history=[prompt])
+        assert tokens_of(fresh_steps(engine, prompt, how, drafter)) == vanilla
+    assert known.found(50).plan.levels != (3,)  # models so much cheaper than the target take part
+
+
+def test_a_stack_saves_forwards_of_the_target() -> None:
+    engine, how = tiny_engine("llama-blocks"), wanted("greedy", 64)
+    prompt = random_tokens(40, 5)
+    drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (2, 4, 8)), retrieval=False)
+    steps = [step for step in fresh_steps(engine, prompt, how, drafter) if step.tokens]
+    tokens = tokens_of(steps)
+    assert len(tokens) / len(steps) > 3
+    named = [source for step in steps for source in step.sources]
+    assert {"draft2", "target"} <= set(named)  # the highest draft model's own tokens bear its name
+    assert drafter.reply_ms > 0
+
+
+def test_replies_up_to_the_end_of_the_context() -> None:
+    engine, how = tiny_engine("llama-blocks"), wanted("greedy", 100)
+    prompt = random_tokens(CONTEXT - 20, 5)
+    vanilla = fresh_steps(engine, prompt, how)
+    drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (4, 8, 16), True), history=[prompt])
+    steps = fresh_steps(engine, prompt, how, drafter)
+    assert tokens_of(steps) == tokens_of(vanilla)
+    assert steps[-1].finish == vanilla[-1].finish == "context"
+
+
+def test_every_level_stays_in_step_with_the_text() -> None:
+    engine, how = tiny_engine("llama-blocks"), wanted("warm", 40)
+    prompt = random_tokens(40, 5, vocabulary=12)
+    engine.target.rollback(0)
+    drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (2, 4, 8), True), history=[prompt])
+    text = list(prompt)
+    for step in engine.generate(prompt, how, drafter):
+        text += step.tokens
+        if step.tokens:
+            for noise in stacks.NOISE:
+                held = stacks.draft_target(noise).tokens
+                assert held == text[: len(held)]
+
+
+def test_the_second_reply_reads_only_what_is_new() -> None:
+    engine, how = tiny_engine("llama-blocks"), wanted("greedy", 8)
+    prompt = random_tokens(200, 5)
+    target = stacks.draft_target(stacks.NOISE[0])
+    target.rollback(0)
+    reply: list[int] = []
+    for _ in range(2):
+        read: list[int] = []
+        drafter = stacks.drafter(1, how, Plan((0, 1), (4,)), retrieval=False)
+        original = target.read
+        target.read = lambda tokens, read=read, original=original: (
+            read.append(len(tokens)),
+            original(tokens),
+        )
+        try:
+            reply = tokens_of(fresh_steps(engine, prompt, how, drafter))
+        finally:
+            target.read = original
+        prompt = [*prompt, *reply, *random_tokens(30, 6)]
+    assert 20 <= sum(read) <= 45
+
+
+def test_stopping_ends_a_block_at_once() -> None:
+    engine, how, stop = tiny_engine("llama-blocks"), wanted("greedy", 200), Event()
+    drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (4, 8, 16)), retrieval=False, stop=stop)
+    engine.target.rollback(0)
+    steps = []
+    for step in engine.generate(random_tokens(20), how, drafter, stop):
+        steps.append(step)
+        if step.tokens:
+            stop.set()
+    assert steps[-1].finish == "stopped"
+    assert steps[-1].width == 1  # no level wrote any more
+
+
+def test_a_reply_that_ends_within_a_block() -> None:
+    how = wanted("greedy", 60)
+    prompt = random_tokens(40, 5)
+    vanilla = tokens_of(fresh_steps(tiny_engine("llama-blocks"), prompt, how))
+    end = vanilla[10]
+    engine = tiny_engine("llama-blocks", [end])
+    expected = tokens_of(fresh_steps(engine, prompt, how))
+    drafter = stacks.drafter(2, how, Plan((0, 1, 2), (4, 16)), retrieval=False, end_ids=[end])
+    assert tokens_of(fresh_steps(engine, prompt, how, drafter)) == expected
+    assert expected[-1] == end
+
+
+def test_strong_matches_leave_the_models_out() -> None:
+    """A text that the databases know by heart is not given to the models to write."""
+    engine, how = tiny_engine("llama-blocks"), wanted("greedy", 100)
+    prompt = random_tokens(40, 5)
+    vanilla = tokens_of(fresh_steps(engine, prompt, how))
+    known = stacks.hierarchy(1, priors={(0, 1): 0.5})
+    shares = []
+    for history in ([], [[*prompt, *vanilla]] * 3):
+        drafter = stacks.drafter(1, how, known=known, history=history)
+        steps = fresh_steps(engine, prompt, how, drafter)
+        sources = [source for step in steps for source in step.sources]
+        shares.append(np.mean([source == "history" for source in sources]))
+    assert shares[0] == 0
+    assert shares[1] > 0.5
+
+
+def test_models_that_would_read_longer_than_they_save_do_not_take_part() -> None:
+    engine, how = tiny_engine("llama-blocks"), wanted("greedy", 16)
+    prompt = random_tokens(400, 5)
+    known = stacks.hierarchy(1, target_ms=1.3, priors={(0, 1): 0.9})
+    stacks.draft_target(stacks.NOISE[0]).rollback(0)
+    assert not known.worth_reading(Plan((0, 1), (1,)), 400, reading_ms=1e6)
+    assert known.worth_reading(Plan((0, 1), (1,)), 400, reading_ms=-1e6)
+    drafter = stacks.drafter(1, how, known=known)
+    vanilla = tokens_of(fresh_steps(engine, prompt, how))
+    assert tokens_of(fresh_steps(engine, prompt, how, drafter)) == vanilla
