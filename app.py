@@ -7,18 +7,25 @@ import os
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
 from hierchat.config import data_dir
+from hierchat.models.catalogue import Backend
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The flags."""
     parser = argparse.ArgumentParser(prog="app.py", description=__doc__)
     parser.add_argument("--model", help="a name from models.yaml (default: its default)")
+    parser.add_argument(
+        "--backend",
+        choices=get_args(Backend),
+        help="what computes it (default: the fastest that this machine has)",
+    )
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; all but loopback need a login"
     )
@@ -38,7 +45,7 @@ def serve(args: argparse.Namespace) -> None:
     from hierchat.ui import launch, terminal
     from hierchat.ui.page import build_app
 
-    host = ModelHost(read_catalogue())
+    host = ModelHost(read_catalogue(), args.backend)
     name = args.model or host.names[0]
     if name not in host.names:
         raise ValueError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")
