@@ -63,9 +63,12 @@ def with_models(
 ) -> HierarchicalDrafter:
     """The hierarchy of `levels` for one reply; `plan` fixes what is otherwise chosen."""
     names, sources = levels.hierarchy.names, all_sources(hosted, memory) if retrieval else []
+    originals = levels.originals or (None,) * len(levels.targets)
     models = [
-        TargetDraftModel(name, target, latency, settings, stop)
-        for name, target, latency in zip(names, levels.targets, levels.latencies, strict=False)
+        TargetDraftModel(name, target, latency, settings, stop, original)
+        for name, target, latency, original in zip(
+            names, levels.targets, levels.latencies, originals, strict=False
+        )
     ]
     grounds = [
         Drafter(sources, memory.levels.setdefault(name, Acceptance()), latency, None, memory.successors)

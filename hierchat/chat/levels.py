@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hierchat.chat.costs import Costs, machine_name, measure_costs
 from hierchat.corpus.format import Statistics
 from hierchat.drafting.suffix_index import BREAK
+from hierchat.engine.cpu.target import BlockTarget
 from hierchat.engine.engine import Engine
 from hierchat.engine.fewer_tokens import FewerTokens
 from hierchat.engine.latency import LatencyCurve
@@ -57,6 +58,8 @@ class Levels:
     latencies: tuple[LatencyCurve, ...]
     hierarchy: Hierarchy
     left_out: tuple[LeftOut, ...] = ()
+    originals: tuple[BlockTarget | None, ...] = ()
+    """By draft model: the target, where it is a rounded copy of that and can take over what that has read."""
     keys: tuple[tuple[str, str], ...] = ()
     """Model and machine of each draft model and, last, of the hierarchy: what costs are kept under."""
 
@@ -79,6 +82,7 @@ class Levels:
             tuple(self.latencies[level] for level in kept),
             self.hierarchy.only(kept, retrieval=retrieval),
             self.left_out,
+            tuple(self.originals[level] for level in kept) if self.originals else (),
         )
 
 
@@ -135,7 +139,8 @@ def load_levels(
         if costs and found and (state := costs.latency(*own_key)):
             hierarchy.restore(state)
     keys = (*(one.key for one in found), own_key)
-    return Levels(tuple(models[:-1]), latencies, hierarchy, tuple(left_out), keys)
+    originals = tuple(_original(entry, engine.target, one) for one in found)
+    return Levels(tuple(models[:-1]), latencies, hierarchy, tuple(left_out), originals, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,15 @@ class _Found:
     target: Target
     latency: LatencyCurve
     key: tuple[str, str]
+
+
+def _original(entry: ModelEntry, target: Target, found: _Found) -> BlockTarget | None:
+    copied = found.name.startswith(f"{entry.name}:")
+    return (
+        target
+        if copied and isinstance(target, BlockTarget) and isinstance(found.target, BlockTarget)
+        else None
+    )
 
 
 def _candidates(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.tree import DraftTree
+from hierchat.engine.cpu.target import BlockTarget
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.target import Rows, Target
@@ -23,7 +24,10 @@ TOGETHER = 16
 
 
 class TargetDraftModel:
-    """A hierarchy.level.DraftModel. Its forwards are the fastest, padded or not: nobody's words depend on them."""
+    """A hierarchy.level.DraftModel. Its forwards are the fastest, padded or not: nobody's words depend on them.
+
+    `original`: the target, where this is a rounded copy of it: what that has read, the copy need not read again.
+    """
 
     def __init__(
         self,
@@ -32,9 +36,11 @@ class TargetDraftModel:
         latency: LatencyCurve,
         settings: GenerationSettings,
         stop: threading.Event,
+        original: BlockTarget | None = None,
     ) -> None:
         self.name = name
         self._target = target
+        self._original = original
         self._latency = latency
         self._settings = settings
         self._stop = stop
@@ -53,6 +59,8 @@ class TargetDraftModel:
     @property
     def reading_ms(self) -> float:
         """Expected of reading what is not in the slots, were they a chunk's tokens or fewer at a time."""
+        if self._original:
+            return 0.0
         step_ms = self._latency.step_ms(len(self._text))
         return (len(self._text) - len(self._target.tokens)) * step_ms[-1] / len(step_ms)
 
@@ -68,6 +76,7 @@ class TargetDraftModel:
         self._counts = Counts(text)
 
     def verify(self, drafts: DraftTree) -> Sequence[int]:
+        self._take_over()
         new = self._text[len(self._target.tokens) :]
         if len(new) > TOGETHER:
             if not self._read(new[:-1]):
@@ -104,6 +113,14 @@ class TargetDraftModel:
         self._text += tokens
         for token in tokens:
             self._counts.add(token)
+
+    def _take_over(self) -> None:
+        """Of the text, but for its last token, what the original has read."""
+        if not self._original or not isinstance(self._target, BlockTarget):
+            return
+        held, end = len(self._target.tokens), min(len(self._original.tokens), len(self._text) - 1)
+        if held < end and self._original.tokens[:end] == self._text[:end]:
+            self._target.adopt(self._original, self._text[held:end])
 
     def _read(self, tokens: Sequence[int]) -> bool:
         """All of them, unless it is stopped."""

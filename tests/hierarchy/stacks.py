@@ -69,6 +69,7 @@ def drafter(
     history: Sequence[Sequence[int]] = (),
     stop: Event | None = None,
     end_ids: Sequence[int] = (),
+    original: BlockTarget | None = None,
 ) -> HierarchicalDrafter:
     """A hierarchy of the draft models above, with databases or without."""
     known = known or hierarchy(levels, retrieval=retrieval)
@@ -76,7 +77,9 @@ def drafter(
     sources = [Source.of(history)] if history else []
     latencies = [Costs(1.0 + level) for level in range(levels)]
     models = [
-        TargetDraftModel(f"draft{level}", draft_target(NOISE[level]), latencies[level], settings, stop)
+        TargetDraftModel(
+            f"draft{level}", draft_target(NOISE[level]), latencies[level], settings, stop, original
+        )
         for level in range(levels)
     ]
     grounds = [Drafter(sources, Acceptance(), latency) for latency in latencies]

@@ -136,6 +136,21 @@ def test_the_second_reply_reads_only_what_is_new() -> None:
     assert 20 <= sum(read) <= 45
 
 
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_copies_of_the_target_take_over_what_it_has_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, how = tiny_engine("llama-blocks"), wanted(kind, 40)
+    prompt = random_tokens(300, 5, vocabulary=12)
+    vanilla = tokens_of(fresh_steps(engine, prompt, how))
+    for noise in stacks.NOISE[:2]:
+        draft = stacks.draft_target(noise)
+        draft.rollback(0)
+        monkeypatch.setattr(draft, "read", None)  # nothing is read twice
+    drafter = stacks.drafter(
+        2, how, Plan((0, 1, 2), (3, 9), True), history=[vanilla[5:20]], original=engine.target
+    )
+    assert tokens_of(fresh_steps(engine, prompt, how, drafter)) == vanilla
+
+
 def test_stopping_ends_a_block_at_once() -> None:
     engine, how, stop = tiny_engine("llama-blocks"), wanted("greedy", 200), Event()
     drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (4, 8, 16)), retrieval=False, stop=stop)

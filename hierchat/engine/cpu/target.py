@@ -102,6 +102,16 @@ class BlockTarget:
                 _move(self._slots, start + node, start + place)
         self._tokens.extend(self._block[node] for node in nodes)
 
+    def adopt(self, other: BlockTarget, tokens: Sequence[int]) -> None:
+        """Commit tokens without a forward, with the keys and values that another target of the same shape holds for
+        them. Those are not this model's own: only where it drafts for the other, of which it is a rounded copy.
+        """
+        start, end = len(self._tokens), len(self._tokens) + len(tokens)
+        if other.shape != self.shape or other.tokens[:end] != [*self._tokens, *tokens]:
+            raise ValueError("Keys and values of another text, or of a model of another shape.")
+        _copy(other._slots, self._slots, start, end)
+        self._tokens.extend(tokens)
+
     @contextmanager
     def profile(self) -> Iterator[dict[str, float]]:
         """While it lasts, forwards are timed; then the dictionary holds each part's share of their time."""
@@ -170,6 +180,16 @@ def _move(slots: KeyValues, source: int, goal: int) -> None:
     slots.key_scales[:, :, d, u] = slots.key_scales[:, :, c, t]
     slots.values[:, :, d, u] = slots.values[:, :, c, t]
     slots.value_scales[:, :, d, u] = slots.value_scales[:, :, c, t]
+
+
+def _copy(source: KeyValues, goal: KeyValues, start: int, end: int) -> None:
+    """Keys and values of slots start .. end - 1, in every layer."""
+    for chunk in range(start // CHUNK, -(-end // CHUNK)):
+        first, last = max(start - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
+        goal.keys[:, :, chunk, :, first:last] = source.keys[:, :, chunk, :, first:last]
+        goal.key_scales[:, :, chunk, first:last] = source.key_scales[:, :, chunk, first:last]
+        goal.values[:, :, chunk, first:last] = source.values[:, :, chunk, first:last]
+        goal.value_scales[:, :, chunk, first:last] = source.value_scales[:, :, chunk, first:last]
 
 
 def _weights(model: BlockModel, positions: int) -> Weights:
