@@ -149,9 +149,9 @@ def test_the_text_held_back_is_told_better_and_better(tmp_path: Path) -> None:
 def test_a_token_that_is_not_known_is_one_that_is_got_wrong(tmp_path: Path) -> None:
     cut = text()
     teach(tmp_path, 80, cut=cut)
-    cut.held_back[0, 1::2] = len(KNOWN)
+    cut.held_back[0, WINDOW // 2 + 1 :] = len(KNOWN)
     measured = train(student(), cut, 0, 0, tmp_path, tell).measured
-    assert measured[0][3] <= 0.5
+    assert 0.4 < measured[0][3] <= 0.5
 
 
 def test_text_without_a_known_token_teaches_nothing_and_breaks_nothing(tmp_path: Path) -> None:
@@ -188,7 +188,6 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not same(restored, first)
     state = train(restored, text(), 0, 0, tmp_path, tell)
     assert state.step == 4
-    assert state.seconds > 0
     assert same(restored, first)
     with pytest.raises(KeyboardInterrupt):
         train(restored, text(), LONG, 0, tmp_path, interrupt)
@@ -220,12 +219,11 @@ def test_an_interruption_of_the_last_measurement_loses_nothing(
     assert same(restored, first)
 
 
-@pytest.mark.parametrize("keep", [0, 100, 0.5, -1])
-def test_a_damaged_checkpoint_says_what_to_do(tmp_path: Path, keep: float) -> None:
+@pytest.mark.parametrize("keep", [0, 100, 5_000, -1])
+def test_a_damaged_checkpoint_says_what_to_do(tmp_path: Path, keep: int) -> None:
     teach(tmp_path, 1)
     file = tmp_path / CHECKPOINT
-    whole = file.read_bytes()
-    file.write_bytes(whole[: int(len(whole) * keep) if 0 < keep < 1 else int(keep)])
+    file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(ValueError, match=rf"{CHECKPOINT} cannot be read .* Delete it to begin anew"):
         train(student(), text(), 0, 0, tmp_path, tell)
 

@@ -1,0 +1,113 @@
+"""A target that answers, and folders of draft models beside it."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import LlamaForCausalLM, MistralForCausalLM
+
+from hierchat.chat.host import Hosted, load_hosted
+from hierchat.chat.levels import Levels
+from hierchat.config import GenerationSettings
+from hierchat.distil.student import make_student
+from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
+from hierchat.models.known_tokens import FILE, write_known
+from hierchat.store import Store
+
+from .tiny import CONTEXT, END, tokenizer
+
+LAYERS = 12
+"""Of the target: a draft with one of them is several times faster."""
+KNOWN = np.array([END, *range(10, 200)])
+"""What a distilled draft knows."""
+
+
+@torch.no_grad()
+def model(layers: int = 1, seed: int = 0, kind: Any = LlamaForCausalLM, **changed: Any) -> Any:
+    """Only its first layer does anything: with any number of layers it says the same."""
+    torch.manual_seed(seed)
+    numbers = {
+        "vocab_size": len(tokenizer()),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": CONTEXT,
+        "initializer_range": 0.3,
+        "tie_word_embeddings": False,
+        "eos_token_id": END,
+    }
+    made = kind(kind.config_class(**{**numbers, **changed}))
+    for layer in made.model.layers[1:]:
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()
+    made.model.layers = made.model.layers[:layers]
+    made.config.num_hidden_layers = layers
+    return made
+
+
+def save(folder: Path, made: Any, tokens: Any = None) -> Path:
+    made.save_pretrained(folder)
+    (tokens or tokenizer()).save_pretrained(folder)
+    return folder
+
+
+def catalogue(folder: Path, *drafts: str, layers: int = LAYERS, **fields: Any) -> Catalogue:
+    """The target, and drafts in folders beside it; `fields` of the drafts' entries."""
+    save(folder / "target", model(layers))
+
+    def entry(name: str, **more: Any) -> ModelEntry:
+        return ModelEntry(**{"name": name, "source": {"folder": Folder(path=folder / name)}, **more})
+
+    target = entry("target", drafts=drafts)
+    entries = [target, *(entry(name, **{"draft_only": True, **fields}) for name in drafts)]
+    return Catalogue(models={one.name: one for one in entries}, default="target")
+
+
+def host(models: Catalogue, store: Store | None = None) -> tuple[Hosted, Levels]:
+    """The target, which answers, and what stands below it."""
+    hosted = load_hosted(models.entry("target"), "float32", catalogue=models, costs=store)
+    settings = GenerationSettings(max_new_tokens=4, logit_bias={END: -100.0})
+    assert list(hosted.engine.generate([5, 6, 7], settings))[-1].finish == "length"
+    assert hosted.levels
+    return hosted, hosted.levels
+
+
+# Drafts, and what may be wrong with them
+
+
+def other_tokens(folder: Path) -> None:
+    longer = copy.deepcopy(tokenizer())
+    longer.add_tokens(["lighthouse"])
+    save(folder, model(vocab_size=len(longer)), longer)
+
+
+def cut_off(folder: Path) -> None:
+    file = save(folder, model()) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def distilled(folder: Path) -> Path:
+    """Without its list of tokens."""
+    return save(folder, make_student(model(LAYERS), KNOWN, 1).half())
+
+
+def damaged_list(folder: Path) -> None:
+    (distilled(folder) / FILE).write_bytes(b"damaged")
+
+
+def list_of_another(folder: Path) -> None:
+    write_known(distilled(folder), KNOWN[:-1])
+
+
+def no_list(folder: Path) -> None:
+    distilled(folder)
+
+
+def sliding_window(folder: Path) -> None:
+    save(folder, model(kind=MistralForCausalLM, sliding_window=16))
