@@ -40,9 +40,8 @@ from hierchat.chat.host import Hosted
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.statistics import statistics
 from hierchat.drafting.source import Source
-from hierchat.engine.errors import OutOfMemory
+from hierchat.engine.errors import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.engine.torch.target import UnsupportedModel
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError

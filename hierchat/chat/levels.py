@@ -15,12 +15,13 @@ from hierchat.corpus.format import Statistics
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.engine.cpu.target import BlockTarget
 from hierchat.engine.engine import Engine
+from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.fewer_tokens import FewerTokens
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.target import Target
 from hierchat.hierarchy.living import Hierarchy
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
-from hierchat.models.errors import ModelError
+from hierchat.models.errors import BrokenFileError, ModelError
 from hierchat.models.fetch import has_blocks, status
 from hierchat.models.known_tokens import read_known
 from hierchat.models.loaded import LoadedModel
@@ -64,10 +65,10 @@ class Levels:
     """Model and machine of each draft model and, last, of the hierarchy: what costs are kept under."""
 
     def keep(self, costs: Costs) -> None:
-        """For the next start. Where they cannot be written, they are learned again."""
+        """For the next start; nothing of what `only` made. Where they cannot be written, they are learned again."""
         states = [*(latency.state() for latency in self.latencies), self.hierarchy.state()]
         with suppress(StoreError):
-            for key, state in zip(self.keys, states, strict=True):
+            for key, state in zip(self.keys, states, strict=False):
                 costs.keep_latency(*key, state)
 
     def only(self, names: Sequence[str], *, retrieval: bool = False) -> Levels:
@@ -104,7 +105,9 @@ def load_levels(
     left_out: list[LeftOut] = []
     target_ms = engine.latency.step_ms(0)[0]
     for name, candidate, backend in _candidates(entry, loaded, catalogue):
-        if not status(candidate).present:
+        if not status(candidate).present and not _is_local(
+            candidate
+        ):  # what is local says itself what it lacks
             get = f"python -m hierchat models get {candidate.name}"
             left_out.append(LeftOut(name, f"not on this machine; `{get}` fetches it"))
             continue
@@ -113,10 +116,8 @@ def load_levels(
             if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
                 left_out.append(LeftOut(name, f"other tokens: {reason}"))
                 continue
-            target = make_target(draft, report)
-            if candidate.source.folder and (known := read_known(candidate.source.folder.path)) is not None:
-                target = FewerTokens(target, known, engine.target.vocabulary)
-        except (ModelError, MemoryError) as error:
+            target = _over_all_tokens(make_target(draft, report), candidate, draft, engine.target.vocabulary)
+        except (ModelError, UnsupportedModel, MemoryError) as error:
             left_out.append(LeftOut(name, str(error) or "memory ran out"))
             continue
         under = Engine(target, engine.end_ids, engine.decode)
@@ -152,6 +153,27 @@ class _Found:
     target: Target
     latency: LatencyCurve
     key: tuple[str, str]
+
+
+def _is_local(entry: ModelEntry) -> bool:
+    source = entry.source
+    return bool(source.folder or (source.gguf and source.gguf.path))
+
+
+def _over_all_tokens(target: Target, entry: ModelEntry, loaded: LoadedModel, vocabulary: int) -> Target:
+    """A draft model as one of all the target's tokens, which it may know in part, or pad to another number. Raises
+    BrokenFileError."""
+    known = read_known(entry.source.folder.path) if entry.source.folder else None
+    if known is not None:
+        return FewerTokens(target, known, vocabulary)
+    tokens = len(loaded.tokenizer)
+    if target.vocabulary < tokens:
+        raise BrokenFileError(
+            f"It has {target.vocabulary} of {tokens} tokens, and the list of them is missing. Distil the draft again."
+        )
+    if target.vocabulary == vocabulary:
+        return target
+    return FewerTokens(target, np.arange(min(target.vocabulary, vocabulary)), vocabulary, others=0)
 
 
 def _original(entry: ModelEntry, target: Target, found: _Found) -> BlockTarget | None:

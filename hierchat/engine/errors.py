@@ -13,6 +13,10 @@ class OutOfMemory(RuntimeError):
     """Memory ran out; what the target had committed before stands."""
 
 
+class UnsupportedModel(RuntimeError):
+    """The model's layers cannot be rolled back by this engine."""
+
+
 @contextmanager
 def clear_memory_errors() -> Iterator[None]:
     """Raises OutOfMemory in place of what numpy, torch or CUDA raise."""

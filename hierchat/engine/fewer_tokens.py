@@ -15,20 +15,23 @@ NEVER = np.float32(-1e30)
 
 
 class FewerTokens:
-    """`known` [n]: the tokens that the model numbers 0 .. n - 1; its number n stands for all others.
+    """`known` [n]: the tokens that the model numbers 0 .. n - 1; its number `others`, by default n, stands for all
+    others.
 
     Raises BrokenFileError where these are another model's.
     """
 
-    def __init__(self, target: Target, known: NDArray[np.int64], vocabulary: int) -> None:
-        if target.vocabulary != len(known) + 1 or known[-1] >= vocabulary:
+    def __init__(
+        self, target: Target, known: NDArray[np.int64], vocabulary: int, others: int | None = None
+    ) -> None:
+        if (others is None and target.vocabulary != len(known) + 1) or known[-1] >= vocabulary:
             raise BrokenFileError(
                 f"It has {target.vocabulary} tokens for {len(known)} that it should know, the last of them number "
                 f"{known[-1]} of {vocabulary}. Distil the draft again."
             )
         self._target = target
         self._known = known
-        self._numbers = np.full(vocabulary, len(known), np.int64)
+        self._numbers = np.full(vocabulary, len(known) if others is None else others, np.int64)
         self._numbers[known] = np.arange(len(known))
         self._tokens: list[int] = []
         self._block: Sequence[int] = ()

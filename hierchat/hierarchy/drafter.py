@@ -70,8 +70,11 @@ class HierarchicalDrafter:
         self._tree, tree = None, self._retrieved(limit, expected)
         if self._highest is None or self._stop.is_set():
             return tree
-        if self.retrieval and tree and _ms_per_token(tree, self.retrieval) <= expected:
-            return tree
+        assert self.plan
+        if self._tree and not self.fixed:
+            context = len(self._text)
+            if self.hierarchy.skips_models(self.plan, expected, self._tree, len(tree), context):
+                return tree
         for learner in self._learners:
             learner.context = len(self._text)
         began = time.perf_counter()
@@ -156,8 +159,3 @@ class HierarchicalDrafter:
         self._tree = (1.0 + sum(tree.probabilities), price.step_ms(len(tree)))
         self.hierarchy.saw_tree(*self._tree)
         return tree
-
-
-def _ms_per_token(tree: DraftTree, retrieval: Drafter) -> float:
-    """Expected of a forward over nothing but this tree."""
-    return retrieval.price.step_ms(len(tree)) / (1.0 + sum(tree.probabilities))

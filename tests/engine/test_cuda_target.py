@@ -19,8 +19,9 @@ from hierchat.engine.cuda.graphs import Graph, Graphs
 from hierchat.engine.cuda.static_block import DEPTH
 from hierchat.engine.cuda.target import FIRST_VIEW, REGIMES, CudaTarget, Out
 from hierchat.engine.engine import Engine
+from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.engine.torch.target import TorchTarget, UnsupportedModel
+from hierchat.engine.torch.target import TorchTarget
 from tests.engine.drafters import Adversary, Buried, TreeDrafter
 from tests.tiny import VOCABULARY, Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 

@@ -23,9 +23,10 @@ import hierchat.engine
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.engine import CHUNK, Engine, PromptTooLong
+from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.step import TARGET, Step
-from hierchat.engine.torch.target import TorchTarget, UnsupportedModel
+from hierchat.engine.torch.target import TorchTarget
 from tests.engine.drafters import Noise, Oracle, TreeDrafter
 from tests.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
 

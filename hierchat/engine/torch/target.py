@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.target import Rows
 from hierchat.engine.torch import attention
@@ -22,10 +23,6 @@ QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
 FIRST_SLOTS = 1024
 BUCKET = 512
 """Views of the slots on CUDA are multiples of this, since kernels are chosen by shape. On the CPU a chunk will do."""
-
-
-class UnsupportedModel(RuntimeError):
-    """The model's layers cannot be rolled back by this engine."""
 
 
 class TorchTarget:
