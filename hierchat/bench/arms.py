@@ -152,7 +152,7 @@ class Carried:
     def forget(self) -> None:
         """History starts anew."""
         # What was learned of the sources stays, as the program keeps it; the successors are text.
-        self._memory = Memory(acceptance=self._memory.acceptance)
+        self._memory = Memory(acceptance=self._memory.acceptance, levels=self._memory.levels)
         self._memory.history += self._beside
         if self._published:
             self._published.forget()

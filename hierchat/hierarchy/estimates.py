@@ -19,6 +19,8 @@ SHRINK = 12.0
 """Tokens of one kind that the average over all kinds is worth."""
 LONGEST = 32
 """Kept drafts of one forward, at most; more count as so many."""
+CLIP = 2.0
+"""Times the usual duration that a step counts as, at most."""
 SOME = 40.0
 """Forwards after which a histogram stands for itself."""
 
@@ -74,6 +76,8 @@ class Grounded:
             counts *= 1.0 - FORGET
         (self._bonus if bonus else self._corrected)[min(kept, LONGEST)] += 1.0
         seen = self._corrected.sum() + self._bonus.sum()
+        if seen > SOME:  # what takes far longer waited for something else on the machine
+            ms = min(ms, CLIP * self._ms)
         self._ms += (ms - self._ms) / min(seen, 1 / FORGET)
 
     def ground(self) -> Ground | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hierchat.drafting.price import Latency
-from hierchat.hierarchy.estimates import Agreement, Grounded, likely_run
+from hierchat.hierarchy.estimates import CLIP, Agreement, Grounded, likely_run
 from hierchat.hierarchy.expected import by_renewal
 from hierchat.hierarchy.level import Kind
 from hierchat.hierarchy.plan import Acceptance, Ground, Ladder, Plan
@@ -107,9 +107,9 @@ class Hierarchy:
 
     def tree_brought(self, expected: tuple[float, float], came: tuple[float, float]) -> None:
         """A step over nothing but what the databases knew brought and took so much: (tokens, milliseconds)."""
-        scale = np.array([1.0, 1.0 / max(expected[1], 1e-6)])  # steps count alike, however long they take
-        self._believed = (1.0 - AVERAGED) * self._believed + expected * scale
-        self._came = (1.0 - AVERAGED) * self._came + came * scale
+        slower = min(came[1] / max(expected[1], 1e-6), CLIP)  # steps count alike, however long they take
+        self._believed = (1.0 - AVERAGED) * self._believed + [expected[0], 1.0]
+        self._came = (1.0 - AVERAGED) * self._came + [came[0], slower]
 
     def skips_models(
         self, plan: Plan, plan_ms: float, tree: tuple[float, float], drafts: int, context: int
