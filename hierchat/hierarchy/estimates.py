@@ -11,8 +11,10 @@ from hierchat.hierarchy.level import Kind
 from hierchat.hierarchy.plan import Acceptance, Ground, Run
 
 KINDS: tuple[Kind, ...] = ("kept", "corrected", "bonus")
-FORGET = 1 / 400
-"""Part of what was seen that is forgotten with every token."""
+FORGET = 1 / 1500
+"""Part of what was seen of agreement that is forgotten with every token: block sizes hang on small differences."""
+FORGET_FORWARDS = 1 / 400
+"""The same of forwards over what the databases draft."""
 TRUST = 24.0
 """Tokens that what was believed beforehand is worth."""
 SHRINK = 12.0
@@ -73,12 +75,12 @@ class Grounded:
     def note(self, kept: int, bonus: bool, ms: float) -> None:
         """A forward kept so many drafts; all of them, if its own token is a bonus."""
         for counts in (self._corrected, self._bonus):
-            counts *= 1.0 - FORGET
+            counts *= 1.0 - FORGET_FORWARDS
         (self._bonus if bonus else self._corrected)[min(kept, LONGEST)] += 1.0
         seen = self._corrected.sum() + self._bonus.sum()
         if seen > SOME:  # what takes far longer waited for something else on the machine
             ms = min(ms, CLIP * self._ms)
-        self._ms += (ms - self._ms) / min(seen, 1 / FORGET)
+        self._ms += (ms - self._ms) / min(seen, 1 / FORGET_FORWARDS)
 
     def ground(self) -> Ground | None:
         """None while too little was seen."""

@@ -117,17 +117,18 @@ class Hierarchy:
         """Whether a step over nothing but the databases' tree gains more on the plan's usual pace, `plan_ms` per token,
         than a step of the plan. `tree`: the tokens and milliseconds that the databases expect of it.
 
-        A good match makes the plan's own step cheaper, too: its lowest level verifies it in one forward.
+        A good match makes the plan's own step cheaper, too: its lowest level verifies it in one forward. So the
+        databases must promise no less than the block that the plan would have written.
         """
         tokens, ms = self._came / self._believed * tree
-        alone = tokens * plan_ms - ms
+        if tokens < plan.blocks[-1] + 1.0:
+            return False
         ground = self.grounded(plan.levels[0], context).ground() if plan.retrieval else None
         if ground is None:
-            return bool(alone > 0.0)
-        used = min(tokens, plan.blocks[0] + 1.0)
+            return bool(tokens * plan_ms > ms)
         costs = self._latencies[plan.levels[0]].step_ms(context)
-        within = used * ground.ms / ground.run.tokens - costs[min(drafts, len(costs) - 1)]
-        return bool(alone > within)
+        spared = (plan.blocks[0] + 1.0) * ground.ms / ground.run.tokens - costs[min(drafts, len(costs) - 1)]
+        return bool(tokens * plan_ms - ms > spared)
 
     def begin_reply(self) -> None:
         """Another reply begins."""

@@ -13,7 +13,7 @@ from hierchat.hierarchy.plan import Plan
 from tests.hierarchy import stacks
 
 
-def accepted(known: Hierarchy, level: int, above: int, share: float, times: int = 600) -> None:
+def accepted(known: Hierarchy, level: int, above: int, share: float, times: int = 1200) -> None:
     """Blocks of 4, of whose tokens a share is right."""
     rng = np.random.default_rng(0)
     for _ in range(times):
@@ -52,7 +52,7 @@ def test_agreement_tells_kinds_apart() -> None:
 def test_agreement_forgets() -> None:
     one = Agreement(0.5)
     for right in (1, 0):
-        for _ in range(2000):
+        for _ in range(6000):
             one.note(["bonus"], right)
     assert one.acceptance().overall < 0.05
 
@@ -81,7 +81,7 @@ def test_a_draft_model_comes_into_the_plan_as_it_agrees_and_goes_again() -> None
     assert known.found(0).plan.levels == (1,)
     accepted(known, 0, 1, 0.9)
     assert search_again(known).levels == (0, 1)
-    accepted(known, 0, 1, 0.0, times=2000)
+    accepted(known, 0, 1, 0.0, times=6000)
     assert search_again(known).levels == (1,)
 
 
