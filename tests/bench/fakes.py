@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hierchat.bench.arms import Answer
 from hierchat.bench.decode import Result
 from hierchat.bench.published import PUBLISHED
 from hierchat.bench.questions import Question
+from hierchat.chat.host import Hosted
+from hierchat.chat.levels import Levels
 from hierchat.config import GenerationSettings
+from hierchat.engine.latency import LatencyCurve
+from hierchat.engine.torch.target import TorchTarget
+from hierchat.hierarchy.living import Hierarchy
 
+from ..chat import tiny
 from ..chat.tiny import END
 
 SETTINGS = GenerationSettings(max_new_tokens=24, logit_bias={END: -100.0})
@@ -49,6 +56,23 @@ class FakeArm:
 
     def close(self) -> None:
         self.closed = True
+
+
+NAMES = ("small", "middle", "tiny")
+"""Draft models and target."""
+
+
+def with_draft_models() -> Hosted:
+    """Two draft models: one is another random model, one is the target's twin."""
+    hosted = tiny.hosted()
+    targets = tuple(TorchTarget(tiny.model(seed), context_length=tiny.CONTEXT) for seed in (1, 0))
+    latencies = (LatencyCurve(), LatencyCurve())
+    for latency, ms in zip(latencies, (0.1, 0.2), strict=True):
+        latency.note(1, 0, ms)
+    hosted.engine.latency = LatencyCurve()
+    hosted.engine.latency.note(1, 0, 1.0)
+    hierarchy = Hierarchy(NAMES, [*latencies, hosted.engine.latency], {(1, 2): 0.99})
+    return replace(hosted, levels=Levels(targets, latencies, hierarchy))
 
 
 def questions(count: int, turns: int = 1, group: str = "qa") -> list[Question]:

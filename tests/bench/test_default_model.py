@@ -41,7 +41,8 @@ def test_every_arm_decodes_and_writes_the_same(tmp_path: Path) -> None:
     code, written = run(tmp_path, "bench", "decode", *asked)
     assert code == 0
     absent = {arm["arm"] for arm in written["absent"]}
-    assert absent <= {"dejavuu"}  # whose Python may be missing
+    assert "hsd" in absent  # no draft model stands below the blocks
+    assert absent <= {"hsd", "dejavuu"}  # whose Python may be missing
     arms = {arm["arm"]: arm for arm in written["arms"]}
     assert set(arms) == set(every) - absent
     for name, arm in arms.items():
@@ -74,3 +75,23 @@ def test_verify(drafter: str, tmp_path: Path) -> None:
     assert (code, written["mismatches"], written["exact"]) == (0, 0, True)
     assert written["tokens"] > 24
     assert written["tokens_per_forward"] > 1
+
+
+def test_a_stack_on_a_copy_of_the_model(tmp_path: Path) -> None:
+    copied = "smollm2-135m:blocks"
+    every = ["vanilla", "hierchat", "hsd", f"draft:{copied}", f"plan:databases+{copied}=12"]
+    asked = ("--backend", "float32", "--arms", ",".join(every), "--limit", "2")
+    code, written = run(tmp_path, "bench", "decode", *asked)
+    assert (code, written["absent"]) == (0, [])
+    assert [arm["mismatches"] for arm in written["arms"]] == [0] * len(every)
+    stack = written["arms"][-1]
+    assert stack["tokens_per_forward"] > 4  # a copy that rounds agrees nearly always
+    assert copied in stack["sources"]
+
+
+@pytest.mark.parametrize("temperature", ["0", "0.8"])
+def test_all_draft_models_at_every_step_change_no_word(temperature: str, tmp_path: Path) -> None:
+    asked = ("--backend", "float32", "--drafter", "stack", "--limit", "2", "--temperature", temperature)
+    code, written = run(tmp_path, "verify", *asked)
+    assert code == 0
+    assert (written["mismatches"], written["tokens"] > 24) == (0, True)

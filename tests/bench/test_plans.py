@@ -17,15 +17,12 @@ from hierchat.bench.results import summarise
 from hierchat.bench.verify import DRAFTERS
 from hierchat.chat.host import Hosted
 from hierchat.chat.levels import LeftOut, Levels
-from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.torch.target import TorchTarget
 from hierchat.hierarchy.living import Hierarchy
 from hierchat.hierarchy.plan import Plan
 
 from ..chat import tiny
-from .fakes import SETTINGS, questions, result, tell
+from .fakes import NAMES, SETTINGS, questions, result, tell, with_draft_models
 
-NAMES = ("small", "middle", "tiny")
 ARMS = [
     "vanilla",
     "hierchat",
@@ -35,19 +32,6 @@ ARMS = [
     "plan:small=3",
     "plan:databases+small=2+middle=5",
 ]
-
-
-def with_draft_models() -> Hosted:
-    """Two draft models: one is another random model, one is the target's twin."""
-    hosted = tiny.hosted()
-    targets = tuple(TorchTarget(tiny.model(seed), context_length=tiny.CONTEXT) for seed in (1, 0))
-    latencies = (LatencyCurve(), LatencyCurve())
-    for latency, ms in zip(latencies, (0.1, 0.2), strict=True):
-        latency.note(1, 0, ms)
-    hosted.engine.latency = LatencyCurve()
-    hosted.engine.latency.note(1, 0, 1.0)
-    hierarchy = Hierarchy(NAMES, [*latencies, hosted.engine.latency], {(1, 2): 0.99})
-    return replace(hosted, levels=Levels(targets, latencies, hierarchy))
 
 
 @pytest.fixture(scope="module")

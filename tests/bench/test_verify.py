@@ -14,7 +14,7 @@ from hierchat.chat.host import Hosted
 from hierchat.cli import main
 
 from ..chat.tiny import hosted as tiny
-from .fakes import SETTINGS, questions, questions_file, tell
+from .fakes import SETTINGS, questions, questions_file, tell, with_draft_models
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def run(hosted: Hosted, drafter: str, folder: Path, **settings: Any) -> dict[str
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_a_right_target(drafter: str, temperature: float, hosted: Hosted, tmp_path: Path) -> None:
-    found = run(hosted, drafter, tmp_path, temperature=temperature)
+def test_a_right_target(drafter: str, temperature: float, tmp_path: Path) -> None:
+    found = run(with_draft_models(), drafter, tmp_path, temperature=temperature)
     assert (found["questions"], found["tokens"]) == (3, 3 * 2 * 24)
     assert (found["mismatches"], found["first"]) == (0, [])
     if drafter == "adversarial":
