@@ -45,7 +45,7 @@ def serve(args: argparse.Namespace) -> None:
     from hierchat.ui import launch, terminal
     from hierchat.ui.page import build_app
 
-    host = ModelHost(read_catalogue(), args.backend)
+    host = ModelHost(read_catalogue(), backend=args.backend)
     name = args.model or host.names[0]
     if name not in host.names:
         raise ValueError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")
