@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from hierchat.bench.plans import DATABASES
 from hierchat.hierarchy.estimates import likely_run
 from hierchat.hierarchy.expected import by_renewal
 from hierchat.hierarchy.plan import Acceptance, Ground, Ladder, Plan
@@ -186,7 +187,7 @@ def _row(
 
 def _said(plan: Plan, names: Sequence[str]) -> str:
     below = [f"{names[level]}={block}" for level, block in zip(plan.levels, plan.blocks, strict=False)]
-    return " + ".join([*(["databases"] if plan.retrieval else []), *below]) or "nothing"
+    return " + ".join([*([DATABASES] if plan.retrieval else []), *below]) or "nothing"
 
 
 def _show(result: dict[str, Any]) -> None:

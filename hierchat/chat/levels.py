@@ -105,9 +105,8 @@ def load_levels(
     left_out: list[LeftOut] = []
     target_ms = engine.latency.step_ms(0)[0]
     for name, candidate, backend in _candidates(entry, loaded, catalogue):
-        if not status(candidate).present and not _is_local(
-            candidate
-        ):  # what is local says itself what it lacks
+        # What is local says itself what it lacks.
+        if not _is_local(candidate) and not status(candidate).present:
             get = f"python -m hierchat models get {candidate.name}"
             left_out.append(LeftOut(name, f"not on this machine; `{get}` fetches it"))
             continue

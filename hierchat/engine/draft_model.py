@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hierchat.config import GenerationSettings
 from hierchat.drafting.tree import DraftTree
 from hierchat.engine.cpu.target import BlockTarget
+from hierchat.engine.engine import common_prefix
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.target import Rows, Target
@@ -65,13 +66,7 @@ class TargetDraftModel:
         return (len(self._text) - len(self._target.tokens)) * step_ms[-1] / len(step_ms)
 
     def begin(self, text: Sequence[int]) -> None:
-        held = self._target.tokens
-        same = 0
-        for mine, other in zip(held, text[:-1], strict=False):
-            if mine != other:
-                break
-            same += 1
-        self._target.rollback(same)
+        self._target.rollback(common_prefix(self._target.tokens, text[:-1]))
         self._text = list(text)
         self._counts = Counts(text)
 

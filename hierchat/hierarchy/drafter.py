@@ -133,12 +133,15 @@ class HierarchicalDrafter:
 
     def _put_together(self, plan: Plan) -> None:
         """Levels for a plan; only the target where the draft models would read longer than they save."""
-        if not self.fixed:
-            for level in plan.levels[:-1]:
-                self._models[level].begin(self._text)
-            reading_ms = sum(self._models[level].reading_ms for level in plan.levels[:-1])
-            if not self.hierarchy.worth_reading(plan, len(self._text), reading_ms):
-                plan = Plan((self.hierarchy.target,), (), self.retrieval is not None)
+        self._build(plan)
+        if not self._highest:
+            return
+        self._highest.begin(self._text)
+        reading_ms = sum(self._models[level].reading_ms for level in plan.levels[:-1])
+        if not self.fixed and not self.hierarchy.worth_reading(plan, len(self._text), reading_ms):
+            self._build(Plan((self.hierarchy.target,), (), self.retrieval is not None))
+
+    def _build(self, plan: Plan) -> None:
         self.plan, self._highest, self._learners = plan, None, []
         for at, (level, block) in enumerate(zip(plan.levels, plan.blocks, strict=False)):
             grounded = plan.retrieval and at == 0
@@ -146,8 +149,6 @@ class HierarchicalDrafter:
             learner = Learner(self.hierarchy, level, plan.levels[at + 1], grounded=grounded)
             self._learners.append(learner)
             self._highest = Level(self._models[level], below, block, learner, self._end_ids, self._stop)
-        if self._highest:
-            self._highest.begin(self._text)
 
     def _retrieved(self, limit: int | None, expected: float) -> DraftTree:
         """What the databases know, as a tree worth its rows beside what the plan is expected to take."""

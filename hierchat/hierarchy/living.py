@@ -60,10 +60,8 @@ class Hierarchy:
         self._agreements: dict[tuple[int, int, int], Agreement] = {}
         self._grounds: dict[tuple[int, int], Grounded] = {}
         self._tree_tokens, self._tree_ms = FIRST_TOKENS, 0.0
-        self._believed, self._came = (
-            np.full(2, TRUSTED),
-            np.full(2, TRUSTED),
-        )  # of trees: (tokens, steps' costs)
+        # Of steps over trees alone, (tokens, costs): what was believed of them, and what came.
+        self._believed, self._came = np.full(2, TRUSTED), np.full(2, TRUSTED)
         self._reply_tokens, self._reply = REPLY, 0
         self._found: dict[int, Found] = {}
         self._measured: dict[Plan, tuple[float, float]] = {}
@@ -191,11 +189,11 @@ class Hierarchy:
     def without(self, level: int, context: int) -> str:
         """Why a draft model is not in the plan."""
         ladder, found = self.ladder(context), self.found(context)
-        alone = Plan((level, self.target), (1,))
         costs = ladder.forward_ms
         if costs[level][0] >= costs[self.target][0]:
             return f"{costs[level][0]:.1f} ms a forward, no faster than the target"
-        best = min(by_renewal(ladder, Plan(alone.levels, (block,))) for block in range(1, self._most + 1))
+        blocks = range(1, self._most + 1)
+        best = min(by_renewal(ladder, Plan((level, self.target), (block,))) for block in blocks)
         accepted = ladder.acceptance[level][self.target].overall
         return (
             f"{costs[level][0]:.1f} ms a forward, {accepted:.0%} accepted: "

@@ -9,7 +9,6 @@ import gradio as gr
 
 from hierchat.ui import sampling, status, turns
 from hierchat.ui.layout import Parts
-from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Session, Sessions
 from hierchat.ui.views import Update, Views
 
@@ -164,7 +163,7 @@ class Handlers:
         update = {
             self._parts.host: status.host_line(now),
             self._parts.proof: status.model_proof(now),
-            self._parts.plan: plan_picture(self._service.plan()),
+            **self.views.plan(),
             self._parts.timer: gr.Timer(active=not done),
         }
         if now.phase == "ready" and now.message and now.name in self._service.host.names:

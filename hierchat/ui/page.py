@@ -27,14 +27,15 @@ def build_app(service: ChatService, place: str) -> gr.Blocks:
         replies = Replies(service, p, handlers.views, handlers.who)
 
         middle = [p.empty, p.chat, p.versus, p.context, p.title, p.bus]
-        chats = [p.list, p.footer, p.plan]
+        chats = [p.list, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
-        every = [*middle, *chats, *columns, *buttons, p.live, p.box, p.verdict, p.asked, p.replay, p.back]
+        every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
+        every += [p.verdict, p.asked, p.replay, p.back]
         asking = [p.compare, p.query]
 
         polled = [p.host, p.proof, p.plan, p.timer, p.model]
-        app.load(handlers.load, None, [*middle, p.list, p.footer, *polled, *p.sampling], **_QUIET)
+        app.load(handlers.load, None, [*middle, *chats, *polled, *p.sampling], **_QUIET)
         app.unload(handlers.unload)
         p.timer.tick(handlers.poll, None, polled, **_QUIET)
         p.model.select(handlers.choose, p.model, [*polled, p.live, *p.sampling], **_QUIET)

@@ -204,6 +204,7 @@ class Replies:
         update = {
             **self._views.chats(session, user, query),
             **self._views.busy(False),
+            **self._views.plan(),
             self._parts.live: remark,
         }
         if session.conversation == conversation:
@@ -248,8 +249,12 @@ class Replies:
             remark = ""
         except Exception as error:
             remark = status.error(turns.said(error))
-        update = {**self._views.chats(session, user, query), **self._views.busy(False), p.live: remark}
-        update |= {p.back: gr.update(visible=True), p.verdict: session.verdict if begun else ""}
+        update = {**self._views.chats(session, user, query), **self._views.busy(False), **self._views.plan()}
+        update |= {
+            p.live: remark,
+            p.back: gr.update(visible=True),
+            p.verdict: session.verdict if begun else "",
+        }
         if session.recording and begun:
             update[p.replay] = gr.update(visible=True)
         if session.conversation == conversation:

@@ -53,8 +53,11 @@ class Views:
         return {
             self._parts.list: sidebar.conversation_list(found, session.conversation, date.today(), query),
             self._parts.footer: sidebar.footer(store.totals(user_id)),
-            self._parts.plan: plan_picture(self._service.plan()),
         }
+
+    def plan(self) -> Update:
+        """The arrangement of draft models, as it is now."""
+        return {self._parts.plan: plan_picture(self._service.plan())}
 
     def heading(self, session: Session, user_id: int) -> Update:
         """The title of the open conversation, and its id for the address."""

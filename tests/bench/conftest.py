@@ -4,18 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from ..chat.tiny import model, tokenizer
+from ..threads import one_thread
 
 
 @pytest.fixture(autouse=True, scope="package")
 def _one_thread() -> Iterator[None]:
-    """A tiny model's threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield
 
 
 @pytest.fixture

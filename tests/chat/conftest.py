@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.chat.host import Hosted
@@ -15,6 +14,7 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.store import Message, Store
 
+from ..threads import one_thread
 from .tiny import END, ready_host
 
 
@@ -25,11 +25,8 @@ def _every_step_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="package")
 def _one_thread() -> Iterator[None]:
-    """A tiny model's threads would only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield
 
 
 @pytest.fixture

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
 import hierchat.engine.cpu.target  # noqa: F401  # before the cache moves, so that it is compiled once
@@ -33,10 +31,8 @@ MINUTES = "0.02"
 
 
 @pytest.fixture(autouse=True)
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Cache, data and catalogue of each test's own, with a tiny model in it; one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Cache, data and catalogue of each test's own, with a tiny model in it."""
     for name in ("cache", "config", "data"):
         monkeypatch.setenv(f"HIERCHAT_{name.upper()}", str(tmp_path / name))
     model().save_pretrained(tmp_path / "tiny")
@@ -44,8 +40,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "config").mkdir()
     own = {"tiny": {"source": {"folder": {"path": str(tmp_path / "tiny")}}}}
     (tmp_path / "config" / "models.yaml").write_text(yaml.safe_dump({"models": own}))
-    yield tmp_path
-    torch.set_num_threads(before)
+    return tmp_path
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,6 @@ END = 2
 KNOWN = np.array([END, *range(10, 45), 97])
 LONG = 1e6
 """Minutes in which the learning rate does not fall noticeably."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Also makes sums come out the same each time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def target(**changed: Any) -> LlamaForCausalLM:

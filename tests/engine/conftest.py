@@ -1,13 +1,11 @@
 from collections.abc import Iterator
 
 import pytest
-import torch
+
+from tests.threads import one_thread
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Matrices this small are slower on several threads, and very slow on cores that others use too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_thread():
+        yield

@@ -1,0 +1,11 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.threads import one_thread
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
