@@ -1,19 +1,44 @@
-"""The command line: python -m hierchat models | corpus | stats | distil | bench | verify."""
+"""The command line: hierchat [serve] | models | corpus | stats | distil | bench | verify."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from hierchat import logs
 from hierchat.bench.arguments import add_bench, add_verify
-from hierchat.config import data_dir
+from hierchat.config import data_dir, require_folders
 from hierchat.distil.command import add_distil
+from hierchat.serve import add_serve, serve
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code."""
-    args = _parser().parse_args(arguments)
+    """Runs one command, by default the chat; returns its exit code."""
+    args = _parser().parse_args(_with_command(sys.argv[1:] if arguments is None else arguments))
+    logs.set_up(args.verbose)
+    try:
+        require_folders()
+        return _run(args)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        print(f"hierchat: {logs.said(error)}", file=sys.stderr)
+        return 1
+
+
+def _with_command(arguments: Sequence[str]) -> list[str]:
+    """`serve` where no command is named."""
+    before = 1 if list(arguments[:1]) == ["--verbose"] else 0
+    first = next(iter(arguments[before:]), "--")
+    implied = ["serve"] if first.startswith("-") and first not in ("-h", "--help") else []
+    return [*arguments[:before], *implied, *arguments[before:]]
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.command == "serve":
+        return serve(args)
     if args.command == "models":
         from hierchat.models.commands import get_model, list_models
 
@@ -46,8 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("hierchat", description="A private chat that drafts from your history.")
+    parser = argparse.ArgumentParser(
+        "hierchat",
+        description="A private chat that drafts from your history. Without a command it starts the chat.",
+        epilog="`hierchat COMMAND --help` shows what a command takes; `hierchat serve --help` is about the chat.",
+    )
+    parser.add_argument("--verbose", action="store_true", help="say more in the terminal")
     commands = parser.add_subparsers(dest="command", required=True)
+    add_serve(commands)
 
     models = commands.add_parser("models", help="what can answer, and what is on this machine")
     actions = models.add_subparsers(dest="action", required=True)

@@ -5,11 +5,18 @@ Knows nothing about models, databases or pages: everything may import it.
 
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import platformdirs
 from pydantic import BaseModel, Field
 
 APP = "hierchat"
+MOST_TOKENS = 1_000_000
+"""The highest limit of a reply."""
+
+
+class FolderError(Exception):
+    """A folder of hierchat's cannot be used; the text is for the user."""
 
 
 class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
@@ -34,7 +41,7 @@ class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=F
     frequency_penalty: float = Field(default=0.0, ge=-10, le=10, description="subtracted per occurrence")
     logit_bias: dict[int, float] = Field(default_factory=dict, description="token id to added logit")
     stop: tuple[str, ...] = Field(default=(), description="strings that end the reply and are left out of it")
-    max_new_tokens: int = Field(default=1024, ge=1, le=1_000_000)
+    max_new_tokens: int = Field(default=1024, ge=1, le=MOST_TOKENS)
     seed: int = Field(default=0, ge=0, lt=2**63)
 
 
@@ -56,3 +63,29 @@ def data_dir() -> Path:
 def config_dir() -> Path:
     """Where the user's own models.yaml lies; HIERCHAT_CONFIG moves it. Not created here."""
     return _directory("HIERCHAT_CONFIG", platformdirs.user_config_dir(APP))
+
+
+def require_folders() -> None:
+    """Raises FolderError where a folder cannot be used: all may be missing, the cache must be writable."""
+    for variable, folder in (
+        ("HIERCHAT_CACHE", cache_dir()),
+        ("HIERCHAT_DATA", data_dir()),
+        ("HIERCHAT_CONFIG", config_dir()),
+    ):
+        if folder.exists() and not folder.is_dir():
+            raise FolderError(f"{folder} is a file, not a folder. Set {variable} to a folder.")
+    try:
+        cache_dir().mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=cache_dir()):
+            pass
+    except OSError as error:
+        raise FolderError(
+            f"Nothing can be written in the cache, {cache_dir()} ({error.strerror}). Make room or make it writable, "
+            "or set HIERCHAT_CACHE to another folder."
+        ) from error
+
+
+def shipped(name: str) -> Path:
+    """A file or folder that comes with hierchat: inside the package of a wheel, at the top of a checkout."""
+    package = Path(__file__).resolve().parent
+    return package / name if (package / name).exists() else package.parent / name

@@ -21,6 +21,10 @@ _NEEDS = {"avx512": ("avx512f", "avx512bw", "avx512vl", "fma", "f16c"), "avx2": 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+class InstructionsError(Exception):
+    """HIERCHAT_INSTRUCTIONS names what this processor cannot do; the text is for the user."""
+
+
 def supported() -> list[str]:
     """The instruction sets that this processor has, fastest first."""
     features = llvmlite.binding.get_host_cpu_features()
@@ -30,7 +34,7 @@ def supported() -> list[str]:
 def _chosen() -> str:
     wish = os.environ.get("HIERCHAT_INSTRUCTIONS")
     if wish and wish not in supported():
-        raise RuntimeError(
+        raise InstructionsError(
             f"HIERCHAT_INSTRUCTIONS={wish}: this processor can do {', '.join(supported())}. Unset it."
         )
     return wish or supported()[0]

@@ -52,10 +52,13 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def serving(service: object, auth: tuple[str, str] | None = None) -> Iterator[str]:
+def serving(
+    service: object, account: tuple[str, str] | None = None, host: str = "127.0.0.1"
+) -> Iterator[str]:
     """The page over `service` on a free port of this machine; its address."""
-    app = build_app(service, "/home/you/.local/share/hierchat/hierchat.db")  # type: ignore[arg-type]
-    _, address, _ = app.launch(server_name="127.0.0.1", prevent_thread_lock=True, **options(auth))
+    place = "/home/you/.local/share/hierchat/hierchat.db"
+    app = build_app(service, place, login=account is not None)  # type: ignore[arg-type]
+    _, address, _ = app.launch(prevent_thread_lock=True, **options(account, host))
     try:
         yield address
     finally:
@@ -74,7 +77,7 @@ class Chat:
     def open(self, path: str = "") -> None:
         """Load the page and wait until it answers."""
         self.page.goto(self.address + path)
-        expect(self.page.locator("#hc-list nav")).to_be_visible(timeout=PATIENCE_MS)
+        expect(self.page.locator("#hc-list nav")).to_have_count(1, timeout=PATIENCE_MS)  # folded where narrow
 
     def send(self, text: str) -> None:
         """Type and press Enter."""
@@ -102,7 +105,7 @@ class Chat:
     @property
     def words(self) -> Locator:
         """Rendered texts of replies, the growing one too, oldest first."""
-        return self.page.locator("#hc-chat .bot-row .message-content")
+        return self.page.locator("#hc-chat .hc-reply .hc-text")
 
     def shot(self, name: str) -> None:
         """A screenshot for the eye, in a folder that git ignores."""

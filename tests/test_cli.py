@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import hierchat.bench.commands
+import hierchat.chat.service  # before the cache moves, so that kernels are compiled once
 from hierchat.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -46,10 +50,164 @@ def test_an_unknown_model_is_an_error_without_a_traceback(tmp_path: Path, argume
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["sing"], ["models"], ["models", "get"], ["bench", "session", "--turns", "x"]]
+    "arguments", [["sing"], ["models"], ["models", "get"], ["bench", "session", "--turns", "x"]]
 )
 def test_wrong_arguments_show_the_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(arguments)
     assert left.value.code == 2
     assert capsys.readouterr().err.startswith("usage: hierchat")
+
+
+@pytest.mark.parametrize("arguments", [["serve"], ["--verbose", "serve"], ["serve", "--verbose"]])
+def test_a_call_without_a_command_serves(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[argparse.Namespace] = []
+    monkeypatch.setattr("hierchat.cli.serve", lambda args: asked.append(args) or 0)
+    short = [one for one in arguments if one != "serve"]
+    for line in (arguments, short, [*short, "--port", "80"], [*arguments, "--port", "80"]):
+        assert main(line) == 0
+    assert {one.command for one in asked} == {"serve"}
+    assert [one.port for one in asked] == [7860, 7860, 80, 80]
+    assert {one.verbose for one in asked} == {"--verbose" in arguments}
+
+
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    assert "serve" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("port", ["99999", "abc", "-1", "0", "", "7860.0"])
+def test_what_is_no_port_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([f"--port={port}"])
+    assert left.value.code == 2
+    assert "is no port; give a number from 1 to 65535" in capsys.readouterr().err
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders of the test's own, for a command in this process."""
+    for name in ("CACHE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """What a command says that cannot do what it was asked for."""
+    assert main([str(argument) for argument in arguments]) in (1, 2)
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert "did not expect" not in said
+    return said
+
+
+def test_a_port_in_use_is_named(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert f"Port {port} of 127.0.0.1 is in use" in refused(capsys, "--port", str(port))
+
+
+def test_an_address_of_another_machine(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'192.0.2.1' is no address of this machine" in refused(capsys, "--host", "192.0.2.1")
+
+
+@pytest.mark.parametrize("command", [[], ["models", "list"], ["stats"], ["corpus", "list"]])
+@pytest.mark.parametrize("variable", ["CACHE", "CONFIG", "DATA"])
+def test_a_file_in_place_of_a_folder(
+    command: list[str],
+    variable: str,
+    places: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (places / "file").touch()
+    monkeypatch.setenv(f"HIERCHAT_{variable}", str(places / "file"))
+    assert f"Set HIERCHAT_{variable} to a folder" in refused(capsys, *command)
+
+
+def test_folders_that_cannot_be_written(
+    places: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (places / "file").touch()
+    monkeypatch.setenv("HIERCHAT_DATA", str(places / "file" / "data"))
+    assert "choose another place with --db" in refused(capsys, "--port", str(free_port()))
+    monkeypatch.setenv("HIERCHAT_CACHE", str(places / "file" / "cache"))
+    assert "set HIERCHAT_CACHE to another folder" in refused(capsys, "models", "list")
+
+
+@pytest.mark.parametrize("command", [[], ["stats"]])
+def test_a_folder_is_no_database(
+    command: list[str], places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = [] if command else ["--port", str(free_port())]
+    said = refused(capsys, *command, *port, "--db", places)
+    assert f"{places} is a folder or a device, not a file" in said
+    assert "disk" not in said
+
+
+def test_a_database_in_a_folder_that_is_not_there(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "--port", str(free_port()), "--db", places / "mistyped" / "chats.db")
+    assert f"There is no folder {places / 'mistyped'}" in said
+    assert not (places / "mistyped").exists()
+
+
+def test_a_models_yaml_that_is_none(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = places / "CONFIG" / "models.yaml"
+    own.mkdir(parents=True)
+    for command in ([], ["models", "list"], ["models", "get", "smollm2-135m"]):
+        assert f"{own} cannot be read (Is a directory)" in refused(capsys, *command)
+    own.rmdir()
+    own.write_bytes(bytes(range(128, 256)))
+    assert f"{own} is no text in UTF-8" in refused(capsys, "models", "list")
+
+
+BENCH = {
+    "decode": ["--arms", "vanilla", "--questions"],
+    "record": ["--questions"],
+    "agreement": ["--questions"],
+    "session": ["--questions"],
+    "replay": ["--arms", "hierchat", "--width", "4", "--traces"],
+    "report": [],
+}
+OUT = {"record": "--out", "report": "--out"}
+
+
+@pytest.mark.parametrize("kind", BENCH)
+def test_files_that_bench_cannot_use(kind: str, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (places / "binary").write_bytes(bytes(range(128, 256)))
+    (places / "odd").write_text('{"a": 1}\n')
+    (places / "list").write_text("[1]\n")
+    for file in ("nowhere", "binary", "odd", "list"):
+        said = refused(
+            capsys, "bench", kind, *BENCH[kind], places / file, OUT.get(kind, "--json"), places / "out"
+        )
+        assert str(places / file) in said
+        assert "Error" not in said  # no class names
+        assert "Errno" not in said
+        assert "codec" not in said
+
+
+@pytest.mark.parametrize(
+    "command", [["bench", "simulate"], ["bench", "forward"], ["bench", "session"], ["bench", "index"]]
+)
+def test_figures_that_could_not_be_written_are_not_measured(
+    command: list[str], places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"{places / 'no' / 'out'} cannot be written" in refused(
+        capsys, *command, "--json", places / "no" / "out"
+    )
+
+
+def test_distil_into_a_file(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (places / "file").touch()
+    assert f"{places / 'file'} cannot be used" in refused(capsys, "distil", places / "file")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

@@ -14,15 +14,14 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
-from hierchat.engine.cpu.target import BlockTarget
-from hierchat.engine.engine import Engine
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.local import LocalEngine
 from hierchat.engine.step import Step
-from hierchat.engine.torch.target import TorchTarget
+from hierchat.engine.torch.runner import TorchRunner
 from hierchat.models.assemble import assemble
 from hierchat.models.block_model import BlockModel
 from hierchat.models.block_types import pack
-from hierchat.models.blocks import Blocks
-from hierchat.models.blocks import Kind as BlockKind
+from hierchat.models.blocks import BlockKind, Blocks
 
 Kind = Literal["llama", "qwen3"]
 Backend = Literal["llama-float32", "llama-packed", "qwen3-float32", "llama-blocks", "qwen3-blocks"]
@@ -37,7 +36,7 @@ VOCABULARY = 97
 CONTEXT = 512
 
 
-def tiny_model(kind: Kind = "llama", seed: int = 0) -> Any:
+def tiny_model(kind: BlockKind = "llama", seed: int = 0) -> Any:
     """Weights wide enough that greedy text wanders. Qwen3 has norms of queries and keys, and tied embeddings."""
     shape: dict[str, Any] = {
         "vocab_size": VOCABULARY,
@@ -82,8 +81,8 @@ def _target(backend: Backend) -> Any:
     kind, how = backend.split("-")
     model = tiny_model("llama" if kind == "llama" else "qwen3")
     if how == "blocks":
-        return BlockTarget(block_model(model, lambda floats: pack(floats, 8)), context_length=CONTEXT)
-    return TorchTarget(model, packed=how == "packed")
+        return CpuRunner(block_model(model, lambda floats: pack(floats, 8)), context_length=CONTEXT).open()
+    return TorchRunner(model, packed=how == "packed").open()
 
 
 def tiny_target(backend: Backend = "llama-float32") -> Any:
@@ -101,8 +100,8 @@ def text_of(tokens: Sequence[int]) -> str:
     return "".join(chr(ord("一") + token) for token in tokens)
 
 
-def tiny_engine(backend: Backend = "llama-float32", end_ids: Collection[int] = ()) -> Engine:
-    return Engine(tiny_target(backend), end_ids, text_of)
+def tiny_engine(backend: Backend = "llama-float32", end_ids: Collection[int] = ()) -> LocalEngine:
+    return LocalEngine(tiny_target(backend), end_ids, text_of)
 
 
 def random_tokens(length: int, seed: int = 0, vocabulary: int = VOCABULARY) -> list[int]:
@@ -110,10 +109,10 @@ def random_tokens(length: int, seed: int = 0, vocabulary: int = VOCABULARY) -> l
 
 
 def fresh_steps(
-    engine: Engine, prompt: Sequence[int], settings: GenerationSettings, drafter: Drafter | None = None
+    engine: LocalEngine, prompt: Sequence[int], settings: GenerationSettings, drafter: Drafter | None = None
 ) -> list[Step]:
     """All steps of a reply that reuses nothing."""
-    engine.target.rollback(0)
+    engine.sequence.rollback(0)
     return list(engine.generate(prompt, settings, drafter))
 
 

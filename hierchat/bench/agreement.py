@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from hierchat.bench.conversation import Conversation
 from hierchat.bench.machine import machine
 from hierchat.bench.questions import read_questions, spread
-from hierchat.chat.host import load_hosted
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load import load
 from hierchat.models.terminal import terminal_progress
+from hierchat.runtime.load import load_hosted
 
 WIDTH = 32
 """Positions per forward of the backend under test."""
@@ -30,7 +30,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with terminal_progress() as report:
         hosted = load_hosted(entry, args.backend, report)
         judge = load(entry, "cpu", report, "float32").model
-    target = hosted.engine.target
+    sequence = hosted.local.sequence
     same = positions = 0
     divergences: list[float] = []
     for question in questions:
@@ -38,13 +38,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         steps = hosted.engine.generate(prompt, settings, padded=False)
         text = [*prompt, *(token for step in steps for token in step.tokens)][:-1]
         first = len(prompt) - 1
-        target.rollback(0)
+        sequence.rollback(0)
         rows = []
         for begin in range(0, len(text), WIDTH):
             block = text[begin : begin + WIDTH]
-            rows.append(target.forward(block, range(-1, len(block) - 1)))
-            target.commit(range(len(block)))
-        found = np.concatenate([*rows])[first:].astype(np.float64)
+            rows.append(sequence.forward(block, range(-1, len(block) - 1)))
+            sequence.commit(range(len(block)))
+        found = np.concatenate([np.asarray(part) for part in rows])[first:].astype(np.float64)
         with torch.inference_mode():
             expected = judge(torch.tensor([text])).logits[0, first:].double().numpy()
         same += int((found.argmax(1) == expected.argmax(1)).sum())
@@ -53,7 +53,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "machine": machine(),
         "model": hosted.name,
-        "backend": getattr(target, "backend", args.backend),
+        "backend": hosted.engine.backend,
         "questions": len(questions),
         "positions": positions,
         "same_greedy_choice_percent": round(100 * same / positions, 3),

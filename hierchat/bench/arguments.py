@@ -87,7 +87,7 @@ def add_bench(commands: Any) -> None:
         "--questions", type=Path, help="JSON lines with `turns`; by default ten built-in questions"
     )
     talk.add_argument("--model", help="a name from `models list`")
-    talk.add_argument("--turns", type=int, default=10)
+    talk.add_argument("--turns", type=_positive, default=10)
     talk.add_argument("--max-new-tokens", type=int, default=128)
     talk.add_argument("--temperature", type=float, default=0.0)
     talk.add_argument("--json", type=Path, help="write the figures here")

@@ -13,18 +13,18 @@ from hierchat.bench import peer
 from hierchat.bench.errors import ArmError, unknown
 from hierchat.bench.plans import PLAN, parse_plan
 from hierchat.bench.published import PUBLISHED
-from hierchat.chat.drafters import Memory, drafter_over, reply_drafter, with_models
-from hierchat.chat.host import Hosted
-from hierchat.chat.levels import Levels
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
-from hierchat.engine.engine import common_prefix
-from hierchat.engine.target import Target
+from hierchat.engine.decoding import common_prefix
+from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.drafter import HierarchicalDrafter
 from hierchat.hierarchy.expected import by_renewal
 from hierchat.hierarchy.plan import Plan
+from hierchat.runtime.drafters import Memory, drafter_over, reply_drafter, with_models
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.levels import Levels
 
 PLAIN = GenerationSettings()
 VANILLA = "vanilla"
@@ -189,7 +189,7 @@ class OwnArm:
             sources.update(step.sources)
             forwards += 1
             draft_ms += step.draft_ms
-        self._held = {id(target): list(target.tokens) for target in self._targets}
+        self._held = {id(sequence): list(sequence.tokens) for sequence in self._sequences}
         return Answer(
             reply,
             now - read,
@@ -203,15 +203,15 @@ class OwnArm:
         )
 
     @property
-    def _targets(self) -> list[Target]:
+    def _sequences(self) -> list[CachedSequence]:
         levels = self._hosted.levels
-        return [self._hosted.engine.target, *(levels.targets if levels else ())]
+        return [self._hosted.local.sequence, *(levels.sequences if levels else ())]
 
     def _find_own_slots(self, prompt: Sequence[int]) -> None:
         """All arms share the slots of target and draft models; none profits from what another read or wrote."""
-        for target in self._targets:
-            held = self._held.get(id(target), ())
-            target.rollback(min(common_prefix(target.tokens, prompt), common_prefix(held, prompt)))
+        for sequence in self._sequences:
+            held = self._held.get(id(sequence), ())
+            sequence.rollback(min(common_prefix(sequence.tokens, prompt), common_prefix(held, prompt)))
 
     def learn(self, reply: Sequence[int]) -> None:
         self._carried.learn(reply)
@@ -235,7 +235,7 @@ def stack_of(name: str, hosted: Hosted) -> Stack | None:
     """None for arms in which the databases alone draft, or the program decides. Raises ArmError."""
     if name != "hsd" and not name.startswith((DRAFT, PLAN)):
         return None
-    if not hosted.levels or not hosted.levels.targets:
+    if not hosted.levels or not hosted.levels.sequences:
         raise ArmError(f"{hosted.name} has no draft model here: " + _why_none(hosted))
     names = hosted.levels.hierarchy.names
     if name.startswith(PLAN):

@@ -15,13 +15,14 @@ from hierchat.bench.errors import BenchError, unknown
 from hierchat.bench.machine import machine
 from hierchat.bench.questions import Question, read_questions
 from hierchat.bench.workloads import length_by, questions_of
-from hierchat.chat.host import Hosted, load_hosted
 from hierchat.config import GenerationSettings
 from hierchat.corpus.statistics import require_readable
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.load_tokenizer import load_tokenizer
 from hierchat.models.terminal import terminal_progress
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.load import load_hosted
 
 MOST = 8_192
 """Tokens of a prompt and its reply where the catalogue does not say what a model can hold."""
@@ -34,18 +35,11 @@ class Asked:
         self._args = args
         if args.corpus:
             require_readable(args.corpus)
-        if args.backend and args.backend not in get_args(Backend):
-            raise unknown("backend", args.backend, get_args(Backend))
-        try:
-            self.settings = GenerationSettings(
-                max_new_tokens=args.max_new_tokens, temperature=args.temperature, seed=args.seed
-            )
-        except ValidationError as error:
-            wrong = error.errors()[0]
-            raise BenchError(f"--{str(wrong['loc'][0]).replace('_', '-')}: {wrong['msg']}") from error
+        self.settings = settings_of(
+            max_new_tokens=args.max_new_tokens, temperature=args.temperature, seed=args.seed
+        )
         self.entry = read_catalogue().entry(args.model)
         self.questions, file, digest = self._questions()
-        outfile.require_writable(args.json)
         self.threads = torch.get_num_threads()  # before a forward under load makes it one
         self.said: dict[str, Any] = {
             "kind": kind,
@@ -93,7 +87,7 @@ class Asked:
         return {
             "machine": self._machine,
             "model": hosted.name,
-            "backend": getattr(hosted.engine.target, "backend", self._args.backend or "default"),
+            "backend": hosted.engine.backend,
             "settings": self.said,
         }
 
@@ -114,6 +108,24 @@ class Asked:
             say(f"This is no longer what the figures before were measured on: {changed}")
             head["resumed"] = [*found.get("resumed", ()), changed]
         return found
+
+
+def settings_of(**flags: Any) -> GenerationSettings:
+    """Settings by their flags. Raises BenchError, naming the flag that is wrong."""
+    try:
+        return GenerationSettings(**flags)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise BenchError(f"--{str(wrong['loc'][0]).replace('_', '-')}: {wrong['msg']}") from error
+
+
+def require_usable(args: argparse.Namespace) -> None:
+    """Raises BenchError where the backend is unknown or the figures could not be written, before all else."""
+    backend, out = getattr(args, "backend", None), getattr(args, "json", None)
+    if backend and backend not in get_args(Backend):
+        raise unknown("backend", backend, get_args(Backend))
+    if out:
+        outfile.require_writable(out)
 
 
 def say(text: str) -> None:

@@ -19,7 +19,6 @@ from hierchat.bench import (
     forward,
     index,
     load,
-    outfile,
     record,
     replay,
     report,
@@ -27,7 +26,7 @@ from hierchat.bench import (
     verify,
 )
 from hierchat.bench.arms import DRAFT, OWN, Arm, Carried, OwnArm, parse_arms
-from hierchat.bench.asked import Asked, say
+from hierchat.bench.asked import Asked, require_usable, say
 from hierchat.bench.errors import ArmError, BenchError, unknown
 from hierchat.bench.machine import machine
 from hierchat.bench.peers import PeerArm, open_peer
@@ -36,7 +35,6 @@ from hierchat.bench.progress import bar
 from hierchat.bench.questions import QuestionsError, spread
 from hierchat.bench.table import show
 from hierchat.bench.traces import read_traces
-from hierchat.chat.host import Hosted
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.statistics import statistics
 from hierchat.drafting.source import Source
@@ -47,6 +45,7 @@ from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
 from hierchat.models.load_tokenizer import load_tokenizer
 from hierchat.models.terminal import terminal_progress
+from hierchat.runtime.hosted import Hosted
 
 ERRORS = (
     ArmError,
@@ -67,6 +66,7 @@ STOPPED = "Stopped. What was measured is kept; the same command with --resume go
 def run(args: argparse.Namespace) -> int:
     """Does what was asked, or says why not."""
     try:
+        require_usable(args)
         if args.command == "verify":
             return _verify(args)
         if args.kind in ("forward", "agreement"):
@@ -74,7 +74,6 @@ def run(args: argparse.Namespace) -> int:
         if args.kind == "simulate":
             return simulate.run(args.json)
         if args.kind == "index":
-            outfile.require_writable(args.json)
             return index.measure(args)
         if args.kind == "report":
             print(report.write(args.files, args.out))
@@ -146,7 +145,7 @@ def _open(
             if name in OWN or name.startswith((DRAFT, PLAN)):
                 arms.append(OwnArm(name, hosted, width, beside))
                 continue
-            peer: PeerArm = open_peer(name, entry, draft, hosted.engine, threads, say)
+            peer: PeerArm = open_peer(name, entry, draft, hosted.local, threads, say)
             arms.append(peer)
             result.head["machine"].setdefault("peers", {})[name] = peer.versions
         except (ArmError, ModelError, OSError) as error:
@@ -177,7 +176,7 @@ def _verify(args: argparse.Namespace) -> int:
     questions = spread(asked.questions, args.limit)
     hosted = asked.load()
     shown = {key: asked.said[key] for key in ("temperature", "seed", "drafter")}
-    head = asked.head(hosted) | {"exact": hosted.engine.target.exact} | shown
+    head = asked.head(hosted) | {"exact": hosted.engine.exact} | shown
     found = asked.earlier(head)
     result = verify.Result(args.json, head, found["done"] if found else ())
     stopped = False
@@ -222,7 +221,6 @@ def _replay(args: argparse.Namespace) -> int:
     if not args.width and not args.cost:
         raise BenchError("Without a model nobody knows what drafts cost: say --width or --cost.")
     traces = read_traces(args.traces)[: args.limit]
-    outfile.require_writable(args.json)
     entry = read_catalogue().entry(args.model or traces[0].model)
     with terminal_progress() as report:
         texts = statistics(entry, load_tokenizer(entry, report), args.corpus, stored=False, report=report)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hierchat.chat.host import Hosted
-from hierchat.chat.prompt import Said
 from hierchat.chat.reply import plain_decode
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.prompt import Said
 
 
 class Conversation:
@@ -20,7 +20,7 @@ class Conversation:
     def ask(self, text: str) -> list[int]:
         """The prompt of the next turn. Raises MessageTooLong."""
         self._said.append(Said("user", text))
-        return self._hosted.prompts.build(self._said, self._room, self._hosted.engine.end_ids).ids
+        return self._hosted.prompts.build(self._said, self._room, self._hosted.end_ids).ids
 
     def answered(self, reply: Sequence[int]) -> None:
         """What the model wrote; a reasoning template drops thoughts, so there the text counts, as in the chat."""

@@ -18,10 +18,10 @@ from hierchat.bench.errors import ArmError, BenchError
 from hierchat.bench.progress import Tell
 from hierchat.bench.questions import Question
 from hierchat.bench.results import Row, merged_repeats, summarise
-from hierchat.chat.host import Hosted
-from hierchat.chat.prompt import MessageTooLong
 from hierchat.config import GenerationSettings
 from hierchat.models.errors import ModelError
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.prompt import MessageTooLong
 
 WARM_UP = "Name five trees that grow in the north."
 WARM_UP_TOKENS = 32

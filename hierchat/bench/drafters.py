@@ -6,13 +6,13 @@ They take no sources and learn nothing: what they propose must never change a wo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.config import GenerationSettings
 from hierchat.drafting.tree import DraftTree
-from hierchat.engine.target import Rows, Target
+from hierchat.engine.local import LocalEngine
 
 WIDEST = 24
 """Positions per forward where no width is asked for."""
@@ -94,25 +94,14 @@ class Adversary(Trial):
         return tokens, parents
 
 
-class Watched:
-    """A target that remembers, of each forward over one position, the two tokens that it likes best."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._best: list[tuple[int, int]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
-
-    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        rows = self._target.forward(tokens, parents, padded=padded)
+def second_choices(
+    engine: LocalEngine, prompt: Sequence[int], settings: GenerationSettings
+) -> tuple[list[int], list[int]]:
+    """A plain reply, and what the target liked next best in place of each of its tokens."""
+    reply: list[int] = []
+    seconds: list[int] = []
+    for rows, step in engine.plain(prompt, settings):
         second, first = np.argpartition(rows[0], -2)[-2:].tolist()
-        self._best.append((first, second))
-        return rows
-
-    def seconds(self, reply: Sequence[int]) -> list[int]:
-        """What the target liked next best where it chose each token of `reply`, forward by forward."""
-        return [
-            second if chosen == first else first
-            for chosen, (first, second) in zip(reply, self._best, strict=True)
-        ]
+        reply += step.tokens
+        seconds.append(second if step.tokens[0] == first else first)
+    return reply, seconds

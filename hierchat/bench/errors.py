@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class BenchError(Exception):
@@ -12,6 +13,15 @@ class BenchError(Exception):
 
 class ArmError(Exception):
     """One arm cannot run here, or can no longer; the others go on."""
+
+
+def unreadable(path: Path, error: OSError | ValueError) -> str:
+    """A file that could not be read, or is not what it should be, as a sentence."""
+    if isinstance(error, OSError):
+        return f"{path} cannot be read ({error.strerror})."
+    if isinstance(error, UnicodeDecodeError):
+        return f"{path} is no text in UTF-8. Is it the right file?"
+    return f"{path} is no JSON ({error}). Is it the right file?"
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> BenchError:

@@ -1,8 +1,9 @@
-"""Fits what hierchat/drafting/judge.npz holds, to recorded replies: python -m hierchat.bench.fit --traces FILE...
+"""Fits hierchat/drafting/acceptance_model.npz to recorded replies: python -m hierchat.bench.fit --traces FILE...
 
 Each position of a reply is a lesson: all that the databases know there, and which candidate followed. In the order of
 the files the replies become history, and what was asked becomes the user's own text; the seed pack and --corpus are the
-statistics. In training, whole slots are left out at random, so that the judge copes with whatever databases there are.
+statistics. In training, whole slots are left out at random, so that the acceptance model copes with whatever databases
+there are.
 """
 
 from __future__ import annotations
@@ -18,14 +19,13 @@ from torch.nn import Linear, Module
 from torch.nn.functional import cross_entropy
 
 from hierchat.bench.traces import Trace, read_traces
-from hierchat.chat.drafters import statistics_sources
 from hierchat.corpus.statistics import statistics
 from hierchat.drafting.acceptance import SHAPES
 from hierchat.drafting.context import Context
 from hierchat.drafting.drafter import RECENT_PRIOR, RECENT_RATE, databases, runs_of
+from hierchat.drafting.growing.acceptance_model import first_choices, read, read_around
 from hierchat.drafting.growing.evidence import look
 from hierchat.drafting.growing.grow import TAIL
-from hierchat.drafting.growing.judge import first_choices, read, read_around
 from hierchat.drafting.growing.layout import (
     CANDIDATES,
     HIDDEN,
@@ -43,6 +43,7 @@ from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load_tokenizer import load_tokenizer
+from hierchat.runtime.drafters import statistics_sources
 
 BATCH = 256
 PASSES = 20
@@ -104,7 +105,7 @@ def _lessons(traces: Sequence[Trace], statistics: Sequence[Source]) -> Iterator[
 
 
 class Net(Module):
-    """What growing.judge computes, for training."""
+    """What growing.acceptance_model computes, for training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +123,7 @@ class Net(Module):
         return torch.cat([scores, self.none(torch.relu(self.none_inputs(around)))], 1)
 
     def arrays(self) -> dict[str, Floats]:
-        """As a Judge has them."""
+        """As a AcceptanceModel has them."""
         found = {
             "inputs": self.inputs.weight.T,
             "surroundings": self.surroundings.weight.T,

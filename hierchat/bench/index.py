@@ -18,12 +18,12 @@ from rich.table import Table
 
 from hierchat.bench.errors import BenchError
 from hierchat.bench.machine import machine
-from hierchat.chat.history import Held, Histories
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.layout import HISTORY
 from hierchat.drafting.index.sort import BREAK, merged, suffix_order
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex
+from hierchat.runtime.draft_index.history import Held, Histories
 from hierchat.store import Store
 
 SIZES = (100_000, 1_000_000)

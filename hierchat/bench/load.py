@@ -19,8 +19,8 @@ from hierchat.bench.conversation import Conversation
 from hierchat.bench.decode import WARM_UP
 from hierchat.bench.progress import Tell
 from hierchat.bench.questions import Question
-from hierchat.chat.host import Hosted
 from hierchat.config import GenerationSettings
+from hierchat.runtime.hosted import Hosted
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hierchat.bench.errors import BenchError
+from hierchat.bench.errors import BenchError, unreadable
 
 
 def require_writable(path: Path) -> None:
     """Raises BenchError unless the file can be written, so that no run is in vain."""
     if path.is_dir():
-        raise BenchError(f"{path} is a folder; --json names a file.")
+        raise BenchError(f"{path} is a folder; name a file in it.")
     try:
         _part(path).touch()
         _part(path).unlink()
@@ -39,7 +39,7 @@ def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise BenchError(f"{path} cannot be read to go on from it: {error}") from error
+        raise BenchError(f"{unreadable(path, error)} Leave --resume out to start anew.") from error
     if not isinstance(found, dict) or not isinstance(found.get("settings"), dict):
         raise BenchError(f"{path} holds no run to go on from.")
     flat = {**found, **found["settings"]}

@@ -16,7 +16,7 @@ from hierchat.bench import environment
 from hierchat.bench.arms import Answer
 from hierchat.bench.errors import ArmError
 from hierchat.config import GenerationSettings
-from hierchat.engine.engine import Engine
+from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch import get, get_gguf
 from hierchat.models.memory import best_device, dtype_on
@@ -35,9 +35,9 @@ CLOSE_SECONDS = 2
 class PeerArm:
     """A peer process. Raises ArmError when it does not start, dies, or says what went wrong."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], engine: Engine, threads: int) -> None:
+    def __init__(self, name: str, command: Sequence[str | Path], engine: LocalEngine, threads: int) -> None:
         self.name = name
-        self._context = engine.target.context_length
+        self._context = engine.context_length
         self._end_ids = sorted(engine.end_ids)
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it lives as long as the process)
         self._process = subprocess.Popen(
@@ -115,13 +115,13 @@ def open_peer(
     name: str,
     entry: ModelEntry,
     draft: ModelEntry | None,
-    engine: Engine,
+    engine: LocalEngine,
     threads: int,
     say: Callable[[str], None],
 ) -> PeerArm:
     """Starts a peer on the same weights; `draft`: a smaller model for those that take one. Raises ArmError, or a
     ModelError where weights cannot be had."""
-    options: dict[str, Any] = {"threads": threads, "context": engine.target.context_length}
+    options: dict[str, Any] = {"threads": threads, "context": engine.context_length}
     program, _, method = name.partition("-")
     device = best_device()
     model: Path | None

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hierchat.bench.errors import unreadable
+
 CONVERSATION = (
     "Write a Python function that returns the n-th Fibonacci number.",
     "Now add a docstring and type hints to that function.",
@@ -52,12 +54,12 @@ def read_questions(path: Path) -> list[Question]:
     try:
         lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise QuestionsError(f"{path} cannot be read: {error}") from error
+        raise QuestionsError(unreadable(path, error)) from error
     try:
         every = [_question(number, json.loads(line)) for number, line in enumerate(lines)]
     except (ValueError, KeyError, TypeError) as error:
         raise QuestionsError(
-            f'{path}: every line must be a JSON object with "turns": [...] ({error})'
+            f'{path}: every line must be a JSON object with "turns": [...], a list of texts'
         ) from error
     asking = [question for question in every if question.turns]
     if not asking:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,38 +18,12 @@ from hierchat.bench.errors import BenchError
 from hierchat.bench.progress import Tell
 from hierchat.bench.questions import Question
 from hierchat.bench.traces import Line, append, read_lines
-from hierchat.chat.host import Hosted
-from hierchat.chat.prompt import MessageTooLong
 from hierchat.config import GenerationSettings
-from hierchat.engine.engine import Engine
-from hierchat.engine.target import Rows, Target
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.prompt import MessageTooLong
 
 TOP = 10
 """Tokens that are written down for each token of a reply."""
-
-
-class Watched:
-    """A target that remembers its likeliest tokens in every row that it commits."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._rows: Rows
-        self.ids: list[list[int]] = []
-        self.chances: list[list[float]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
-
-    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        self._rows = self._target.forward(tokens, parents, padded=padded)
-        return self._rows
-
-    def commit(self, nodes: Sequence[int]) -> None:
-        for node in nodes:
-            ids, chances = likeliest(self._rows[node], TOP)
-            self.ids.append(ids.tolist())
-            self.chances.append([round(chance, 4) for chance in chances.tolist()])
-        self._target.commit(nodes)
 
 
 def likeliest(logits: NDArray[np.float32], count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -119,10 +93,14 @@ def _line(
     settings: GenerationSettings,
     said: dict[str, Any],
 ) -> Line:
-    engine = hosted.engine
-    target = Watched(engine.target)
-    watched = Engine(cast(Target, target), engine.end_ids, engine.decode)
-    reply = [token for step in watched.generate(prompt, settings) for token in step.tokens]
+    reply: list[int] = []
+    top_ids: list[list[int]] = []
+    top_p: list[list[float]] = []
+    for rows, step in hosted.local.plain(prompt, settings):
+        reply += step.tokens
+        ids, chances = likeliest(rows[0], TOP)
+        top_ids.append(ids.tolist())
+        top_p.append([round(chance, 4) for chance in chances.tolist()])
     return {
         "question_id": int(question.name) if question.name.isdecimal() else question.name,
         "category": question.category,
@@ -132,6 +110,6 @@ def _line(
         "prompt": list(prompt),
         "reply": reply,
         "top_from": len(prompt) - 1,
-        "top_ids": target.ids,
-        "top_p": target.chances,
+        "top_ids": top_ids,
+        "top_p": top_p,
     }

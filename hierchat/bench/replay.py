@@ -21,10 +21,10 @@ from hierchat.bench.arms import Answer, Carried
 from hierchat.bench.decode import Result, row_of
 from hierchat.bench.progress import Tell
 from hierchat.bench.traces import Trace
-from hierchat.chat.host import Hosted
 from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.step import TARGET, Step
+from hierchat.runtime.hosted import Hosted
 
 WIDEST = 128
 """Positions of a forward whose costs are known."""
@@ -60,7 +60,7 @@ class Replayed(Result):
 def without_model(costs: Costs | None, statistics: Sequence[object] = ()) -> Hosted:
     """What drafters need of a loaded model: what its steps cost, and the corpora."""
     standing_in = SimpleNamespace(
-        engine=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None
+        local=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None
     )
     return cast(Hosted, standing_in)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.bench import plots
-from hierchat.bench.errors import BenchError
+from hierchat.bench.errors import BenchError, unreadable
 from hierchat.bench.plots import Figures
 from hierchat.bench.table import keys, number
 
@@ -60,7 +60,7 @@ def read(file: Path) -> Figures:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BenchError(f"{file} cannot be read: {error}") from error
+        raise BenchError(unreadable(file, error)) from error
     if not isinstance(found, dict) or not ("arms" in found or "contexts" in found):
         raise BenchError(f"{file} holds no run of bench decode, log, replay or forward.")
     return found

@@ -17,14 +17,19 @@ from typing import Any
 
 import psutil
 
+from hierchat.bench import outfile
+from hierchat.bench.asked import settings_of
+from hierchat.bench.errors import BenchError
 from hierchat.bench.machine import machine
 from hierchat.bench.questions import QuestionsError, read_turns
 from hierchat.chat.frames import CompareFrame, Verdict
-from hierchat.chat.host import ModelHost, load_hosted
-from hierchat.chat.service import ChatService
+from hierchat.chat.service import ChatService, NotBegun
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.errors import ModelError
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.load import load_hosted
+from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Store, StoreError
 
 
@@ -43,10 +48,12 @@ def run(
     """Prints a line per turn and the medians; writes JSON where asked. Returns the exit code."""
     try:
         asked = read_turns(questions, turns)
-        settings = GenerationSettings(max_new_tokens=max_new_tokens, temperature=temperature)
+        settings = settings_of(max_new_tokens=max_new_tokens, temperature=temperature)
+        if out:
+            outfile.require_writable(out)
         with tempfile.TemporaryDirectory() as folder:
             result = _session(Path(folder) / "session.db", model, asked, settings)
-    except (QuestionsError, SessionError, ModelError, StoreError, ValueError) as error:
+    except (BenchError, QuestionsError, SessionError, ModelError, StoreError) as error:
         print(f"hierchat: {error}", file=sys.stderr)
         return 1
     text = json.dumps(result, indent=2)
@@ -73,7 +80,7 @@ def _session(path: Path, model: str | None, asked: list[str], settings: Generati
     return {
         "machine": machine(),
         "model": host.hosted.name,
-        "backend": getattr(host.hosted.engine.target, "backend", ""),
+        "backend": host.hosted.engine.backend,
         "ready_seconds": round(ready, 2),
         "peak_memory_mib": _peak_mib(),
         "turns": rows,
@@ -105,8 +112,11 @@ def _talk(service: ChatService, asked: list[str], settings: GenerationSettings) 
     rows = []
     for number, text in enumerate(asked, 1):
         last: CompareFrame | None = None
-        for frame in service.compare(user, conversation, parent, text, settings, threading.Event()):
-            last = frame
+        try:
+            for frame in service.compare(user, conversation, parent, text, settings, threading.Event()):
+                last = frame
+        except (MessageTooLong, NotBegun) as error:
+            raise SessionError(str(error)) from error
         if last is None or last.verdict is None:
             raise SessionError(last.arms["speculative"].notice or "no reply" if last else "no reply")
         row = _row(number, last, last.verdict)

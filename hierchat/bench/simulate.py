@@ -22,7 +22,7 @@ from rich.table import Table
 from hierchat.bench.plans import DATABASES
 from hierchat.hierarchy.estimates import likely_run
 from hierchat.hierarchy.expected import by_renewal
-from hierchat.hierarchy.plan import Acceptance, Ground, Ladder, Plan
+from hierchat.hierarchy.plan import Ladder, Plan, RetrievalLevel, TokenAcceptance
 from hierchat.hierarchy.search import MOST, best_plan
 from hierchat.models.catalogue import Catalogue, read_catalogue
 
@@ -101,14 +101,14 @@ def ladder(
     there: tokens per forward over so many positions."""
     count = range(len(costs))
     acceptance = [
-        [Acceptance.of(min(max(pairs.get((low, high), 0.0) + shift, 0.02), 0.98)) for high in count]
+        [TokenAcceptance.of(min(max(pairs.get((low, high), 0.0) + shift, 0.02), 0.98)) for high in count]
         for low in count[:-1]
     ]
     if retrieved is None:
         return Ladder(costs, acceptance)
     tokens, width = retrieved
-    grounds = [Ground(likely_run(tokens), cost[width - 1] + RETRIEVED_MS) for cost in costs]
-    return Ladder(costs, acceptance, grounds)
+    retrieval_levels = [RetrievalLevel(likely_run(tokens), cost[width - 1] + RETRIEVED_MS) for cost in costs]
+    return Ladder(costs, acceptance, retrieval_levels)
 
 
 def run(out: Path | None) -> int:
@@ -186,7 +186,7 @@ def _row(
 
 
 def _said(plan: Plan, names: Sequence[str]) -> str:
-    below = [f"{names[level]}={block}" for level, block in zip(plan.levels, plan.blocks, strict=False)]
+    below = [f"{names[level]}={block}" for level, block in zip(plan.levels, plan.lengths, strict=False)]
     return " + ".join([*([DATABASES] if plan.retrieval else []), *below]) or "nothing"
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.bench.errors import BenchError
+from hierchat.bench.errors import BenchError, unreadable
 from hierchat.bench.questions import Question
 
 Line = dict[str, Any]
@@ -44,15 +44,31 @@ def read_lines(path: Path, *, mend: bool = False) -> list[Line]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise BenchError(f"{path} cannot be read: {error.strerror}.") from error
-    whole = data.rfind(b"\n") + 1
-    if mend and whole < len(data):
-        os.truncate(path, whole)
-        data = data[:whole]
+        raise BenchError(unreadable(path, error)) from error
+    whole = data.rfind(b"\n") + 1 if mend else len(data)
+    half = data[whole:].startswith(b'{"') and not _is_json(
+        data[whole:]
+    )  # of another kind of file nothing is cut
     try:
-        return [json.loads(line) for line in data.splitlines() if line.strip()]
+        lines = [json.loads(line) for line in data[: whole if half else None].splitlines() if line.strip()]
     except ValueError as error:
-        raise BenchError(f"{path} holds a line that is no JSON: {error}") from error
+        raise BenchError(unreadable(path, error)) from error
+    if not all(isinstance(line, dict) for line in lines):
+        raise BenchError(f"{path}: every line must be a JSON object. Is it the right file?")
+    if half:
+        os.truncate(path, whole)
+    elif mend and whole < len(data):
+        with path.open("ab") as file:
+            file.write(b"\n")
+    return lines
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def append(path: Path, line: Line) -> None:
@@ -75,7 +91,7 @@ def read_traces(path: Path) -> list[Trace]:
             traces.append(_trace(question, line))
     except (KeyError, TypeError, ValueError) as error:
         raise BenchError(
-            f'{path}: every line must have "prompt" and "reply" as token ids ({error!r})'
+            f'{path}: every line must have "prompt" and "reply" as token ids. Is it of `bench record`?'
         ) from error
     if not traces:
         raise BenchError(f"{path} holds no replies.")

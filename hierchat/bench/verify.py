@@ -10,23 +10,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any, cast
+from typing import Any
 
 from hierchat.bench import outfile
 from hierchat.bench.conversation import Conversation
-from hierchat.bench.drafters import Adversary, Noise, Watched
+from hierchat.bench.drafters import Adversary, Noise, second_choices
 from hierchat.bench.errors import ArmError
 from hierchat.bench.progress import Tell
 from hierchat.bench.questions import Question
-from hierchat.chat.drafters import Memory, reply_drafter, with_models
-from hierchat.chat.host import Hosted
-from hierchat.chat.prompt import MessageTooLong
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
-from hierchat.engine.engine import Engine, common_prefix
-from hierchat.engine.target import Target
+from hierchat.engine.decoding import common_prefix
+from hierchat.engine.local import LocalEngine
 from hierchat.hierarchy.plan import Plan
+from hierchat.runtime.drafters import Memory, reply_drafter, with_models
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.prompt import MessageTooLong
 
 FIRST = 20
 """Differences that are written down."""
@@ -53,10 +53,10 @@ DRAFTERS: dict[str, Drafting] = {
     ),
     "stack": lambda hosted, memory, plain, width, settings: _stack(hosted, memory, settings),
     "random": lambda hosted, history, plain, width, settings: Noise(
-        hosted.engine.target.vocabulary, width, seed=len(plain.prompt)
+        hosted.local.runner.vocabulary, width, seed=len(plain.prompt)
     ),
     "adversarial": lambda hosted, history, plain, width, settings: Adversary(
-        plain.reply, plain.seconds, hosted.engine.target.vocabulary, width, seed=len(plain.prompt)
+        plain.reply, plain.seconds, hosted.local.runner.vocabulary, width, seed=len(plain.prompt)
     ),
 }
 
@@ -64,9 +64,9 @@ DRAFTERS: dict[str, Drafting] = {
 def _stack(hosted: Hosted, memory: Memory, settings: GenerationSettings) -> Proposer:
     """All draft models at every step, whether it pays or not. Raises ArmError where there are none."""
     levels = hosted.levels
-    if not levels or not levels.targets:
+    if not levels or not levels.sequences:
         raise ArmError(f"{hosted.name} has no draft models here.")
-    plan = Plan(tuple(range(len(levels.hierarchy.names))), STACK[: len(levels.targets)], retrieval=True)
+    plan = Plan(tuple(range(len(levels.hierarchy.names))), STACK[: len(levels.sequences)], retrieval=True)
     return with_models(hosted, memory, settings, Event(), levels, plan)
 
 
@@ -131,17 +131,15 @@ def check(
 
 
 def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[Plain]:
-    engine = hosted.engine
-    engine.target.rollback(0)
+    engine = hosted.local
+    engine.forget()
     talk = Conversation(hosted, settings.max_new_tokens)
     turns = []
     for text in question.turns:
         prompt = talk.ask(text)
-        target = Watched(engine.target)
-        watched = Engine(cast(Target, target), engine.end_ids, engine.decode)
-        reply = [token for step in watched.generate(prompt, settings) for token in step.tokens]
+        reply, seconds = second_choices(engine, prompt, settings)
         talk.answered(reply)
-        turns.append(Plain(prompt, reply, target.seconds(reply)))
+        turns.append(Plain(prompt, reply, seconds))
     return turns
 
 
@@ -156,8 +154,8 @@ def _compare(
     row: Row,
 ) -> None:
     """Decodes speculatively and fills the row. Gaps are measured last: that writes into the slots."""
-    engine = hosted.engine
-    engine.target.rollback(0)  # nothing that plain decoding left may help, or hide what we wrote wrong
+    engine = hosted.local
+    engine.forget()  # nothing that plain decoding left may help, or hide what we wrote wrong
     found: list[tuple[int, Plain, list[int]]] = []
     for number, plain in enumerate(turns):
         reply: list[int] = []
@@ -176,7 +174,7 @@ def _compare(
     ]
 
 
-def _difference(engine: Engine, plain: Plain, reply: Sequence[int]) -> dict[str, Any]:
+def _difference(engine: LocalEngine, plain: Plain, reply: Sequence[int]) -> dict[str, Any]:
     """The first one. `position` counts the reply's tokens from 0; a reply that ended there has None for its token."""
     at = common_prefix(plain.reply, reply)
     one = plain.reply[at] if at < len(plain.reply) else None

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from hierchat.chat.learned import ACCEPTANCE
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.runtime.learned import ACCEPTANCE
 from hierchat.store import DayFigures, Store, StoreError
 
 FILE_WIDTH = 140

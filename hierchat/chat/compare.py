@@ -8,10 +8,15 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 
-from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
+from hierchat.chat.frames import DESERVED_TOKENS, Arm, CompareFrame, Frame, Verdict
 from hierchat.chat.record import Record
 from hierchat.chat.reply import Reply
-from hierchat.engine.engine import common_prefix
+from hierchat.engine.decoding import common_prefix
+from hierchat.engine.engine import Compares
+
+
+class CannotCompare(ValueError):
+    """The engine answers a prompt in one way only."""
 
 
 def compare_arms(
@@ -22,12 +27,16 @@ def compare_arms(
     order: list[Arm] = ["vanilla", "speculative"]
     if secrets.randbelow(2):
         order.reverse()
-    target = vanilla.hosted.engine.target
-    shared = common_prefix(target.tokens, vanilla.prompt_ids)
+    engine = vanilla.hosted.engine
+    if not isinstance(engine, Compares):
+        raise CannotCompare(
+            f"{vanilla.hosted.name} is computed elsewhere and cannot answer the same prompt twice."
+        )
+    shared = engine.shared(vanilla.prompt_ids)
     for arm in order:
         if stop.is_set():
             break
-        target.rollback(min(shared, len(target.tokens)))  # neither arm profits from the other's reading
+        engine.forget(shared)  # neither arm profits from the other's reading
         runner = vanilla if arm == "vanilla" else record
         with closing(runner.frames(stop, measure=arm == "speculative")) as running:
             for frame in running:
@@ -37,7 +46,9 @@ def compare_arms(
     replies: dict[Arm, Reply] = {"vanilla": vanilla, "speculative": speculative}
     for arm, reply in replies.items():
         frames[arm] = replace(frames[arm], figures=reply.statistics.figures())
-    yield CompareFrame(dict(frames), None, replace(_verdict(vanilla, speculative), exact=target.exact))
+    yield CompareFrame(
+        dict(frames), None, replace(_verdict(vanilla, speculative, engine), exact=engine.exact)
+    )
 
 
 def _set_baselines(vanilla: Reply, speculative: Reply) -> None:
@@ -48,7 +59,7 @@ def _set_baselines(vanilla: Reply, speculative: Reply) -> None:
             reply.statistics.set_baseline(plain.decode_ms / len(plain.tokens), "measured")
 
 
-def _verdict(vanilla: Reply, speculative: Reply) -> Verdict:
+def _verdict(vanilla: Reply, speculative: Reply, engine: Compares) -> Verdict:
     plain, drafted = vanilla.statistics, speculative.statistics
     same = common_prefix(plain.tokens, drafted.tokens)
     total = max(len(plain.tokens), len(drafted.tokens))
@@ -63,21 +74,21 @@ def _verdict(vanilla: Reply, speculative: Reply) -> Verdict:
         plain_speed = len(plain.tokens) / plain.decode_ms
         speedup = len(drafted.tokens) / drafted.decode_ms / plain_speed
     if same == total:
-        sentence = f"Identical, {same:,} of {total:,} tokens. {_pace(speedup)}"
+        sentence = f"Identical, {same:,} of {total:,} tokens.{_pace(speedup, total)}"
         return Verdict(True, same, None, speedup, sentence)
     gap = None
     if same < min(len(plain.tokens), len(drafted.tokens)):
         context = [*vanilla.prompt_ids, *plain.tokens[:same]]
-        gap = vanilla.hosted.engine.logit_gap(context, plain.tokens[same], drafted.tokens[same])
+        gap = engine.logit_gap(context, plain.tokens[same], drafted.tokens[same])
     noted = "" if gap is None else f" (logit gap {gap:.4f})"
     return Verdict(
-        False, same, gap, speedup, f"First difference at token {same + 1:,}{noted}. {_pace(speedup)}"
+        False, same, gap, speedup, f"First difference at token {same + 1:,}{noted}.{_pace(speedup, total)}"
     )
 
 
-def _pace(speedup: float | None) -> str:
-    if speedup is None:
+def _pace(speedup: float | None, tokens: int) -> str:
+    if speedup is None or tokens < DESERVED_TOKENS:
         return ""
     if speedup >= 1:
-        return f"{speedup:.1f}\u00d7 faster."
-    return f"{1 / speedup:.1f}\u00d7 slower."
+        return f" {speedup:.1f}\u00d7 faster."
+    return f" {1 / speedup:.1f}\u00d7 slower."

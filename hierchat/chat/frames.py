@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+DESERVED_TOKENS = 64
+"""From so many tokens on a reply's speed is compared: in shorter ones a few forwards decide, whose times scatter."""
 Phase = Literal["waiting", "reading", "writing", "done"]
 Arm = Literal["vanilla", "speculative"]
 Span = tuple[str, str]
@@ -36,6 +38,14 @@ class Figures:
     """measured: plain forwards were timed in this turn; estimated: the load-time measurement stands in."""
     shares: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Source -> share of the reply's tokens; "target" is the model alone. Sums to 1."""
+    finish: str | None = None
+    """Why the reply ended: engine.step.Finish, or "error"; None while it goes on."""
+
+    @property
+    def deserved_speedup(self) -> float | None:
+        """The speed-up where its baseline and length deserve to be shown."""
+        deserved = self.baseline == "measured" and self.tokens >= DESERVED_TOKENS
+        return self.speedup if deserved else None
 
 
 @dataclass(frozen=True, slots=True)

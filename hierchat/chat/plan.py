@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hierchat.chat.host import Hosted
-from hierchat.chat.levels import LeftOut
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.levels import LeftOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,15 @@ class PlanView:
     left_out: tuple[LeftOut, ...]
 
 
-def plan_view(hosted: Hosted, context: int) -> PlanView | None:
-    """The plan behind so many tokens; None where the model has no draft models, not even such as are left out."""
-    if hosted.levels is None or not (hosted.levels.targets or hosted.levels.left_out):
+def plan_view(hosted: Hosted) -> PlanView | None:
+    """The plan behind the tokens that the engine holds; None where the model has no draft models, not even such as are
+    left out."""
+    if hosted.levels is None or not (hosted.levels.sequences or hosted.levels.left_out):
         return None
-    hierarchy = hosted.levels.hierarchy
+    hierarchy, context = hosted.levels.hierarchy, len(hosted.local.sequence.tokens)
     found = hierarchy.found(context)
     plan = found.plan
-    blocks: tuple[int | None, ...] = (*plan.blocks, None)
+    blocks: tuple[int | None, ...] = (*plan.lengths, None)
     unused = [level for level in range(hierarchy.target) if level not in plan.levels]
     return PlanView(
         tuple(

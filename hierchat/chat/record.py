@@ -19,24 +19,26 @@ WRITE_SECONDS = 0.5
 class Record:
     """One reply and its place in the store."""
 
-    def __init__(self, store: Store, reply: Reply, user_id: int, conversation_id: int, question: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        reply: Reply,
+        user_id: int,
+        conversation_id: int,
+        question: int,
+        resumed: int | None = None,
+    ) -> None:
+        """`resumed`: the message of the reply that is continued."""
         self.reply = reply
         self._store = store
         self._place = (user_id, conversation_id, question)
-        self._written = 0
+        self._resumed = resumed
+        self._written = len(reply.statistics.tokens)
 
     def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
         """The reply's frames, each with its message id. However the reader leaves, what was written stands."""
         reply = self.reply
-        settings = reply.settings
-        turn = NewTurn(
-            reply.hosted.name,
-            reply.hosted.model_key,
-            settings.model_dump(mode="json"),
-            settings.seed,
-            reply.drafter is not None,
-        )
-        message_id = self._store.begin_reply(*self._place, turn)
+        message_id = self._begin()
         written = time.monotonic()
         failed = True
         last: Frame | None = None
@@ -65,6 +67,20 @@ class Record:
                 self._finish(message_id, failed)
         if last:
             yield last
+
+    def _begin(self) -> int:
+        if self._resumed is not None:
+            self._store.resume_reply(self._place[0], self._resumed)
+            return self._resumed
+        reply, settings = self.reply, self.reply.settings
+        turn = NewTurn(
+            reply.hosted.name,
+            reply.hosted.model_key,
+            settings.model_dump(mode="json"),
+            settings.seed,
+            reply.drafter is not None,
+        )
+        return self._store.begin_reply(*self._place, turn)
 
     def _finish(self, message_id: int, failed: bool) -> None:
         statistics = self.reply.statistics

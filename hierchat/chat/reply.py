@@ -7,23 +7,34 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, stdev
 
-from hierchat.chat.frames import Frame, Phase
-from hierchat.chat.host import Hosted
+from hierchat.chat.frames import DESERVED_TOKENS, Frame, Phase
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
+from hierchat.engine.engine import MeasuresBaseline
+from hierchat.runtime.hosted import Hosted
 
 PROBE_EVERY = 32
 """Forwards between two plain ones that are timed on the way: about 2 % of the time, and the baseline then saw the same
 machine as the reply (a browser that draws, another program)."""
+PROBES = 3
+"""So many of them make a baseline, if they agree."""
+SCATTER = 0.1
+"""Standard error, as a share of their mean, up to which they do: on a machine that does something else, none is shown
+rather than a chance one."""
 FRAME_SECONDS = 0.08
 """Frames reach the page about 12 times a second."""
 
 
 @dataclass(slots=True)
 class Reply:
-    """A reply in the making; `statistics` holds all of it at any time, also after the reader left."""
+    """A reply in the making; `statistics` holds all of it at any time, also after the reader left.
+
+    Where it holds tokens from the start, these are continued; `settings.max_new_tokens` counts them, too.
+    """
 
     hosted: Hosted
     prompt_ids: Sequence[int]
@@ -36,28 +47,46 @@ class Reply:
         """Frames while it is written, the last one in phase "done".
 
         A drafted reply pads as exactness asks; one without a drafter is plain decoding at its fastest. `measure`:
-        time plain forwards on the way, or behind a short reply, as the baseline of its speed-up.
+        time plain forwards on the way, as the baseline of its speed-up, and what is missing of them behind it.
         """
         engine, statistics = self.hosted.engine, self.statistics
         steps = engine.generate(
-            self.prompt_ids, self.settings, self.drafter, stop, padded=self.drafter is not None
+            [*self.prompt_ids, *statistics.tokens],
+            self.settings,
+            self.drafter,
+            stop,
+            padded=self.drafter is not None,
+            begun=len(statistics.tokens),
         )
         shown = 0.0
         plain: list[float] = []
-        measure = measure and statistics.baseline != "measured"
+        baseline = engine if isinstance(engine, MeasuresBaseline) else None
+        if statistics.baseline == "measured" or not measure:
+            baseline = None
         with closing(steps):
             for step in steps:
                 statistics.add(step)
-                if measure and step.tokens and not step.finish and statistics.forwards % PROBE_EVERY == 4:
-                    plain.append(engine.measure_vanilla(self.settings, forwards=1))
-                    statistics.set_baseline(sum(plain) / len(plain), "measured")
+                if baseline and step.tokens and not step.finish and statistics.forwards % PROBE_EVERY == 4:
+                    plain.append(baseline.measure_vanilla(self.settings, forwards=1))
+                    self._compare(plain)
                 now = time.monotonic()
                 if step.finish is None and now - shown >= FRAME_SECONDS:
                     shown = now
-                    yield self.frame("writing" if statistics.tokens else "reading")
-        if measure and not plain and statistics.tokens and not stop.is_set():
-            statistics.set_baseline(engine.measure_vanilla(self.settings), "measured")
+                    yield self.frame("writing" if len(statistics.tokens) > statistics.begun else "reading")
+        while (
+            baseline
+            and len(plain) < PROBES
+            and len(statistics.tokens) >= DESERVED_TOKENS
+            and not stop.is_set()
+        ):
+            plain.append(baseline.measure_vanilla(self.settings, forwards=1))
+            self._compare(plain)
         yield self.frame("done")
+
+    def _compare(self, plain: Sequence[float]) -> None:
+        """Take plain forwards as the baseline, once there are enough that agree."""
+        if len(plain) >= PROBES and stdev(plain) / sqrt(len(plain)) <= SCATTER * fmean(plain):
+            self.statistics.set_baseline(fmean(plain), "measured")
 
     def frame(self, phase: Phase) -> Frame:
         statistics = self.statistics
@@ -66,9 +95,9 @@ class Reply:
             text=statistics.text,
             figures=statistics.figures(),
             prompt_read=statistics.prompt_read,
-            prompt_tokens=len(self.prompt_ids),
+            prompt_tokens=len(self.prompt_ids) + statistics.begun,
             context_tokens=len(self.prompt_ids) + len(statistics.tokens),
-            context_limit=self.hosted.engine.target.context_length,
+            context_limit=self.hosted.engine.context_length,
             finish=statistics.finish if phase == "done" else None,
             notice=self.notice,
         )

@@ -5,34 +5,39 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from hierchat.chat.ahead import run_ahead
-from hierchat.chat.compare import compare_arms
-from hierchat.chat.costs import keep_costs
-from hierchat.chat.drafters import Memory, reply_drafter
+from hierchat.chat.compare import CannotCompare, compare_arms
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Span
-from hierchat.chat.history import Histories
-from hierchat.chat.host import Hosted, ModelHost
-from hierchat.chat.learned import Learned
+from hierchat.chat.making import ReplyMaker
 from hierchat.chat.plan import PlanView, plan_view
-from hierchat.chat.prompt import MessageTooLong, Prompt, Said
 from hierchat.chat.record import Record
 from hierchat.chat.reply import Reply, plain_decode
+from hierchat.chat.reply_thread import in_reply_thread
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
-from hierchat.config import GenerationSettings
-from hierchat.engine.engine import PromptTooLong
+from hierchat.config import MOST_TOKENS, GenerationSettings
+from hierchat.engine.decoding import PromptTooLong
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.store import Store, StoreError
+from hierchat.runtime.costs import keep_costs
+from hierchat.runtime.draft_index.history import Histories
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.learned import Learned
+from hierchat.runtime.prompt import MessageTooLong, Said
+from hierchat.store import Message, Store, StoreError
 
 POLL_SECONDS = 0.1
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
-TROUBLE = (MessageTooLong, PromptTooLong, BrokenLogits, StoreError, MemoryError, RuntimeError)
+TROUBLE = (CannotCompare, MessageTooLong, PromptTooLong, BrokenLogits, StoreError, MemoryError, RuntimeError)
 """What can go wrong in a reply and has a message for the page."""
+
+
+class NotBegun(Exception):
+    """A reply cannot begin; the message is for the page."""
 
 
 class ChatService:
@@ -43,6 +48,7 @@ class ChatService:
         self.host = host
         self._histories = Histories(store)
         self._learned = Learned(store)
+        self._maker = ReplyMaker(store, self._histories, self._learned)
         host.costs = store
 
     def close(self) -> None:
@@ -63,18 +69,34 @@ class ChatService:
         settings: GenerationSettings,
         stop: threading.Event,
     ) -> Generator[Frame, None, None]:
-        """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once."""
-        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
-        yield from self._answer(user_id, conversation_id, question, settings, stop)
+        """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once.
+
+        Also raises what keeps it from being answered: MessageTooLong, NotBegun, StoreError. Nothing is stored then,
+        nor where it was stopped before its turn: then no frame follows those in phase "waiting".
+        """
+        self.store.conversation(user_id, conversation_id)
+        begin = partial(self._ask, user_id, conversation_id, parent_id, text, settings, stop)
+        yield from self._answer(begin, stop)
 
     def regenerate(
         self, user_id: int, user_message_id: int, settings: GenerationSettings, stop: threading.Event
     ) -> Generator[Frame, None, None]:
-        """Another reply to a user message, with a new seed where it is sampled."""
+        """Another reply to a user message, with a new seed where it is sampled. Raises as `send`."""
         question = self.store.message(user_id, user_message_id)
         if settings.temperature > 0:
             settings = GenerationSettings(**{**settings.model_dump(), "seed": secrets.randbits(32)})
-        yield from self._answer(user_id, question.conversation_id, question.id, settings, stop)
+        yield from self._answer(partial(self._answer_again, user_id, question, settings, stop), stop)
+
+    def resume(
+        self, user_id: int, message_id: int, more: int, stop: threading.Event
+    ) -> Generator[Frame, None, None]:
+        """Go on writing a reply that was cut, with its own settings and up to `more` tokens: the same as it would
+        have been with a higher limit. Raises as `send`."""
+        reply = self.store.message(user_id, message_id)
+        try:
+            yield from self._answer(partial(self._take_up, user_id, reply, more, stop), stop)
+        finally:
+            self._histories.changed(user_id, message_id)
 
     def compare(
         self,
@@ -85,25 +107,26 @@ class ChatService:
         settings: GenerationSettings,
         stop: threading.Event,
     ) -> Generator[CompareFrame, None, None]:
-        """Answer a message twice, vanilla and speculative in random order; the speculative reply is stored."""
-        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+        """Answer a message twice, vanilla and speculative in random order; the speculative reply is stored.
+
+        Raises as `send`.
+        """
+        self.store.conversation(user_id, conversation_id)
         waiting = Frame("waiting")
         yield CompareFrame({"vanilla": waiting, "speculative": waiting}, None)
-        vanilla: Reply | None = None
-        speculative: Reply | None = None
         with self._engine(stop) as hosted:
+            if hosted is None:
+                return
+            record = self._ask(user_id, conversation_id, parent_id, text, settings, stop, hosted)
+            speculative = record.reply
+            vanilla = replace(
+                speculative,
+                statistics=ReplyStatistics(partial(plain_decode, hosted), settings.stop),
+                drafter=None,
+            )
             try:
-                if hosted is None:
-                    raise RuntimeError(self._absence(stop))
-                speculative = self._reply(hosted, user_id, conversation_id, question, settings, stop)
-                record = Record(self.store, speculative, user_id, conversation_id, question)
-                vanilla = replace(
-                    speculative,
-                    statistics=ReplyStatistics(partial(plain_decode, hosted), settings.stop),
-                    drafter=None,
-                )
                 run = partial(compare_arms, vanilla, speculative, record, stop)
-                with closing(run_ahead(run, stop)) as frames:
+                with closing(in_reply_thread(run, stop)) as frames:
                     yield from frames
             except TROUBLE as error:
                 yield CompareFrame(
@@ -117,9 +140,10 @@ class ChatService:
         turn, hosted = self.store.turn(user_id, message_id), self.host.hosted
         if turn is None or hosted is None or turn.begun.model_key != hosted.model_key:
             return []
-        sources = [span.source for span in self.store.spans(user_id, message_id) for _ in range(span.length)]
         return text_spans(
-            self.store.reply_tokens(user_id, message_id), sources, partial(plain_decode, hosted)
+            self.store.reply_tokens(user_id, message_id),
+            self._sources(user_id, message_id),
+            partial(plain_decode, hosted),
         )
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
@@ -130,116 +154,106 @@ class ChatService:
     def plan(self) -> PlanView | None:
         """The hierarchy in force, at the length of the last context; None where the model has no draft models."""
         hosted = self.host.hosted
-        return plan_view(hosted, len(hosted.engine.target.tokens)) if hosted else None
+        return plan_view(hosted) if hosted else None
 
     def _answer(
-        self,
-        user_id: int,
-        conversation_id: int,
-        question: int,
-        settings: GenerationSettings,
-        stop: threading.Event,
+        self, begin: Callable[[Hosted], Record], stop: threading.Event
     ) -> Generator[Frame, None, None]:
-        yield Frame("waiting")
-        reply: Reply | None = None
+        """The frames of the reply that `begin` makes once the engine is free."""
         last = Frame("waiting")
+        yield last
         with self._engine(stop) as hosted:
+            if hosted is None:
+                return
+            record = begin(hosted)
             try:
-                if hosted is None:
-                    raise RuntimeError(self._absence(stop))
-                reply = self._reply(hosted, user_id, conversation_id, question, settings, stop)
-                record = Record(self.store, reply, user_id, conversation_id, question)
-                with closing(run_ahead(partial(record.frames, stop, measure=True), stop)) as frames:
+                with closing(in_reply_thread(partial(record.frames, stop, measure=True), stop)) as frames:
                     for last in frames:
                         yield last
             except TROUBLE as error:
-                yield _failed(error, reply, last.message_id)
+                yield _failed(error, record.reply, last.message_id)
             finally:
                 self._keep(hosted)
 
-    def _reply(
+    def _ask(
         self,
-        hosted: Hosted,
         user_id: int,
         conversation_id: int,
-        question: int,
+        parent_id: int | None,
+        text: str,
         settings: GenerationSettings,
         stop: threading.Event,
-    ) -> Reply:
-        prompt = self._prompt(hosted, user_id, conversation_id, question, settings)
-        held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=question)
-        learned = self._learned.held(user_id, hosted.model_key)
-        memory = Memory(held.sources, learned.acceptance, learned.successors, learned.levels)
-        notice = None
-        if prompt.dropped_turns:
-            turns = (
-                "oldest turn no longer fits the context window and was"
-                if prompt.dropped_turns == 1
-                else f"{prompt.dropped_turns} oldest turns no longer fit the context window and were"
-            )
-            notice = f"The {turns} left out."
-        return Reply(
-            hosted,
-            prompt.ids,
-            settings,
-            _statistics(hosted, settings),
-            reply_drafter(hosted, memory, settings, stop),
-            notice,
-        )
-
-    def _prompt(
-        self,
         hosted: Hosted,
+    ) -> Record:
+        """A reply to a new message, which is stored once nothing more can keep it from being answered."""
+        path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
+        said = [*self._maker.said(hosted, user_id, path), Said("user", text)]
+        reply = self._maker.reply(hosted, user_id, said, settings, settings, stop)
+        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+        return Record(self.store, reply, user_id, conversation_id, question)
+
+    def _answer_again(
+        self,
         user_id: int,
-        conversation_id: int,
-        question: int,
+        question: Message,
         settings: GenerationSettings,
-    ) -> Prompt:
-        said = []
-        for message in self.store.messages(user_id, conversation_id, question):
-            tokens: list[int] = []
-            if message.role == "assistant":
-                turn = self.store.turn(user_id, message.id)
-                # A reasoning template drops earlier thoughts: then the text counts.
-                if turn and turn.begun.model_key == hosted.model_key and "</think>" not in message.text:
-                    tokens = self.store.reply_tokens(user_id, message.id)
-            if message.text or tokens:
-                said.append(Said(message.role, message.text, tuple(tokens)))
-        return hosted.prompts.build(said, settings.max_new_tokens, hosted.engine.end_ids)
+        stop: threading.Event,
+        hosted: Hosted,
+    ) -> Record:
+        path = self.store.messages(user_id, question.conversation_id, question.id)
+        said = self._maker.said(hosted, user_id, path)
+        reply = self._maker.reply(hosted, user_id, said, settings, settings, stop, before=question.id)
+        return Record(self.store, reply, user_id, question.conversation_id, question.id)
+
+    def _take_up(
+        self, user_id: int, message: Message, more: int, stop: threading.Event, hosted: Hosted
+    ) -> Record:
+        turn, question = self.store.turn(user_id, message.id), message.parent_id
+        if turn is None or question is None or turn.begun.model_key != hosted.model_key:
+            writer = turn.begun.model if turn else "Another program"
+            raise NotBegun(f"{writer} wrote this reply. Only the same model can continue it.")
+        tokens = self.store.reply_tokens(user_id, message.id)
+        if not tokens or tokens[-1] in hosted.end_ids:
+            raise NotBegun("There is nothing to continue: this reply has come to its end.")
+        before = GenerationSettings(**turn.begun.settings)
+        most = min(len(tokens) + more, MOST_TOKENS)
+        settings = GenerationSettings(**{**before.model_dump(), "max_new_tokens": most})
+        path = self.store.messages(user_id, message.conversation_id, question)
+        said = self._maker.said(hosted, user_id, path)
+        # The prompt is the one that the reply began with, and so is the room that was left for it.
+        reply = self._maker.reply(hosted, user_id, said, before, settings, stop, before=question)
+        if len(reply.prompt_ids) + len(tokens) >= hosted.prompts.context_length:
+            raise NotBegun("The context window is full. Ask for the rest in a new chat.")
+        reply.statistics.resume(tokens, self._sources(user_id, message.id), turn.figures)
+        return Record(self.store, reply, user_id, message.conversation_id, question, resumed=message.id)
+
+    def _sources(self, user_id: int, message_id: int) -> list[str]:
+        """The source of each token of a stored reply."""
+        return [span.source for span in self.store.spans(user_id, message_id) for _ in range(span.length)]
 
     @contextmanager
     def _engine(self, stop: threading.Event) -> Iterator[Hosted | None]:
-        """The loaded model, for one reply alone; None when there is none or the user gave up."""
+        """The loaded model, for one reply alone; None when the user gave up. Raises NotBegun where there is none."""
         while not stop.is_set():
             phase = self.host.status.phase
             if phase in ("none", "failed"):
-                break
-            if phase == "ready" and self.host.engine_lock.acquire(timeout=POLL_SECONDS):
+                raise NotBegun(self.host.status.message or "No model is loaded. Choose one above.")
+            if self.host.answers and self.host.engine_lock.acquire(timeout=POLL_SECONDS):
                 try:
-                    yield self.host.hosted
+                    if (hosted := self.host.hosted) is not None:  # it has not left in this moment
+                        yield hosted
+                        return
                 finally:
                     self.host.engine_lock.release()
-                return
             time.sleep(POLL_SECONDS)
         yield None
 
     def _keep(self, hosted: Hosted | None, *, now: bool = False) -> None:
         """Write down what was learned, if it is time."""
-        if self._learned.save(now=now) and hosted and hosted.machine:
-            keep_costs(hosted.engine, hosted.model_key, hosted.machine, self.store)
+        if self._learned.save(now=now) and hosted and hosted.is_local and hosted.machine:
+            keep_costs(hosted.local.latency, hosted.model_key, hosted.machine, self.store)
             if hosted.levels:
                 hosted.levels.keep(self.store)
-
-    def _absence(self, stop: threading.Event) -> str:
-        if stop.is_set():
-            return "Stopped before the model was ready."
-        return self.host.status.message or "No model is loaded. Choose one above."
-
-
-def _statistics(hosted: Hosted, settings: GenerationSettings) -> ReplyStatistics:
-    statistics = ReplyStatistics(partial(plain_decode, hosted), settings.stop)
-    statistics.set_baseline(hosted.vanilla_ms, "estimated")
-    return statistics
 
 
 def _failed(error: Exception, reply: Reply | None = None, message_id: int | None = None) -> Frame:

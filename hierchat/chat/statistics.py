@@ -36,10 +36,27 @@ class ReplyStatistics:
         self.vanilla_ms: float | None = None
         """Milliseconds per token of the fastest plain decoding on this backend."""
         self.baseline: Literal["measured", "estimated"] | None = None
+        self.begun = 0
+        """Tokens that an earlier run wrote, where the reply is continued."""
+        self._timed = True
+
+    def resume(self, tokens: Sequence[int], sources: Sequence[str], recorded: TurnFigures | None) -> None:
+        """Go on from a stored reply. Where nothing of it was recorded (a crash), no speed can be told of the whole."""
+        self.tokens, self.sources, self.begun = list(tokens), list(sources), len(tokens)
+        self.accepted = Counter(source for source in sources if source != TARGET)
+        self._timed = recorded is not None
+        if recorded is None:
+            return
+        self.proposed = Counter({name: count.proposed for name, count in recorded.sources.items()})
+        self.forwards = recorded.forwards
+        self.decode_ms = recorded.seconds * 1e3
+        self.draft_ms = recorded.draft_ms or 0.0
+        if recorded.first_token_seconds is not None:
+            self.first_ms = recorded.first_token_seconds * 1e3
 
     def add(self, step: Step) -> None:
         spent = step.draft_ms + step.forward_ms + step.verify_ms
-        self.prompt_tokens = step.prompt_tokens or self.prompt_tokens
+        self.prompt_tokens = step.prompt_tokens - self.begun if step.prompt_tokens else self.prompt_tokens
         self.prompt_read = step.prompt_read or self.prompt_read
         self.finish = step.finish or self.finish
         if not step.tokens:
@@ -47,9 +64,11 @@ class ReplyStatistics:
             return
         self.tokens += step.tokens
         self.sources += step.sources
+        self.accepted.update(source for source in step.sources if source != TARGET)
+        if not self._timed:
+            return
         self.forwards += 1
         self.proposed.update(step.proposed)
-        self.accepted.update(source for source in step.sources if source != TARGET)
         self.decode_ms += spent
         self.draft_ms += step.draft_ms
         if self.first_ms is None:
@@ -83,14 +102,15 @@ class ReplyStatistics:
             seconds=self.decode_ms / 1e3,
             first_token_seconds=None if self.first_ms is None else self.first_ms / 1e3,
             tokens_per_second=per_second,
-            tokens_per_forward=len(self.tokens) / self.forwards,
+            tokens_per_forward=len(self.tokens) / self.forwards if self.forwards else None,
             acceptance_rate=sum(self.accepted.values()) / proposed if proposed else None,
             acceptance=_acceptance(self.proposed, self.accepted),
-            draft_ms=self.draft_ms / self.forwards,
+            draft_ms=self.draft_ms / self.forwards if self.forwards else None,
             speedup=per_second / vanilla if per_second and vanilla else None,
             baseline_tokens_per_second=vanilla,
             baseline=self.baseline,
             shares=_shares(Counter(self.sources)),
+            finish=self.finish,
         )
 
     def record(self) -> TurnFigures:
@@ -104,8 +124,11 @@ class ReplyStatistics:
             forwards=self.forwards,
             tokens_per_forward=figures.tokens_per_forward,
             proposed=sum(self.proposed.values()),
-            accepted=sum(self.accepted.values()),
-            sources={name: SourceCount(self.proposed[name], self.accepted[name]) for name in self.proposed},
+            accepted=sum(self.accepted.values()) if self._timed else 0,
+            sources={
+                name: SourceCount(self.proposed[name], self.accepted[name])
+                for name in self.proposed | self.accepted
+            },
             baseline_tokens_per_second=figures.baseline_tokens_per_second,
             baseline=figures.baseline,
             speedup=figures.speedup,
@@ -116,7 +139,7 @@ class ReplyStatistics:
 def stored_figures(recorded: TurnFigures, tokens: int) -> Figures:
     """The figures of an earlier reply of `tokens` tokens, as they were measured."""
     if not tokens:
-        return Figures()
+        return Figures(finish=recorded.finish)
     counts = Counter({name: count.accepted for name, count in recorded.sources.items()})
     counts[TARGET] = tokens - sum(counts.values())
     return Figures(
@@ -139,6 +162,7 @@ def stored_figures(recorded: TurnFigures, tokens: int) -> Figures:
         baseline_tokens_per_second=recorded.baseline_tokens_per_second,
         baseline=recorded.baseline,
         shares=_shares(counts),
+        finish=recorded.finish,
     )
 
 

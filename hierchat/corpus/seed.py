@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from hierchat.config import cache_dir
+from hierchat.config import cache_dir, shipped
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.format import FORM, Damaged, Statistics, read, write
 from hierchat.drafting.pack import Header, PackError, read_pack
 from hierchat.models.cache import known_sha256, locked
-from hierchat.models.catalogue import ModelEntry, shipped_path
+from hierchat.models.catalogue import ModelEntry
 from hierchat.models.progress import silent
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ SEED_NAME = "seed"
 
 def seeds_dir() -> Path:
     """Where the packs lie, each called after its model: MODEL.xz."""
-    return shipped_path().parent / "assets" / "seeds"
+    return shipped("assets") / "seeds"
 
 
 def seed_index(entry: ModelEntry, tokenizer: str) -> Statistics | None:

@@ -43,7 +43,12 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         _distil(args)
-    except (ModelError, StoreError, TooLittleText, ValueError, OSError) as error:
+    except OSError as error:
+        print(
+            f"hierchat: {error.filename or args.folder} cannot be used ({error.strerror}).", file=sys.stderr
+        )
+        return 2
+    except (ModelError, StoreError, TooLittleText, ValueError) as error:
         print(f"hierchat: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -1,7 +1,8 @@
 """How likely a token is to be accepted as a draft: what was fitted beforehand, and what every step teaches.
 
-growing/judge.py has the model. Its fixed part comes with the program: fitted by `python -m hierchat.bench.fit` to
-replies that the default model wrote, with all that depends on the model left to be learned while it runs.
+growing/acceptance_model.py has the model. Its fixed part comes with the program: fitted by `python -m
+hierchat.bench.fit` to replies that the default model wrote, with all that depends on the model left to be learned while
+it runs.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.growing.layout import HIDDEN, INPUTS, KNOWN, SLOTS, SOURCES, Judge
+from hierchat.drafting.growing.layout import HIDDEN, INPUTS, KNOWN, SLOTS, SOURCES, AcceptanceModel
 
-FITTED = Path(__file__).parent / "judge.npz"
+FITTED = Path(__file__).parent / "acceptance_model.npz"
 RATE = np.float32(0.003)
 """How far a lesson moves the weights."""
 FORGET = np.float32(0.0002)
@@ -37,14 +38,14 @@ SHAPES = {
     "score": (HIDDEN + SLOTS * INPUTS + 1,),
     "none": (HIDDEN + 1,),
 }
-"""The arrays of a Judge, as they lie in the file."""
+"""The arrays of a AcceptanceModel, as they lie in the file."""
 
 
 @cache
-def fitted() -> Judge:
-    """The judge that comes with the program; do not change."""
+def fitted() -> AcceptanceModel:
+    """the acceptance model that comes with the program; do not change."""
     with np.load(FITTED) as file:
-        return Judge(**{name: file[name] for name in SHAPES})
+        return AcceptanceModel(**{name: file[name] for name in SHAPES})
 
 
 class Acceptance:
@@ -52,7 +53,7 @@ class Acceptance:
 
     def __init__(self) -> None:
         self.prior = fitted()
-        self.judge = self.prior._replace(score=self.prior.score.copy(), none=self.prior.none.copy())
+        self.model = self.prior._replace(score=self.prior.score.copy(), none=self.prior.none.copy())
         self.curve: NDArray[np.float64] = np.zeros((SLOTS, BINS, 3))
         """By slot and estimated chance: how many likely candidates there were, the sum of their chances, and how many
         were right."""
@@ -74,7 +75,7 @@ class Acceptance:
     def _learned(self) -> NDArray[np.float64]:
         """All that changes, as one array."""
         return np.concatenate(
-            [self.judge.score - self.prior.score, self.judge.none - self.prior.none, self.curve.ravel()]
+            [self.model.score - self.prior.score, self.model.none - self.prior.none, self.curve.ravel()]
         )
 
     def to_bytes(self) -> bytes:
@@ -94,9 +95,9 @@ class Acceptance:
         learned: NDArray[Any] = np.frombuffer(zlib.decompress(payload), "<f8")
         if learned.size != made._learned().size or not np.isfinite(learned).all():
             raise ValueError("Stored acceptance is damaged.")
-        score, none, curve = np.split(learned, np.cumsum([made.judge.score.size, made.judge.none.size]))
-        made.judge.score[:] += score.astype(np.float32)
-        made.judge.none[:] += none.astype(np.float32)
+        score, none, curve = np.split(learned, np.cumsum([made.model.score.size, made.model.none.size]))
+        made.model.score[:] += score.astype(np.float32)
+        made.model.none[:] += none.astype(np.float32)
         made.curve[:] = curve.reshape(made.curve.shape)
         return made
 

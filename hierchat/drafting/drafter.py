@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from hierchat.drafting.acceptance import FORGET, RATE, Acceptance
 from hierchat.drafting.context import Context
+from hierchat.drafting.cost import DraftCost, FreeRows, Latency
 from hierchat.drafting.growing.grow import TAIL, grow, teach
 from hierchat.drafting.growing.layout import NODES, SLOTS, SOURCES, Databases, make_places, make_tree
-from hierchat.drafting.price import Free, Latency, Price
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import Arrays
@@ -54,7 +54,7 @@ class Drafter:
         successors: Successors | None = None,
     ) -> None:
         self.acceptance = acceptance or Acceptance()
-        self.price = Price(latency if latency and not width else Free(width or WIDTH))
+        self.cost = DraftCost(latency if latency and not width else FreeRows(width or WIDTH))
         self.top = TOP if successors is not None else 0
         self._sources = sorted(sources, key=lambda source: source.slot)
         self._successors = successors
@@ -72,14 +72,14 @@ class Drafter:
         self._context = Context(prompt)
         self._grown = False
         self._recent[:] = RECENT_PRIOR
-        self.price.begin(len(prompt))
+        self.cost.begin(len(prompt))
         self._places = make_places(0)
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """A tree of at most `limit` nodes that continues what was observed."""
         self._grown = False
-        self.price.look(self._context.length)
-        most = min(self.price.most, NODES)
+        self.cost.look(self._context.length)
+        most = min(self.cost.most, NODES)
         budget = most if limit is None else min(most, limit)
         if budget <= 0 or not self._context.length:
             return DraftTree()
@@ -96,13 +96,13 @@ class Drafter:
             self._nodes, looked = grow(
                 known,
                 self._places,
-                self.acceptance.judge,
+                self.acceptance.model,
                 self._recent,
                 self._context.tokens[-TAIL:],
                 budget,
-                self.price.extra,
-                self.price.onward,
-                self.price.token_ms,
+                self.cost.extra,
+                self.cost.onward,
+                self.cost.token_ms,
                 self._lookup_ms,
                 self._tree,
                 self._considered,
@@ -122,7 +122,7 @@ class Drafter:
         """These tokens were committed, in order: drafts that were accepted, and one that the target added."""
         width = 1 + (self._nodes if self._grown else 0)
         self.learn(tokens, top)
-        self.price.note(width, len(tokens))
+        self.cost.note(width, len(tokens))
 
     def learn(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """The same, where the forward did not verify what was proposed here: it says nothing about costs."""
@@ -130,7 +130,7 @@ class Drafter:
         if self._grown:
             teach(
                 self._places,
-                learned.judge,
+                learned.model,
                 learned.prior,
                 self._recent,
                 self._considered,

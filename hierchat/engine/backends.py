@@ -1,35 +1,35 @@
-"""From a loaded model to the target that computes it."""
+"""From a loaded model to the runner that computes it."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-from hierchat.engine.target import Target
+from hierchat.engine.runner import Runner
 from hierchat.models.block_model import BlockModel
 from hierchat.models.loaded import LoadedModel
 from hierchat.models.progress import Progress, Report, silent
 
 
-def make_target(loaded: LoadedModel, report: Report = silent) -> Target:
-    """The target of the backend that the model was loaded for."""
+def make_runner(loaded: LoadedModel, report: Report = silent) -> Runner:
+    """The runner of the backend that the model was loaded for."""
     if isinstance(loaded.model, BlockModel):
         from hierchat.engine.cpu.jit import is_compiled
-        from hierchat.engine.cpu.target import BlockTarget
+        from hierchat.engine.cpu.runner import CpuRunner
 
         if not is_compiled():
             report(
                 Progress("compiling", 0, None, "the kernels for this processor, once (about half a minute)")
             )
-        return BlockTarget(
+        return CpuRunner(
             loaded.model, context_length=loaded.context_length, backend=loaded.backend, key=loaded.model_key
         )
     if loaded.device.startswith("cuda") and loaded.backend != "int8" and find_spec("triton"):
-        from hierchat.engine.cuda.target import CudaTarget
+        from hierchat.engine.cuda.runner import CudaRunner
 
-        return CudaTarget(loaded.model, context_length=loaded.context_length, key=loaded.model_key)
-    from hierchat.engine.torch.target import TorchTarget
+        return CudaRunner(loaded.model, context_length=loaded.context_length, key=loaded.model_key)
+    from hierchat.engine.torch.runner import TorchRunner
 
-    return TorchTarget(
+    return TorchRunner(
         loaded.model,
         context_length=loaded.context_length,
         packed=None if loaded.backend == "float16" else False,

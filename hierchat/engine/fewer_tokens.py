@@ -1,4 +1,4 @@
-"""A draft model that knows only some of the target's tokens, as a target over all of them."""
+"""A draft model that knows only some of the target's tokens, as a sequence over all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.engine.target import Rows, Target
+from hierchat.engine.rows import Rows
+from hierchat.engine.runner import CachedSequence, Runner
+from hierchat.engine.sampling.top import top_tokens
 from hierchat.models.errors import BrokenFileError
 
 NEVER = np.float32(-1e30)
@@ -22,22 +24,26 @@ class FewerTokens:
     """
 
     def __init__(
-        self, target: Target, known: NDArray[np.int64], vocabulary: int, others: int | None = None
+        self, inner: CachedSequence, known: NDArray[np.int64], vocabulary: int, others: int | None = None
     ) -> None:
-        if (others is None and target.vocabulary != len(known) + 1) or known[-1] >= vocabulary:
+        if (others is None and inner.vocabulary != len(known) + 1) or known[-1] >= vocabulary:
             raise BrokenFileError(
-                f"It has {target.vocabulary} tokens for {len(known)} that it should know, the last of them number "
+                f"It has {inner.vocabulary} tokens for {len(known)} that it should know, the last of them number "
                 f"{known[-1]} of {vocabulary}. Distil the draft again."
             )
-        self._target = target
+        self._inner = inner
         self._known = known
         self._numbers = np.full(vocabulary, len(known) if others is None else others, np.int64)
         self._numbers[known] = np.arange(len(known))
         self._tokens: list[int] = []
         self._block: Sequence[int] = ()
         self.vocabulary = vocabulary
-        self.context_length = target.context_length
-        self.exact = target.exact
+        self.context_length = inner.context_length
+        self.exact = inner.exact
+
+    @property
+    def runner(self) -> Runner:
+        return self._inner.runner
 
     @property
     def tokens(self) -> list[int]:
@@ -45,21 +51,27 @@ class FewerTokens:
 
     def rollback(self, length: int) -> None:
         del self._tokens[length:]
-        self._target.rollback(length)
+        self._inner.rollback(length)
 
     def read(self, tokens: Sequence[int]) -> None:
-        self._target.read(self._own(tokens))
+        self._inner.read(self._own(tokens))
         self._tokens += tokens
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         self._block = tokens
         return _AllTokens(
-            self._target.forward(self._own(tokens), parents, padded=padded), self._known, self.vocabulary
+            self._inner.forward(self._own(tokens), parents, padded=padded), self._known, self.vocabulary
         )
 
     def commit(self, nodes: Sequence[int]) -> None:
-        self._target.commit(nodes)
+        self._inner.commit(nodes)
         self._tokens += [self._block[node] for node in nodes]
+
+    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._inner.close()
 
     def _own(self, tokens: Sequence[int]) -> list[int]:
         return self._numbers[np.asarray(tokens, np.int64)].tolist()
@@ -70,6 +82,7 @@ class _AllTokens:
 
     def __init__(self, rows: Rows, known: NDArray[np.int64], vocabulary: int) -> None:
         self._rows, self._known, self._vocabulary = rows, known, vocabulary
+        self.recorded = rows.recorded
 
     def __getitem__(self, node: int) -> NDArray[np.float32]:
         row = np.full(self._vocabulary, NEVER, np.float32)
@@ -78,3 +91,15 @@ class _AllTokens:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def wait(self, *, best: bool) -> None:
+        self._rows.wait(best=False)
+
+    def best(self, node: int) -> int:
+        return -1
+
+    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        return np.array([top_tokens(self[node], count) for node in nodes])
+
+    def kept(self) -> Rows:
+        return _AllTokens(self._rows.kept(), self._known, self._vocabulary)

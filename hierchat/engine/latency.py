@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.engine.target import Target
+from hierchat.engine.runner import CachedSequence
 
 WIDEST = 32
 PROBES = (1, 8, 2, 4, 16, 32, 3, 6, 12, 24)
@@ -136,14 +136,14 @@ def _rounded(values: NDArray[np.float64]) -> list[Any]:
     return np.round(values, 6).tolist()
 
 
-def measure(curve: LatencyCurve, target: Target, seconds: float = 0.3) -> None:
+def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3) -> None:
     """Fill the curve from forwards where the slots stand now; nothing is committed.
 
     Rounds over all widths, the fastest forward over each counting: as many as fit, and in any case the three widths
     that tell most. The first forward over a width may have to prepare something, so there are always two.
     """
-    context = len(target.tokens)
-    token = target.tokens[-1] if context else 0
+    context = len(sequence.tokens)
+    token = sequence.tokens[-1] if context else 0
     fastest: dict[int, float] = {}
     end = time.perf_counter() + seconds
     for number, width in enumerate(PROBES * ROUNDS):
@@ -151,7 +151,7 @@ def measure(curve: LatencyCurve, target: Target, seconds: float = 0.3) -> None:
             break
         for _ in range(2):
             began = time.perf_counter()
-            target.forward((token,) * width, range(-1, width - 1))[
+            sequence.forward((token,) * width, range(-1, width - 1))[
                 0
             ]  # a row is there when the device is done
             ms = (time.perf_counter() - began) * 1e3

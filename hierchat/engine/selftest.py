@@ -1,7 +1,7 @@
 """The start-up self-test: does a position get the same bits whatever else is in its block?
 
-Written against the Target contract: every backend takes the same test. What it found is kept in the cache folder under
-a key that names all that bits may depend on, so that the test runs once per model, backend and machine.
+Written against the contract of sequences: every backend takes the same test. What it found is kept in the cache folder
+under a key that names all that bits may depend on, so that the test runs once per model, backend and machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 
 from hierchat import __version__
 from hierchat.config import cache_dir
-from hierchat.engine.target import Target
+from hierchat.engine.runner import CachedSequence
 
 BORDER = 128
 """Positions per chunk of attention, in every backend: the test's drafts lie across this border."""
@@ -50,9 +50,10 @@ class Proof(BaseModel, frozen=True, extra="forbid", strict=True):
     widest: int | None = Field(default=None, ge=1, description="rows of the widest forward; None: any")
 
 
-def prove(target: Target, key: str | None = None, *, border: int = BORDER) -> bool:
-    """Whether the target is exact. `key` (see cache_key) names the kept result; None: tested anew, not kept."""
-    return remembered(key, lambda: Proof(exact=invariant(target, border=border))).exact
+def prove(sequence: CachedSequence, key: str | None = None, *, border: int = BORDER) -> bool:
+    """Whether a runner is exact, by a sequence of it. `key` (see cache_key) names the kept result; None: tested anew,
+    not kept."""
+    return remembered(key, lambda: Proof(exact=invariant(sequence, border=border))).exact
 
 
 def remembered(key: str | None, test: Callable[[], Proof]) -> Proof:
@@ -72,17 +73,17 @@ def remembered(key: str | None, test: Callable[[], Proof]) -> Proof:
 
 
 def invariant(
-    target: Target,
+    sequence: CachedSequence,
     *,
     quantum: int = 1,
     border: int = BORDER,
     one_thread: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> bool:
-    """One test under the target's present settings; leaves it empty. `quantum`: rows to which it pads."""
+    """One test under the runner's present settings; leaves the sequence empty. `quantum`: rows to which it pads."""
     try:
-        return all(np.array_equal(*pair) for pair in _pairs(target, quantum, border, one_thread))
+        return all(np.array_equal(*pair) for pair in _pairs(sequence, quantum, border, one_thread))
     finally:
-        target.rollback(0)
+        sequence.rollback(0)
 
 
 def cache_key(model_key: str, backend: str, device: str | None = None) -> str:
@@ -103,56 +104,56 @@ def cache_key(model_key: str, backend: str, device: str | None = None) -> str:
 
 
 def _pairs(
-    target: Target, quantum: int, border: int, one_thread: Callable[[], AbstractContextManager[Any]]
+    sequence: CachedSequence, quantum: int, border: int, one_thread: Callable[[], AbstractContextManager[Any]]
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
     """Logits that must be equal, those that differ most often first: a backend that fails does so quickly.
 
     One thread does most of it: beside other work, which is likely at start, several are much slower.
     """
     random = np.random.default_rng(0)
-    prompt = random.integers(0, target.vocabulary, border - 4).tolist()
-    drafts = random.integers(0, target.vocabulary, len(TREE)).tolist()
+    prompt = random.integers(0, sequence.vocabulary, border - 4).tolist()
+    drafts = random.integers(0, sequence.vocabulary, len(TREE)).tolist()
     start, long = len(prompt), _path(len(TREE) - 1)
     with one_thread():
-        target.rollback(0)
-        target.read(prompt)
-        block = _rows(target, drafts, TREE)
+        sequence.rollback(0)
+        sequence.read(prompt)
+        block = _rows(sequence, drafts, TREE)
         for leaf in (long[-1], 2, 4):  # every branch token by token
-            target.rollback(start)
+            sequence.rollback(start)
             for node in _path(leaf):
-                yield _rows(target, [drafts[node]], [-1])[0], block[node]
-                target.commit([0])
-        target.rollback(start)
+                yield _rows(sequence, [drafts[node]], [-1])[0], block[node]
+                sequence.commit([0])
+        sequence.rollback(start)
         for width in (2, 3, 5, 8):
             chain = [drafts[node] for node in long[:width]]
-            yield _rows(target, chain, range(-1, width - 1)), block[long[:width]]
+            yield _rows(sequence, chain, range(-1, width - 1)), block[long[:width]]
 
         # Among other rows: five before, and so many behind that a block is padded to another size
         behind = 2 * quantum
         tokens = [*drafts[:5], *drafts, *drafts[:1] * behind]
         parents = [-1] * 5 + [parent + 5 if parent >= 0 else -1 for parent in TREE]
         parents += range(len(parents) - 1, len(parents) - 1 + behind)
-        yield _rows(target, tokens, parents)[5 : 5 + len(TREE)], block
+        yield _rows(sequence, tokens, parents)[5 : 5 + len(TREE)], block
 
         order = sorted(range(len(TREE)), key=lambda node: len(_path(node)))  # the same tree by depth
         parents = [order.index(TREE[node]) if TREE[node] >= 0 else -1 for node in order]
-        yield _rows(target, [drafts[node] for node in order], parents), block[order]
+        yield _rows(sequence, [drafts[node] for node in order], parents), block[order]
 
-        _rows(target, drafts, TREE)
-        target.commit(long[:6])  # their slots move together
-        yield _rows(target, [drafts[node] for node in long[6:]], [-1, 0]), block[long[6:]]
+        _rows(sequence, drafts, TREE)
+        sequence.commit(long[:6])  # their slots move together
+        yield _rows(sequence, [drafts[node] for node in long[6:]], [-1, 0]), block[long[6:]]
 
-        target.rollback(0)
+        sequence.rollback(0)
         for begin, end in zip(PIECES, (*PIECES[1:], start), strict=True):
-            target.read(prompt[begin:end])
-        yield _rows(target, drafts, TREE), block
-    yield _rows(target, drafts, TREE), block
-    yield _rows(target, drafts[:1], [-1])[0], block[0]
+            sequence.read(prompt[begin:end])
+        yield _rows(sequence, drafts, TREE), block
+    yield _rows(sequence, drafts, TREE), block
+    yield _rows(sequence, drafts[:1], [-1])[0], block[0]
 
 
-def _rows(target: Target, tokens: Sequence[int], parents: Sequence[int]) -> NDArray[np.float32]:
-    """A copy of a block's logits: a target may use the same memory again."""
-    rows = target.forward(tokens, parents)
+def _rows(sequence: CachedSequence, tokens: Sequence[int], parents: Sequence[int]) -> NDArray[np.float32]:
+    """A copy of a block's logits: a runner may use the same memory again."""
+    rows = sequence.forward(tokens, parents)
     return np.array([rows[node] for node in range(len(tokens))])
 
 

@@ -15,13 +15,18 @@ class Stopping:
     """Watches one reply. `decode` turns token ids into text."""
 
     def __init__(
-        self, settings: GenerationSettings, end_ids: Collection[int], decode: Callable[[Sequence[int]], str]
+        self,
+        settings: GenerationSettings,
+        end_ids: Collection[int],
+        decode: Callable[[Sequence[int]], str],
+        begun: Sequence[int] = (),
     ) -> None:
+        """`begun`: the reply so far, where it is continued."""
         self._settings = settings
         self._end_ids = frozenset(end_ids)
         self._decode = decode
         self._tail = max((len(string) for string in settings.stop), default=0) + TAIL
-        self._reply: list[int] = []
+        self._reply = list(begun)
 
     def add(self, token: int) -> Finish | None:
         """The reply gains a token; says why it ends with it, if it does."""

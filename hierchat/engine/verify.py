@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hierchat.config import GenerationSettings
-from hierchat.engine.cuda.late_rows import LateRows
+from hierchat.engine.rows import Rows
 from hierchat.engine.sampling.sampler import Counts, choose
-from hierchat.engine.sampling.top import top_tokens
-from hierchat.engine.target import Rows
 
 _PLAIN = GenerationSettings()
 _CHANGING = ("temperature", "logit_bias", "repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -32,15 +27,14 @@ def choose_from(
     rows: Rows, node: int, position: int, settings: GenerationSettings, counts: Counts | None = None
 ) -> int:
     """choose() for a row of a block. Where only the likeliest token counts, a device has found it already."""
-    if isinstance(rows, LateRows) and _only_likeliest(settings) and (token := rows.best(node)) >= 0:
+    if _only_likeliest(settings) and (token := rows.best(node)) >= 0:
         return token
     return choose(rows[node], position, settings.seed, settings, counts)
 
 
-def await_rows(rows: Rows, settings: GenerationSettings) -> None:
+def wait_for(rows: Rows, settings: GenerationSettings) -> None:
     """Wait for a forward on a device, bringing what choose_from will ask for: the only synchronisation of a step."""
-    if isinstance(rows, LateRows):
-        rows.best(0) if _only_likeliest(settings) else rows[0]
+    rows.wait(best=_only_likeliest(settings))
 
 
 def verify(
@@ -50,11 +44,14 @@ def verify(
     position: int,
     settings: GenerationSettings,
     counts: Counts,
+    *,
+    first: int = 0,
 ) -> Verified:
     """The longest accepted path and its bonus token.
 
     `rows` [nodes, vocabulary] are the logits after each node of the block; node 0 is the committed text's last token,
-    the others are drafts. `position` is that of the token chosen after node 0. `counts` gains the chosen tokens.
+    the others are drafts; its row is number `first`, theirs follow. `position` is that of the token chosen after node
+    0. `counts` gains the chosen tokens.
     """
     children: dict[tuple[int, int], int] = {}
     for node in range(1, len(tokens)):
@@ -62,20 +59,13 @@ def verify(
     path: list[int] = [0]
     chosen: list[int] = []
     while True:
-        token = choose_from(rows, path[-1], position + len(chosen), settings, counts)
+        token = choose_from(rows, first + path[-1], position + len(chosen), settings, counts)
         chosen.append(token)
         counts.add(token)
         following = children.get((path[-1], token))
         if following is None:
             return Verified(tuple(path), tuple(chosen))
         path.append(following)
-
-
-def likeliest(rows: Rows, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-    """[nodes, count]: what the raw logits of these rows like best, as Proposer.observe wants it."""
-    if isinstance(rows, LateRows):
-        return rows.likeliest(nodes, count)
-    return np.array([top_tokens(rows[node], count) for node in nodes])
 
 
 def _only_likeliest(settings: GenerationSettings) -> bool:

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.tree import DraftTree
 from hierchat.hierarchy.level import DraftModel, Level
-from hierchat.hierarchy.living import Hierarchy, Learner
 from hierchat.hierarchy.merge import merge
 from hierchat.hierarchy.plan import Plan
+from hierchat.hierarchy.planner import Hierarchy, Learner
 
 NO_DRAFTS = DraftTree()
 
 
 class HierarchicalDrafter:
-    """A Proposer. `retrieval` drafts for the target; `grounds` [level] for each draft model, from databases of the
-    same kind; `models` [level] write. `plan` fixes what `hierarchy` would choose.
+    """A Proposer. `retrieval` drafts for the target; `retrieval_levels` [level] for each draft model, from databases
+    of the same kind; `models` [level] write. `plan` fixes what `hierarchy` would choose.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class HierarchicalDrafter:
         hierarchy: Hierarchy,
         retrieval: Drafter | None,
         models: Sequence[DraftModel],
-        grounds: Sequence[Drafter],
+        retrieval_levels: Sequence[Drafter],
         end_ids: Collection[int],
         stop: Event,
         plan: Plan | None = None,
@@ -39,7 +39,7 @@ class HierarchicalDrafter:
         self.retrieval = retrieval
         self.top = retrieval.top if retrieval else 0
         self._models = models
-        self._grounds = grounds
+        self._retrieval_levels = retrieval_levels
         self._end_ids = end_ids
         self._stop = stop
         self.fixed = plan
@@ -85,12 +85,12 @@ class HierarchicalDrafter:
         chain = replace(chain, models_ms=(time.perf_counter() - began) * 1e3)
         if not self.retrieval:
             return chain
-        price = self.retrieval.price
+        cost = self.retrieval.cost
         accepted = self.hierarchy.agreement(
             self._top_level, self.hierarchy.target, len(self._text)
         ).acceptance()
         most = limit or len(chain) + len(tree)
-        return merge(chain, tree, accepted.overall, price.onward, price.token_ms, most)
+        return merge(chain, tree, accepted.overall, cost.onward, cost.token_ms, most)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         if self.retrieval:
@@ -143,10 +143,10 @@ class HierarchicalDrafter:
 
     def _build(self, plan: Plan) -> None:
         self.plan, self._highest, self._learners = plan, None, []
-        for at, (level, block) in enumerate(zip(plan.levels, plan.blocks, strict=False)):
-            grounded = plan.retrieval and at == 0
-            below = self._grounds[level] if grounded else self._highest
-            learner = Learner(self.hierarchy, level, plan.levels[at + 1], grounded=grounded)
+        for at, (level, block) in enumerate(zip(plan.levels, plan.lengths, strict=False)):
+            with_retrieval = plan.retrieval and at == 0
+            below = self._retrieval_levels[level] if with_retrieval else self._highest
+            learner = Learner(self.hierarchy, level, plan.levels[at + 1], with_retrieval=with_retrieval)
             self._learners.append(learner)
             self._highest = Level(self._models[level], below, block, learner, self._end_ids, self._stop)
 
@@ -154,9 +154,9 @@ class HierarchicalDrafter:
         """What the databases know, as a tree worth its rows beside what the plan is expected to take."""
         if not self.retrieval:
             return NO_DRAFTS
-        price = self.retrieval.price
-        price.otherwise_ms = expected or float("inf")
+        cost = self.retrieval.cost
+        cost.otherwise_ms = expected or float("inf")
         tree = self.retrieval.propose(limit)
-        self._tree = (1.0 + sum(tree.probabilities), price.step_ms(len(tree)))
+        self._tree = (1.0 + sum(tree.probabilities), cost.step_ms(len(tree)))
         self.hierarchy.saw_tree(*self._tree)
         return tree

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hierchat.hierarchy.level import Kind
-from hierchat.hierarchy.plan import Acceptance, Ground, Run
+from hierchat.hierarchy.level import Provenance
+from hierchat.hierarchy.plan import RetrievalLevel, TokenAcceptance, Yield
 
-KINDS: tuple[Kind, ...] = ("kept", "corrected", "bonus")
+KINDS: tuple[Provenance, ...] = ("kept", "corrected", "bonus")
 FORGET = 1 / 1500
 """Part of what was seen of agreement that is forgotten with every token: block sizes hang on small differences."""
 FORGET_FORWARDS = 1 / 400
@@ -34,7 +34,7 @@ class Agreement:
         self._seen = np.full(len(KINDS), TRUST / len(KINDS))
         self._right = prior * self._seen
 
-    def note(self, kinds: Sequence[Kind], accepted: int) -> None:
+    def note(self, kinds: Sequence[Provenance], accepted: int) -> None:
         """Of tokens of these kinds so many were accepted, and the next one, if there is one, was refused."""
         for number, kind in enumerate(kinds[: accepted + 1]):
             self._seen *= 1.0 - FORGET
@@ -43,10 +43,10 @@ class Agreement:
             self._seen[at] += 1.0
             self._right[at] += number < accepted
 
-    def acceptance(self) -> Acceptance:
+    def acceptance(self) -> TokenAcceptance:
         overall = float(self._right.sum() / self._seen.sum())
         kept, corrected, bonus = ((self._right + SHRINK * overall) / (self._seen + SHRINK)).tolist()
-        return Acceptance(kept, corrected, bonus, overall)
+        return TokenAcceptance(kept, corrected, bonus, overall)
 
     def state(self) -> list[float]:
         return [*self._seen.tolist(), *self._right.tolist()]
@@ -64,7 +64,7 @@ class Agreement:
         self._seen, self._right = values[:3].copy(), np.minimum(values[3:], values[:3])
 
 
-class Grounded:
+class RetrievalEstimate:
     """A level with the databases below it: what its forwards bring, and take."""
 
     def __init__(self) -> None:
@@ -82,12 +82,12 @@ class Grounded:
             ms = min(ms, CLIP * self._ms)
         self._ms += (ms - self._ms) / min(seen, 1 / FORGET_FORWARDS)
 
-    def ground(self) -> Ground | None:
+    def retrieval_level(self) -> RetrievalLevel | None:
         """None while too little was seen."""
         seen = self._corrected.sum() + self._bonus.sum()
         if seen < SOME:
             return None
-        return Ground(Run(self._corrected / seen, self._bonus / seen), self._ms)
+        return RetrievalLevel(Yield(self._corrected / seen, self._bonus / seen), self._ms)
 
     def state(self) -> dict[str, Any]:
         return {"corrected": self._corrected.tolist(), "bonus": self._bonus.tolist(), "ms": self._ms}
@@ -104,9 +104,9 @@ class Grounded:
         self._corrected, self._bonus, self._ms = corrected, bonus, float(state["ms"])
 
 
-def likely_run(tokens: float) -> Run:
+def likely_run(tokens: float) -> Yield:
     """A run that brings so many tokens on average, where nothing more is known: each draft is kept as often as the
     one before."""
     kept = 1.0 - 1.0 / max(tokens, 1.0)
     chances = (1.0 - kept) * kept ** np.arange(LONGEST + 1)
-    return Run(chances / chances.sum(), np.zeros(LONGEST + 1))
+    return Yield(chances / chances.sum(), np.zeros(LONGEST + 1))

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hierchat.hierarchy.block import pass_up
-from hierchat.hierarchy.plan import Ladder, Plan, Run
+from hierchat.hierarchy.draft_length import pass_up
+from hierchat.hierarchy.plan import Ladder, Plan, Yield
 
 
 def gain(acceptance: float, drafts: int) -> float:
@@ -23,9 +23,9 @@ def gain(acceptance: float, drafts: int) -> float:
 
 def by_recurrence(ladder: Ladder, plan: Plan) -> float:
     """L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), from the lowest level up."""
-    ground = ladder.ground(plan.levels[0], plan.retrieval)
-    latency = ground.ms / ground.run.tokens
-    for below, above, block in zip(plan.levels, plan.levels[1:], plan.blocks, strict=False):
+    lowest = ladder.retrieval_level(plan.levels[0], plan.retrieval)
+    latency = lowest.ms / lowest.brings.tokens
+    for below, above, block in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
         accepted = ladder.acceptance[below][above].overall
         latency = (block * latency + ladder.cost(above, block + 1)) / gain(accepted, block)
     return latency
@@ -33,9 +33,9 @@ def by_recurrence(ladder: Ladder, plan: Plan) -> float:
 
 def by_renewal(ladder: Ladder, plan: Plan) -> float:
     """Time per forward of the target, all that lies below it included, over the tokens that it brings."""
-    ground = ladder.ground(plan.levels[0], plan.retrieval)
-    run, ms = ground.run, ground.ms
-    for below, above, block in zip(plan.levels, plan.levels[1:], plan.blocks, strict=False):
+    lowest = ladder.retrieval_level(plan.levels[0], plan.retrieval)
+    run, ms = lowest.brings, lowest.ms
+    for below, above, block in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
         accepted = ladder.acceptance[below][above]
         # By Wald: how many forwards make a block does not depend on what is still to come.
         forwards, sizes, corrected, bonus = pass_up(
@@ -43,5 +43,5 @@ def by_renewal(ladder: Ladder, plan: Plan) -> float:
         )
         costs = np.array([ladder.cost(above, block + more + 1) for more in range(len(sizes))])
         ms = forwards * ms + float(sizes @ costs)
-        run = Run(corrected, bonus)
+        run = Yield(corrected, bonus)
     return ms / run.tokens

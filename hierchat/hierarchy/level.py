@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.tree import DraftTree
 
-Kind = Literal["kept", "corrected", "bonus"]
+Provenance = Literal["kept", "corrected", "bonus"]
 """How a token came about: see plan.Acceptance."""
 
 
@@ -70,7 +70,7 @@ class Watcher(Protocol):
         with all that lies below."""
         ...
 
-    def looked_at(self, kinds: Sequence[Kind], accepted: int) -> None:
+    def looked_at(self, kinds: Sequence[Provenance], accepted: int) -> None:
         """The level above accepted so many of a block's tokens from its beginning on, and refused the next."""
         ...
 
@@ -97,7 +97,7 @@ class Level:
         self._stop = stop
         self._start = 0
         self._block: list[int] = []
-        self._kinds: list[Kind] = []
+        self._kinds: list[Provenance] = []
         self._sources: list[str] = []
 
     def begin(self, prompt: Sequence[int]) -> None:

@@ -14,14 +14,14 @@ class Plan:
     """Which levels take part, from the lowest to the target, and how much each but the target passes up."""
 
     levels: tuple[int, ...]
-    blocks: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()
     """Tokens that levels[0], levels[1], ... write at least before the level above looks at them."""
     retrieval: bool = False
     """Whether the databases draft for the lowest level."""
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class TokenAcceptance:
     """How often a level's token is the choice of a level above, where all before it were: by how it came about."""
 
     kept: float
@@ -33,13 +33,13 @@ class Acceptance:
     overall: float
 
     @classmethod
-    def of(cls, overall: float) -> Acceptance:
+    def of(cls, overall: float) -> TokenAcceptance:
         """Where nothing more is known."""
         return cls(overall, overall, overall, overall)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Yield:
     """What one forward of a level brings: so many kept drafts and one more token. Chances by the number kept."""
 
     corrected: NDArray[np.float64]
@@ -53,15 +53,15 @@ class Run:
         return float((self.corrected + self.bonus) @ np.arange(1, len(self.bonus) + 1))
 
 
-ALONE = Run(np.zeros(1), np.ones(1))
+ALONE = Yield(np.zeros(1), np.ones(1))
 """A forward without drafts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class RetrievalLevel:
     """A level with the databases below it, which draft as many tokens as pay: measured as a whole."""
 
-    run: Run
+    brings: Yield
     ms: float
     """Of a step: drafting and the forward."""
 
@@ -72,9 +72,9 @@ class Ladder:
 
     forward_ms: Sequence[Sequence[float]]
     """[level][positions - 1]: what a forward takes. Beyond the last width, rows go on to cost what the last one did."""
-    acceptance: Sequence[Sequence[Acceptance]]
+    acceptance: Sequence[Sequence[TokenAcceptance]]
     """[level below][level above]."""
-    grounds: Sequence[Ground | None] = ()
+    retrieval_levels: Sequence[RetrievalLevel | None] = ()
     """By level; None, or nothing at all, where the databases do not draft."""
 
     def __len__(self) -> int:
@@ -88,11 +88,11 @@ class Ladder:
         row = known[-1] - known[-2] if len(known) > 1 else known[-1]
         return known[-1] + (positions - len(known)) * row
 
-    def ground(self, level: int, retrieval: bool) -> Ground:
+    def retrieval_level(self, level: int, retrieval: bool) -> RetrievalLevel:
         """What drafts for the lowest level of a plan. Raises ValueError where the databases do not."""
         if not retrieval:
-            return Ground(ALONE, self.cost(level, 1))
-        found = self.grounds[level] if level < len(self.grounds) else None
+            return RetrievalLevel(ALONE, self.cost(level, 1))
+        found = self.retrieval_levels[level] if level < len(self.retrieval_levels) else None
         if found is None:
             raise ValueError(f"No database drafts for level {level}.")
         return found

@@ -50,7 +50,7 @@ def shortest_paths(ladder: Ladder, most: int = MOST, few: int = FEW) -> list[Fou
                 latencies = (sizes * path.ms + costs) / gains
                 at = int(latencies.argmin())
                 plan = Plan(
-                    (*path.plan.levels, above), (*path.plan.blocks, int(sizes[at])), path.plan.retrieval
+                    (*path.plan.levels, above), (*path.plan.lengths, int(sizes[at])), path.plan.retrieval
                 )
                 found.append(Found(plan, float(latencies[at])))
         best.append(heapq.nsmallest(few, found, key=lambda one: one.ms))
@@ -61,9 +61,9 @@ def _without_drafts_of_models(ladder: Ladder, level: int) -> Iterator[Found]:
     """Plans in which nothing but the databases, or nothing at all, stands below a level."""
     alone = Plan((level,))
     yield Found(alone, by_recurrence(ladder, alone))
-    if level < len(ladder.grounds) and ladder.grounds[level] is not None:
-        grounded = Plan((level,), (), retrieval=True)
-        yield Found(grounded, by_recurrence(ladder, grounded))
+    if level < len(ladder.retrieval_levels) and ladder.retrieval_levels[level] is not None:
+        with_retrieval = Plan((level,), (), retrieval=True)
+        yield Found(with_retrieval, by_recurrence(ladder, with_retrieval))
 
 
 def _moved(ladder: Ladder, plan: Plan, most: int) -> Found:
@@ -81,7 +81,7 @@ def _moved(ladder: Ladder, plan: Plan, most: int) -> Found:
 
 
 def _neighbours(plan: Plan, most: int) -> Iterable[Plan]:
-    for at, block in enumerate(plan.blocks):
+    for at, block in enumerate(plan.lengths):
         for other in (block - 1, block + 1):
             if 1 <= other <= most:
-                yield replace(plan, blocks=(*plan.blocks[:at], other, *plan.blocks[at + 1 :]))
+                yield replace(plan, lengths=(*plan.lengths[:at], other, *plan.lengths[at + 1 :]))

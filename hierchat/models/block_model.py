@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from hierchat.models.blocks import BLOCK, Blocks, Kind
-from hierchat.models.errors import BrokenFileError, UnsupportedError
+from hierchat.models.blocks import BlockKind, Blocks
+from hierchat.models.errors import BrokenFileError
 
 MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 """Matrices of a layer, in the order in which the engine keeps them."""
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 FILE = "blocks.safetensors"
 _ALIGNMENT = 64
 _PARTS = ("weights", "scales")
@@ -81,25 +80,6 @@ def slot_size(config: Mapping[str, Any]) -> int:
     return int(2 * config["num_hidden_layers"] * kv_heads * size)
 
 
-def unsupported(config: Mapping[str, Any], context_length: int) -> str | None:
-    """Why the CPU engine cannot compute a model of this configuration; None if it can."""
-    kind = config.get("model_type")
-    if kind not in ARCHITECTURES:
-        return f"architecture {kind}"
-    if config.get("hidden_act", "silu") != "silu":
-        return f"activation {config['hidden_act']}"
-    if config.get("mlp_bias") or (config.get("attention_bias") and kind != "qwen2"):
-        return "biases of this architecture"
-    window = config.get("sliding_window") if config.get("use_sliding_window", kind == "mistral") else None
-    if window and window < context_length:
-        return f"a sliding window of {window}"
-    heads, kv_heads, size = heads_of(config)
-    widths = (config["hidden_size"], config["intermediate_size"], heads * size)
-    if any(width % BLOCK for width in widths) or size % 16 or heads % kv_heads:
-        return f"rows of {', '.join(map(str, widths))} numbers, which are no whole blocks of {BLOCK}"
-    return None
-
-
 def write(model: BlockModel, path: Path) -> None:
     """Into one safetensors file; its metadata hold the configuration and the kinds."""
     arrays: dict[str, NDArray[Any]] = {f"vector.{name}": vector for name, vector in model.vectors.items()}
@@ -120,7 +100,7 @@ def read(path: Path) -> BlockModel:
 
         def matrix(name: str) -> Blocks:
             parts = {part: arrays[f"{name}.{part}"] for part in _PARTS if f"{name}.{part}" in arrays}
-            return Blocks(Kind(kinds[name]), **parts)
+            return Blocks(BlockKind(kinds[name]), **parts)
 
         embedding = matrix("embedding")
         return BlockModel(
@@ -157,9 +137,3 @@ def _read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         begin, end = entry["data_offsets"]
         arrays[name] = data[begin:end].view(types[entry["dtype"]]).reshape(entry["shape"])
     return arrays, metadata
-
-
-def require_supported(config: Mapping[str, Any], context_length: int) -> None:
-    """Raises UnsupportedError with the reason."""
-    if reason := unsupported(config, context_length):
-        raise UnsupportedError(f"The CPU engine does not compute {reason}.")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.blocks import Blocks, Kind
+from hierchat.models.blocks import BlockKind, Blocks
 
 Raw = NDArray[np.uint8]
 """The blocks of a matrix as they lie in the file: [rows, blocks, bytes of a block]."""
@@ -49,25 +49,25 @@ def _high_bits(raw: Raw, at: int) -> Raw:
 
 def _q4_0(raw: Raw) -> Blocks:
     scales = _half(raw, 0)
-    return Blocks(Kind.NIBBLES, _flat(raw[..., 2:]), _pairs(scales, np.float16(-8) * scales))
+    return Blocks(BlockKind.NIBBLES, _flat(raw[..., 2:]), _pairs(scales, np.float16(-8) * scales))
 
 
 def _q4_1(raw: Raw) -> Blocks:
-    return Blocks(Kind.NIBBLES, _flat(raw[..., 4:]), _pairs(_half(raw, 0), _half(raw, 2)))
+    return Blocks(BlockKind.NIBBLES, _flat(raw[..., 4:]), _pairs(_half(raw, 0), _half(raw, 2)))
 
 
 def _q5_0(raw: Raw) -> Blocks:
     numbers = (_nibbles(raw[..., 6:]) | _high_bits(raw, 2)).astype(np.int8) - 16
-    return Blocks(Kind.BYTES, _flat(numbers), _half(raw, 0))
+    return Blocks(BlockKind.BYTES, _flat(numbers), _half(raw, 0))
 
 
 def _q5_1(raw: Raw) -> Blocks:
     numbers = _nibbles(raw[..., 8:]) | _high_bits(raw, 4)
-    return Blocks(Kind.LIFTED, _flat(numbers), _pairs(_half(raw, 0), _half(raw, 2)))
+    return Blocks(BlockKind.LIFTED, _flat(numbers), _pairs(_half(raw, 0), _half(raw, 2)))
 
 
 def _q8_0(raw: Raw) -> Blocks:
-    return Blocks(Kind.BYTES, _flat(raw[..., 2:]), _half(raw, 0))
+    return Blocks(BlockKind.BYTES, _flat(raw[..., 2:]), _half(raw, 0))
 
 
 def _k_scales(raw: Raw) -> Floats:
@@ -89,12 +89,12 @@ def _k_nibbles(packed: Raw) -> Raw:
 
 def _q4_k(raw: Raw) -> Blocks:
     numbers = _k_nibbles(raw[..., 16:])
-    return Blocks(Kind.NIBBLES_WIDE, _flat(numbers[..., :16] | numbers[..., 16:] << 4), _k_scales(raw))
+    return Blocks(BlockKind.NIBBLES_WIDE, _flat(numbers[..., :16] | numbers[..., 16:] << 4), _k_scales(raw))
 
 
 def _q5_k(raw: Raw) -> Blocks:
     high = raw[..., None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None] & 1
-    return Blocks(Kind.LIFTED_WIDE, _flat(_k_nibbles(raw[..., 48:]) | high << 4), _k_scales(raw))
+    return Blocks(BlockKind.LIFTED_WIDE, _flat(_k_nibbles(raw[..., 48:]) | high << 4), _k_scales(raw))
 
 
 def _q6_k(raw: Raw) -> Blocks:
@@ -105,10 +105,10 @@ def _q6_k(raw: Raw) -> Blocks:
     numbers = (low | high << 4).astype(np.int8) - 32
     parts = np.ascontiguousarray(raw[..., 192:208]).view(np.int8)
     scales = (_half(raw, 208).astype(np.float32)[..., None] * parts).reshape(len(raw), -1)
-    return Blocks(Kind.SPLIT, _flat(numbers), scales)
+    return Blocks(BlockKind.SPLIT, _flat(numbers), scales)
 
 
-def _plain(kind: Kind) -> Callable[[Raw], Blocks]:
+def _plain(kind: BlockKind) -> Callable[[Raw], Blocks]:
     return lambda raw: Blocks(kind, _flat(raw))
 
 
@@ -121,9 +121,9 @@ TYPES: dict[str, tuple[int, Callable[[Raw], Blocks]]] = {
     "Q5_K": (176, _q5_k),
     "Q6_K": (210, _q6_k),
     "Q8_0": (34, _q8_0),
-    "F16": (2, _plain(Kind.HALF)),
-    "BF16": (2, _plain(Kind.BFLOAT)),
-    "F32": (4, _plain(Kind.SINGLE)),
+    "F16": (2, _plain(BlockKind.HALF)),
+    "BF16": (2, _plain(BlockKind.BFLOAT)),
+    "F32": (4, _plain(BlockKind.SINGLE)),
 }
 """By name: bytes of a block, and what unpacks them."""
 
@@ -146,13 +146,13 @@ def pack(weights: Floats, bits: int) -> Blocks:
     if bits == 8:
         scales = (np.abs(parts).max(axis=2) / 127).astype(np.float16)
         numbers = np.clip(np.rint(parts / _divisor(scales)), -127, 127)
-        return Blocks(Kind.BYTES, _flat(numbers.astype(np.int8)), scales)
+        return Blocks(BlockKind.BYTES, _flat(numbers.astype(np.int8)), scales)
     minimums = parts.min(axis=2).astype(np.float16)
     scales = ((parts.max(axis=2) - minimums) / 15).astype(np.float16)
     numbers = np.rint((parts - minimums.astype(np.float32)[..., None]) / _divisor(scales))
     packed = np.clip(numbers, 0, 15).astype(np.uint8)
     halves = packed[..., :16] | packed[..., 16:] << 4
-    return Blocks(Kind.NIBBLES, _flat(halves), _pairs(scales, minimums))
+    return Blocks(BlockKind.NIBBLES, _flat(halves), _pairs(scales, minimums))
 
 
 def _divisor(scales: Halves) -> Floats:

@@ -13,7 +13,7 @@ BLOCK = 32
 """Weights in a block."""
 
 
-class Kind(IntEnum):
+class BlockKind(IntEnum):
     """How the weights lie in memory. Every block type of a file becomes one of these (block_types)."""
 
     NIBBLES = 0
@@ -36,19 +36,19 @@ class Kind(IntEnum):
     """float32."""
 
 
-QUANTISED = tuple(kind for kind in Kind if kind < Kind.HALF)
-FOUR_BITS = (Kind.NIBBLES, Kind.NIBBLES_WIDE)
-MINIMUM = (*FOUR_BITS, Kind.LIFTED, Kind.LIFTED_WIDE)
-NARROW = (Kind.NIBBLES, Kind.BYTES, Kind.LIFTED)
+QUANTISED = tuple(kind for kind in BlockKind if kind < BlockKind.HALF)
+FOUR_BITS = (BlockKind.NIBBLES, BlockKind.NIBBLES_WIDE)
+MINIMUM = (*FOUR_BITS, BlockKind.LIFTED, BlockKind.LIFTED_WIDE)
+NARROW = (BlockKind.NIBBLES, BlockKind.BYTES, BlockKind.LIFTED)
 """Kinds with float16 scales."""
 BYTES_PER_BLOCK = {
     **dict.fromkeys(QUANTISED, 32),
     **dict.fromkeys(FOUR_BITS, 16),
-    Kind.HALF: 64,
-    Kind.BFLOAT: 64,
-    Kind.SINGLE: 128,
+    BlockKind.HALF: 64,
+    BlockKind.BFLOAT: 64,
+    BlockKind.SINGLE: 128,
 }
-SCALES_PER_BLOCK = {kind: 1 if kind is Kind.BYTES else 2 for kind in QUANTISED}
+SCALES_PER_BLOCK = {kind: 1 if kind is BlockKind.BYTES else 2 for kind in QUANTISED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Blocks:
     [rows, columns / 32 * SCALES_PER_BLOCK]: of each block its scale and its minimum (a weight is scale * number +
     minimum), or its two scales."""
 
-    kind: Kind
+    kind: BlockKind
     weights: NDArray[np.uint8]
     scales: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
@@ -78,24 +78,24 @@ class Blocks:
     def as_floats(self) -> Blocks:
         """The same matrix with float32 weights."""
         floats = np.ascontiguousarray(self.floats())
-        return Blocks(Kind.SINGLE, floats.view(np.uint8))
+        return Blocks(BlockKind.SINGLE, floats.view(np.uint8))
 
     def floats(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
         """The weights themselves, of some rows or of all; float32 [rows, columns]."""
         some = slice(None) if rows is None else rows
         raw = np.ascontiguousarray(self.weights[some])
-        if self.kind is Kind.SINGLE:
+        if self.kind is BlockKind.SINGLE:
             return raw.view(np.float32)
-        if self.kind is Kind.HALF:
+        if self.kind is BlockKind.HALF:
             return raw.view(np.float16).astype(np.float32)
-        if self.kind is Kind.BFLOAT:
+        if self.kind is BlockKind.BFLOAT:
             return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         scales = self.scales[some].astype(np.float32)
         if self.kind in FOUR_BITS:
             pairs = raw.reshape(len(raw), -1, 16)
             numbers = np.concatenate([pairs & 15, pairs >> 4], axis=2).astype(np.float32)
         else:
-            width = BLOCK // 2 if self.kind is Kind.SPLIT else BLOCK
+            width = BLOCK // 2 if self.kind is BlockKind.SPLIT else BLOCK
             numbers = raw.view(np.int8).reshape(len(raw), -1, width).astype(np.float32)
         if self.kind in MINIMUM:
             numbers *= scales[:, 0::2, None]

@@ -7,14 +7,13 @@ takes the shipped one's place. Reads files only: no torch, no network.
 
 import difflib
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hierchat.config import GenerationSettings, config_dir
+from hierchat.config import GenerationSettings, config_dir, shipped
 from hierchat.models.errors import CatalogueError, UnknownModelError
 from hierchat.models.lines import Lined, Where
 
@@ -69,7 +68,7 @@ class Gguf(_Strict):
         return self
 
 
-class Source(_Strict):
+class ModelSource(_Strict):
     """Where a model comes from: exactly one of the four."""
 
     wheel: Wheel | None = None
@@ -100,8 +99,8 @@ class ModelEntry(_Strict):
     """One model of the catalogue."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
-    source: Source
-    cpu: Source | None = Field(
+    source: ModelSource
+    cpu: ModelSource | None = Field(
         default=None, description="the source to use instead on machines without a GPU"
     )
     dtype: Dtype = "auto"
@@ -122,7 +121,7 @@ class ModelEntry(_Strict):
     size: Size | None = None
     default: bool = False
 
-    def source_on(self, device: str) -> Source:
+    def source_on(self, device: str) -> ModelSource:
         """The source for a device such as 'cpu' or 'cuda:0'."""
         return self.cpu if self.cpu and device.startswith("cpu") else self.source
 
@@ -144,12 +143,6 @@ class Catalogue(_Strict):
         raise UnknownModelError(f"No model is called {name!r}. {hint}")
 
 
-def shipped_path() -> Path:
-    """The models.yaml that came with hierchat: beside the package, or in an installation's share folder."""
-    beside = Path(__file__).resolve().parents[2] / "models.yaml"
-    return beside if beside.exists() else Path(sys.prefix) / "share" / "hierchat" / "models.yaml"
-
-
 def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:
     """The catalogue out of these files, later ones overriding; by default the shipped one and the user's own.
 
@@ -157,7 +150,7 @@ def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:
     """
     if paths is None:
         own = config_dir() / "models.yaml"
-        paths = [shipped_path(), own] if own.exists() else [shipped_path()]
+        paths = [shipped("models.yaml"), *([own] if own.exists() else [])]
     files = [Lined(path) for path in paths]
     merged: dict[str, dict[str, Any]] = {}
     for file in files:

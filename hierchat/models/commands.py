@@ -4,7 +4,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hierchat.models.cache import gigabytes
-from hierchat.models.catalogue import Source, read_catalogue
+from hierchat.models.catalogue import ModelSource, read_catalogue
+from hierchat.models.check import require_runnable
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch import prepare, status
 from hierchat.models.memory import best_device
@@ -43,6 +44,7 @@ def get_model(name: str) -> int:
     try:
         entry = read_catalogue().entry(name)
         with terminal_progress() as report:
+            require_runnable(entry, progress=report)
             folder = prepare(entry, report)
     except ModelError as error:
         return _failed(error)
@@ -62,5 +64,5 @@ def _count(parameters: int) -> str:
     return f"{parameters / 1e9:.1f} B" if parameters >= 1e9 else f"{parameters / 1e6:.0f} M"
 
 
-def _origin(source: Source) -> str:
+def _origin(source: ModelSource) -> str:
     return next(kind for kind in ("wheel", "hub", "folder", "gguf") if getattr(source, kind))

@@ -15,10 +15,12 @@ from typing import Any
 
 from hierchat.config import cache_dir
 from hierchat.models import block_model, cache
-from hierchat.models.errors import BrokenFileError, UnsupportedError
+from hierchat.models.errors import UnsupportedError
 from hierchat.models.gguf_blocks import read_gguf
+from hierchat.models.gguf_head import read_head
 from hierchat.models.memory import require_free
 from hierchat.models.progress import Progress, Report, bar_class, silent, transformers_bars
+from hierchat.models.runnable import gguf_unsupported, require_supported
 
 MARKER = "hierchat.json"
 """Written last into a converted folder: the GGUF it came from and the size of each file."""
@@ -134,7 +136,8 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
 
     message = f"{gguf.name}, once"
     report(Progress("converting", 0, None, message))
-    _require_gguf(gguf)
+    if reason := gguf_unsupported(read_head(gguf), 0):
+        raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     cache.require_space(int(1.5 * gguf.stat().st_size))
     try:
         config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
@@ -143,7 +146,7 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     config.save_pretrained(folder)
     GenerationConfig.from_model_config(config).save_pretrained(folder)
     shape = json.loads((folder / "config.json").read_text())
-    block_model.require_supported(shape, 0)
+    require_supported(shape, 0)
     _tokenizer(gguf).save_pretrained(folder)
     block_model.write(read_gguf(gguf, shape, report), folder / block_model.FILE)
 
@@ -159,19 +162,9 @@ def _tokenizer(gguf: Path) -> Any:
         ) from error
 
 
-def _require_gguf(gguf: Path) -> int:
-    """Numbers in a GGUF's tensors. Raises BrokenFileError for what is no whole GGUF."""
-    from gguf import GGUFReader
-
-    try:
-        return sum(int(tensor.n_elements) for tensor in GGUFReader(gguf).tensors)
-    except (ValueError, KeyError, IndexError, OverflowError) as error:
-        raise BrokenFileError(f"{gguf} is no whole GGUF file: {_first_line(error)}") from error
-
-
 def _require_room(gguf: Path) -> None:
     """Raises BrokenFileError for what is no whole GGUF, or the error of what lacks room: disk, memory."""
-    needed = 4 * _require_gguf(gguf)
+    needed = 4 * read_head(gguf).parameters
     cache.require_space(needed)
     require_free(int(1.2 * needed), f"Converting {gguf.name}")
 

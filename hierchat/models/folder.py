@@ -26,7 +26,7 @@ class Facts:
 
 def read_folder(folder: Path) -> Facts:
     """Raises MissingError, BrokenFileError or UnsupportedError, naming the file that cannot be loaded."""
-    config = _causal_config(folder)
+    config = causal_config(folder, folder.name)
     shards = _shards(folder)
     headers = {shard: _header(shard) for shard in shards}
     numels = {
@@ -47,7 +47,8 @@ def read_folder(folder: Path) -> Facts:
     return Facts(size, getattr(config, "max_position_embeddings", None) or 2048, identity)
 
 
-def _causal_config(folder: Path) -> Any:
+def causal_config(folder: Path, name: str) -> Any:
+    """transformers' configuration of a model that chats; errors say its `name`. Raises as read_folder does."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
@@ -65,13 +66,12 @@ def _causal_config(folder: Path) -> Any:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (ValueError, KeyError, OSError) as error:
         raise UnsupportedError(
-            f"{folder.name}: transformers does not know the architecture {kind!r}."
+            f"{name}: transformers does not know the architecture {kind!r}. Choose another model."
         ) from error
     known = {name for names in CAUSAL.values() for name in ([names] if isinstance(names, str) else names)}
     if kind not in CAUSAL or getattr(config, "is_encoder_decoder", False) or (set(architectures) - known):
-        made_for = ", ".join(architectures) or kind
         raise UnsupportedError(
-            f"{folder.name} is no causal language model (it is {made_for}), so it cannot chat."
+            f"{name} is no causal language model ({kind}, made for another task), so it cannot chat."
         )
     return config
 

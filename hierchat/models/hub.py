@@ -19,16 +19,16 @@ from hierchat.models import cache
 from hierchat.models.errors import BrokenFileError, FetchError, GatedError, MissingError, OfflineError
 from hierchat.models.progress import Progress, Report, bar_class, silent
 
-Kind = Literal["model", "dataset"]
+RepoKind = Literal["model", "dataset"]
 FOLDER_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "*.model", "merges.txt", "vocab.txt")
-_PASSED_OVER: dict[Kind, tuple[str, ...]] = {
+_PASSED_OVER: dict[RepoKind, tuple[str, ...]] = {
     "model": ("*/*",),  # e.g. meta-llama's original/, onnx/: the same weights again in other forms
     "dataset": (),
 }
 
 
 def hub_folder(
-    repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES, kind: Kind = "model"
+    repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES, kind: RepoKind = "model"
 ) -> Path | None:
     """The repository's files in the cache, or None where some are missing. Never asks the network."""
     from huggingface_hub import snapshot_download
@@ -51,7 +51,7 @@ def hub_folder(
 
 
 def fetch_hub(
-    repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES, kind: Kind = "model"
+    repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES, kind: RepoKind = "model"
 ) -> Path:
     """The folder with the repository's files, downloaded where they are missing.
 
@@ -74,7 +74,7 @@ def fetch_hub(
 
 
 def _download(
-    repo: str, revision: str, report: Report, patterns: Sequence[str], kind: Kind
+    repo: str, revision: str, report: Report, patterns: Sequence[str], kind: RepoKind
 ) -> tuple[Path, list[str]]:
     """The folder after one download, and the names of files that came altered (removed again)."""
     from huggingface_hub import snapshot_download
@@ -137,7 +137,7 @@ def _offline(repo: str) -> OfflineError:
 
 
 @contextmanager
-def _hub_errors(repo: str, revision: str, kind: Kind) -> Iterator[None]:
+def _hub_errors(repo: str, revision: str, kind: RepoKind) -> Iterator[None]:
     """The hub library's errors as ours, each saying what to do."""
     from httpx2 import HTTPError
     from huggingface_hub import errors
@@ -152,7 +152,7 @@ def _hub_errors(repo: str, revision: str, kind: Kind) -> Iterator[None]:
         ) from error
 
 
-def _said(error: BaseException | None, repo: str, revision: str, kind: Kind) -> Exception:
+def _said(error: BaseException | None, repo: str, revision: str, kind: RepoKind) -> Exception:
     from httpx2 import HTTPError
     from huggingface_hub import errors
 

@@ -24,8 +24,12 @@ class Lined:
             self._loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
             node = self._loader.get_single_node()
             self.data: Any = {} if node is None else self._plain(node, ())
-        except (OSError, UnicodeDecodeError) as error:
-            raise CatalogueError(f"{path}: cannot be read: {error}") from error
+        except OSError as error:
+            raise CatalogueError(
+                f"{path} cannot be read ({error.strerror}). It must be a file of text: mend it or move it away."
+            ) from error
+        except UnicodeDecodeError as error:
+            raise CatalogueError(f"{path} is no text in UTF-8. Mend it or move it away.") from error
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise CatalogueError(f"{path}:{line}: not YAML: {error.problem}") from error

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.check import by_engine, require_runnable
 from hierchat.models.errors import UnsupportedError
-from hierchat.models.fetch import has_blocks
 from hierchat.models.loaded import LoadedModel
 from hierchat.models.memory import best_device
 from hierchat.models.progress import Progress, Report, silent
@@ -29,9 +29,9 @@ def load(
     device = device or best_device()
     if backend == "blocks" and not device.startswith("cpu"):
         raise UnsupportedError("The CPU engine runs on the CPU only; leave out the backend to use the GPU.")
+    require_runnable(entry, device, backend, progress)
     note = ""
-    on_cpu = device.startswith("cpu") and has_blocks(entry) and (backend is None or backend == "float32")
-    if backend == "blocks" or (on_cpu and not (backend and entry.blocks)):  # packed blocks are rounded
+    if by_engine(entry, device, backend):
         from hierchat.models.load_blocks import load_blocks
 
         try:

@@ -6,27 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hierchat.models.block_model import FILE, read, require_supported, slot_size
+from hierchat.models.block_model import FILE, read, slot_size
 from hierchat.models.catalogue import ModelEntry
+from hierchat.models.check import FLOAT_BYTES
 from hierchat.models.errors import BrokenFileError, DoesNotFitError
 from hierchat.models.fetch import get_blocks
 from hierchat.models.load_tokenizer import read_tokenizer
 from hierchat.models.loaded import LoadedModel, model_key
 from hierchat.models.memory import require_blocks_fit
 from hierchat.models.progress import Progress, Report, silent
-
-_LEAST_BYTES = 0.55
-"""Per weight, in the smallest block type: what is known before the file is there."""
-_FLOAT_BYTES = 4
+from hierchat.models.runnable import require_supported
 
 
 def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = False) -> LoadedModel:
     """Fetches and unpacks the model where needed, and reads it; `floats`: makes every weight a float32. Raises a
     ModelError: UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read.
     """
-    if size := entry.size:
-        least = int((_FLOAT_BYTES if floats else _LEAST_BYTES) * size.parameters)
-        require_blocks_fit(entry.name, least, size.slot, entry.context_length or 0)
     folder, identity = get_blocks(entry, progress)
     config = _json(folder / "config.json")
     positions = config.get("max_position_embeddings") or 2048
@@ -34,7 +29,7 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
     require_supported(config, context_length)
     weights = (folder / FILE).stat().st_size
     if floats and entry.size:  # both, for a moment
-        weights += _FLOAT_BYTES * entry.size.parameters
+        weights += FLOAT_BYTES * entry.size.parameters
     require_blocks_fit(entry.name, weights, slot_size(config), context_length)
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = read_tokenizer(folder)

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from hierchat.models.catalogue import Backend, ModelEntry, Quantisation, Size, read_catalogue
+from hierchat.models.check import with_backend
 from hierchat.models.errors import BrokenFileError, DoesNotFitError, ModelError, UnsupportedError
 from hierchat.models.fetch import get
 from hierchat.models.folder import read_folder
@@ -23,13 +24,9 @@ def load_torch(
 ) -> LoadedModel:
     """Fetches the model where needed and loads it. `backend` overrides the catalogue's dtype and quantisation.
 
-    Raises a ModelError that says what to do; DoesNotFitError before anything is fetched where the catalogue
-    knows the size, and before loading in any case. Free another model first: its memory counts as taken.
+    Raises a ModelError that says what to do. Free another model first: its memory counts as taken.
     """
-    if backend:
-        entry = _with_backend(entry, backend)
-    if entry.size:
-        _require_fit(entry, entry.size, entry.context_length or 0, device)
+    entry = with_backend(entry, backend)
     folder = get(entry, progress, device)
     facts = read_folder(folder)
     context_length = min(entry.context_length or facts.positions, facts.positions)
@@ -63,14 +60,6 @@ def load_torch(
         model_key=model_key(tokenizer, facts.identity),
         end_ids=_end_ids(model, tokenizer),
     )
-
-
-def _with_backend(entry: ModelEntry, backend: Backend) -> ModelEntry:
-    """The entry as if the catalogue asked for this backend."""
-    if backend in ("nf4", "int8"):
-        return entry.model_copy(update={"dtype": "auto", "quantisation": backend})
-    dtype = "bfloat16" if backend == "bfloat16" else "float32"  # float16 layers are packed from float32
-    return entry.model_copy(update={"dtype": dtype, "quantisation": "none"})
 
 
 def _backend(entry: ModelEntry, dtype: torch.dtype, device: str) -> Backend:

@@ -51,6 +51,15 @@ def free_memory(device: str) -> int:
     return torch.cuda.mem_get_info(device)[0]
 
 
+def held_memory(device: str) -> int:
+    """Bytes that this process holds there: at most so much comes free when its model leaves."""
+    if device.startswith("cpu"):
+        return psutil.Process().memory_info().rss
+    import torch
+
+    return torch.cuda.memory_reserved(device)
+
+
 def require_free(needed: int, what: str) -> None:
     """Raises DoesNotFitError unless so many bytes of main memory are free."""
     if needed > (free := free_memory("cpu")):
@@ -65,10 +74,16 @@ def bytes_needed(size: Size, dtype: str, quantisation: Quantisation, context_len
 
 
 def require_fit(
-    entry: ModelEntry, size: Size, context_length: int, device: str, others: Iterable[ModelEntry] = ()
+    entry: ModelEntry,
+    size: Size,
+    context_length: int,
+    device: str,
+    others: Iterable[ModelEntry] = (),
+    held: int = 0,
 ) -> None:
-    """Raises DoesNotFitError when the model needs more than is free, naming what would fit among `others`."""
-    dtype, free = dtype_on(entry.dtype, device), free_memory(device)
+    """Raises DoesNotFitError when the model needs more than is free, naming what would fit among `others`. `held`:
+    bytes that will be free, too."""
+    dtype, free = dtype_on(entry.dtype, device), free_memory(device) + held
     needed = bytes_needed(size, dtype, entry.quantisation, context_length)
     if needed <= free:
         return
@@ -95,10 +110,11 @@ def require_fit(
     )
 
 
-def require_blocks_fit(name: str, weights: int, slot: int, context_length: int) -> None:
-    """Raises DoesNotFitError when a model of `weights` bytes in blocks, `slot` numbers per position, does not fit."""
+def require_blocks_fit(name: str, weights: int, slot: int, context_length: int, held: int = 0) -> None:
+    """Raises DoesNotFitError when a model of `weights` bytes in blocks, `slot` numbers per position, does not fit.
+    `held`: bytes that will be free, too."""
     needed = int(weights + context_length * slot * _SLOT_BYTES + _BLOCKS_SPARE)
-    if needed <= (free := free_memory("cpu")):
+    if needed <= (free := free_memory("cpu") + held):
         return
     left = free - weights - _BLOCKS_SPARE
     positions = int(left / (slot * _SLOT_BYTES)) // 256 * 256 if slot else 0

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from hierchat.models.assemble import assemble
-from hierchat.models.block_model import BlockModel, require_supported
+from hierchat.models.block_model import BlockModel
 from hierchat.models.block_types import pack
 from hierchat.models.blocks import Blocks
 from hierchat.models.errors import BrokenFileError
 from hierchat.models.progress import Progress, Report
+from hierchat.models.runnable import require_supported
 
 
 def pack_safetensors(folder: Path, bits: int, report: Report) -> BlockModel:

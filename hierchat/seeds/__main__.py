@@ -11,17 +11,18 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from hierchat.chat.prompt import PromptBuilder
+from hierchat.corpus.seed import seeds_dir
 from hierchat.drafting.pack import write_pack
-from hierchat.engine.cpu.batch import Batch
-from hierchat.engine.cpu.target import BlockTarget
-from hierchat.models.catalogue import ModelEntry, read_catalogue, shipped_path
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
 from hierchat.models.load_blocks import load_blocks
 from hierchat.models.loaded import LoadedModel
 from hierchat.models.tokens import tokens_sha256
+from hierchat.runtime.prompt import PromptBuilder
 from hierchat.seeds.progress import Progress
 from hierchat.seeds.prompts import conversations
+from hierchat.seeds.streams import Streams
 from hierchat.seeds.write import WorkFile, Writer
 
 CONTEXT = 1024
@@ -60,10 +61,14 @@ def _write(entry: ModelEntry, loaded: LoadedModel, file: WorkFile, args: argpars
     if there >= args.tokens or not waiting:
         progress.close()
         return
-    target = BlockTarget(
-        loaded.model, context_length=loaded.context_length, threads=args.threads, key=loaded.model_key
+    runner = CpuRunner(
+        loaded.model,
+        context_length=min(CONTEXT, loaded.context_length),
+        threads=args.threads,
+        key=loaded.model_key,
+        sequences=args.streams,
     )
-    batch = Batch(target, args.streams, CONTEXT)
+    streams = Streams(runner, args.streams)
     prompts = PromptBuilder(loaded.tokenizer, CONTEXT, entry.system_prompt)
     deadline = time.monotonic() + args.minutes * 60
 
@@ -72,7 +77,7 @@ def _write(entry: ModelEntry, loaded: LoadedModel, file: WorkFile, args: argpars
         return progress.tokens < args.tokens and time.monotonic() < deadline
 
     try:
-        Writer(prompts, loaded.end_ids, batch, file, tell).write(waiting)
+        Writer(prompts, loaded.end_ids, streams, file, tell).write(waiting)
     finally:
         progress.close()
 
@@ -86,7 +91,7 @@ def _pack(loaded: LoadedModel, file: WorkFile, args: argparse.Namespace) -> int:
             continue
         texts |= dict.fromkeys(map(tuple, row["replies"]))
         kinds[row["kind"]] += sum(map(len, row["replies"]))
-    path = args.out or shipped_path().parent / "assets" / "seeds" / f"{loaded.name}.xz"
+    path = args.out or seeds_dir() / f"{loaded.name}.xz"
     header = write_pack(
         path,
         texts,

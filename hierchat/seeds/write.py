@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hierchat.chat.prompt import MessageTooLong, PromptBuilder, Said
 from hierchat.config import GenerationSettings
-from hierchat.engine.cpu.batch import Batch
+from hierchat.runtime.prompt import MessageTooLong, PromptBuilder, Said
 from hierchat.seeds.loops import loop_at_end
 from hierchat.seeds.prompts import REPLY, Conversation
+from hierchat.seeds.streams import Streams
 
 MOST_TOKENS = 256
 """Of a reply."""
@@ -53,21 +53,21 @@ class WorkFile:
 
 
 class Writer:
-    """Holds conversations in the streams of a batch. `tell` hears of tokens that were written and conversations that
+    """Holds conversations in streams. `tell` hears of tokens that were written and conversations that
     were finished; it returns whether to go on."""
 
     def __init__(
         self,
         prompts: PromptBuilder,
         end_ids: Collection[int],
-        batch: Batch,
+        streams: Streams,
         file: WorkFile,
         tell: Callable[[int, int], bool],
     ) -> None:
         self._prompts = prompts
         self._decode = prompts.tokenizer.decode
         self._end_ids = end_ids
-        self._batch = batch
+        self._streams = streams
         self._file = file
         self._tell = tell
         self._talks = dict[int, _Talk]()
@@ -75,13 +75,13 @@ class Writer:
     def write(self, conversations: Iterable[Conversation]) -> None:
         """All of them, as many at a time as there are streams; each is added to the file when it is finished."""
         waiting = iter(conversations)
-        for stream in range(self._batch.streams):
+        for stream in range(self._streams.count):
             self._begin(stream, waiting)
         going = True
         while self._talks and going:
-            written = self._batch.step()
+            written = self._streams.step()
             finished = sum(self._take(stream, token) for stream, token in written)
-            for stream in range(self._batch.streams) if finished else ():
+            for stream in range(self._streams.count) if finished else ():
                 if stream not in self._talks:
                     self._begin(stream, waiting)
             going = self._tell(len(written), finished)
@@ -109,7 +109,7 @@ class Writer:
         except MessageTooLong:
             return False
         settings = GenerationSettings(temperature=talk.conversation.temperature, seed=talk.conversation.seed)
-        self._batch.start(stream, prompt.ids, settings)
+        self._streams.start(stream, prompt.ids, settings)
         talk.replies.append([])
         return True
 
@@ -122,7 +122,7 @@ class Writer:
         if not repeated and token not in self._end_ids and len(reply) < MOST_TOKENS:
             return False
         del reply[len(reply) - repeated :]
-        self._batch.stop(stream)
+        self._streams.stop(stream)
         talk.said.append(Said("assistant", self._decode(reply), tuple(reply)))
         if self._ask(stream, talk):
             return False

@@ -3,7 +3,7 @@
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
-from hierchat.store.drafting_texts import Kind, Mark
+from hierchat.store.drafting_texts import Mark, TextKind
 from hierchat.store.errors import (
     DatabaseCorrupt,
     DatabaseLocked,
@@ -30,6 +30,7 @@ from hierchat.store.records import (
 )
 from hierchat.store.store import Store
 from hierchat.store.suffix_runs import SuffixRun
+from hierchat.store.text import title_of
 
 __all__ = [
     "Baseline",
@@ -40,7 +41,6 @@ __all__ = [
     "DatabaseUnwritable",
     "DayFigures",
     "FinalState",
-    "Kind",
     "LoggedReply",
     "Mark",
     "Message",
@@ -53,7 +53,9 @@ __all__ = [
     "Store",
     "StoreError",
     "SuffixRun",
+    "TextKind",
     "Totals",
     "Turn",
     "TurnFigures",
+    "title_of",
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from hierchat.store.errors import StoreError, corrupt, newer, translated
+from hierchat.store.errors import StoreError, corrupt, newer, no_file, translated
 from hierchat.store.migrations import is_foreign, is_newer, migrations
 
 
@@ -27,6 +27,8 @@ class Connected:
         # Weak, so that a thread's connection goes when the thread goes.
         self._open: weakref.WeakSet[Database] = weakref.WeakSet()
         self._closed = False
+        if self.path.exists() and not self.path.is_file():
+            raise no_file(self.path)
         with translated(self.path):
             _create(self.path)
             _check(self.path, busy_seconds)

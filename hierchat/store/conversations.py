@@ -83,6 +83,23 @@ class Conversations(Connected):
                 return []
             return [Conversation(**row) for row in db.query(_SEARCH, parameters | {"match": match})]
 
+    def conversation(self, user_id: int, conversation_id: int) -> Conversation:
+        """One conversation. Raises NotFound."""
+        with self._read() as db:
+            row = owned_conversation(db, user_id, conversation_id)
+            return Conversation(row["id"], row["title"], row["created_at"], row["updated_at"])
+
+    def discard_conversation(self, user_id: int, conversation_id: int) -> bool:
+        """Remove it if it has no message; whether it is gone now. There is nothing of it to forget."""
+        with self._write() as db:
+            db.execute(
+                "DELETE FROM conversations WHERE id = ? AND user_id = ?"
+                " AND NOT EXISTS (SELECT 1 FROM messages WHERE conversation_id = conversations.id)",
+                [conversation_id, user_id],
+            )
+            found = db.execute("SELECT 1 FROM conversations WHERE id = ?", [conversation_id]).fetchone()
+            return found is None
+
     def rename_conversation(self, user_id: int, conversation_id: int, title: str) -> None:
         """Give it another title. Raises NotFound."""
         with self._write() as db:

@@ -13,7 +13,7 @@ from hierchat.store.connection import Connected
 from hierchat.store.replies import TOKEN
 from hierchat.store.suffix_runs import SuffixRun, covered
 
-Kind = Literal["written", "asked"]
+TextKind = Literal["written", "asked"]
 """What models wrote, imported replies among it; what the user wrote."""
 
 _ROLES = {"written": "assistant", "asked": "user"}
@@ -58,7 +58,7 @@ class DraftingTexts(Connected):
     """The part of Store that drafts are made from."""
 
     def drafting_texts(
-        self, user_id: int, model_key: str, kind: Kind, since: Mark
+        self, user_id: int, model_key: str, kind: TextKind, since: Mark
     ) -> tuple[list[tuple[int, bytes]], Mark]:
         """Message and tokens (TOKEN) of every text since a mark, and the next mark; some may come again."""
         values = _values(user_id, model_key, kind, since)
@@ -74,7 +74,7 @@ class DraftingTexts(Connected):
         texts.sort(key=lambda text: text[0])
         return texts, Mark(message, tokenised)
 
-    def drafting_ids(self, user_id: int, model_key: str, kind: Kind) -> set[int]:
+    def drafting_ids(self, user_id: int, model_key: str, kind: TextKind) -> set[int]:
         """The messages of all texts that are there."""
         values = _values(user_id, model_key, kind, Mark())
         with self._read() as db:
@@ -100,7 +100,7 @@ class DraftingTexts(Connected):
                 rows,
             )
 
-    def suffix_runs(self, user_id: int, model_key: str, kind: Kind) -> list[SuffixRun]:
+    def suffix_runs(self, user_id: int, model_key: str, kind: TextKind) -> list[SuffixRun]:
         """The orders that were kept. A damaged one is dropped: the texts are there to sort them again."""
         with self._read() as db:
             rows = db.execute(
@@ -117,7 +117,7 @@ class DraftingTexts(Connected):
         return [run for run in runs.values() if run is not None]
 
     def keep_suffix_runs(
-        self, user_id: int, model_key: str, kind: Kind, runs: Sequence[SuffixRun], *, deletions: int
+        self, user_id: int, model_key: str, kind: TextKind, runs: Sequence[SuffixRun], *, deletions: int
     ) -> bool:
         """Keep orders in place of those that cover some of the same texts.
 
@@ -142,7 +142,7 @@ class DraftingTexts(Connected):
         return True
 
 
-def _values(user_id: int, model_key: str, kind: Kind, since: Mark) -> dict[str, int | str]:
+def _values(user_id: int, model_key: str, kind: TextKind, since: Mark) -> dict[str, int | str]:
     return {
         "user": user_id,
         "model": model_key,

@@ -57,6 +57,12 @@ def unwritable(path: Path, what: object) -> DatabaseUnwritable:
     )
 
 
+def no_file(path: Path) -> DatabaseUnwritable:
+    return DatabaseUnwritable(
+        f"{path} is a folder or a device, not a file. Name a file with --db, such as {path / 'hierchat.db'}."
+    )
+
+
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
     """Turn SQLite's complaints about the file, and the file system's, into StoreErrors; let bugs through."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,15 @@ from sqlite_utils import Database
 
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.messages import Messages
-from hierchat.store.records import FinalState, NewTurn, SourceCount, State, TurnFigures
+from hierchat.store.ownership import owned_message
+from hierchat.store.records import FinalState, Message, NewTurn, SourceCount, State, TurnFigures
 from hierchat.store.text import storable
 from hierchat.store.writers import is_running, this_process
 
 TOKEN = np.dtype("<i4")
 """How the token log keeps a token id: 4 bytes, little endian, on every machine."""
+_ABANDONED_SECONDS = 86_400.0
+"""A conversation that waited so long for its first message was left behind by a crash."""
 
 
 class Replies(Messages):
@@ -28,7 +33,30 @@ class Replies(Messages):
     def __init__(self, path: Path, busy_seconds: float) -> None:
         # Replies that this store began and has not finished.
         self._writing: set[int] = set()
+        # Replies that ended while the file could not be written: it still says that they are being written.
+        self._unfinished: set[int] = set()
         super().__init__(path, busy_seconds)
+
+    @contextmanager
+    def _write(self) -> Iterator[Database]:
+        """Whoever can write again writes first which replies ended while nobody could."""
+        ended = set(self._unfinished)
+        with super()._write() as db:
+            if ended:
+                self._interrupt(db, ended)
+            yield db
+        self._unfinished -= ended
+
+    def messages(self, user_id: int, conversation_id: int, leaf_id: int | None = None) -> list[Message]:
+        """The path from the root to `leaf_id`, else to the current leaf. Raises NotFound."""
+        return [self._known(message) for message in super().messages(user_id, conversation_id, leaf_id)]
+
+    def message(self, user_id: int, message_id: int) -> Message:
+        """One message. Raises NotFound."""
+        return self._known(super().message(user_id, message_id))
+
+    def _known(self, message: Message) -> Message:
+        return replace(message, state="interrupted") if message.id in self._unfinished else message
 
     def begin_reply(self, user_id: int, conversation_id: int, parent_id: int, turn: NewTurn) -> int:
         """Add an empty reply in state 'writing' below `parent_id` and make its branch current.
@@ -47,6 +75,23 @@ class Replies(Messages):
             db.execute("INSERT INTO token_log (message_id, ids) VALUES (?, x'')", [message_id])
         self._writing.add(message_id)
         return message_id
+
+    def resume_reply(self, user_id: int, message_id: int) -> None:
+        """Take up a reply that had ended: it is being written again, and what was measured of it is taken back.
+
+        Raises NotFound, StoreError where it has not ended.
+        """
+        cleared = ", ".join(f"{field.name} = NULL" for field in fields(TurnFigures))
+        with self._write() as db:
+            if owned_message(db, user_id, message_id)["state"] == "writing":
+                raise StoreError("This reply is still being written.")
+            pid, started = this_process()
+            db.execute(
+                f"UPDATE turns SET writer_pid = ?, writer_started = ?, {cleared} WHERE message_id = ?",
+                [pid, started, message_id],
+            )
+            db.execute("UPDATE messages SET state = 'writing' WHERE id = ?", [message_id])
+        self._writing.add(message_id)
 
     def append_reply(self, message_id: int, text: str, tokens: Sequence[int], sources: Sequence[str]) -> None:
         """Replace the reply's text by `text` (all of it so far); append new `tokens` and the source of each.
@@ -76,20 +121,31 @@ class Replies(Messages):
                 start += length
 
     def finish_reply(self, message_id: int, text: str, state: FinalState, figures: TurnFigures) -> None:
-        """Record the final text, how the reply ended and what was measured. Raises NotFound."""
+        """Record the final text, how the reply ended and what was measured. Raises NotFound.
+
+        A reply that this cannot record counts as interrupted from now on; the file says so as soon as it can be
+        written.
+        """
         sources = json.dumps({name: _columns(count) for name, count in figures.sources.items()})
         values = _columns(figures) | {"sources": sources}
         assignments = ", ".join(f"{name} = :{name}" for name in values)
-        with self._write() as db:
-            self._set(db, message_id, text, state)
-            db.execute(
-                f"UPDATE turns SET {assignments} WHERE message_id = :message_id",
-                values | {"message_id": message_id},
-            )
+        try:
+            with self._write() as db:
+                self._set(db, message_id, text, state)
+                db.execute(
+                    f"UPDATE turns SET {assignments} WHERE message_id = :message_id",
+                    values | {"message_id": message_id},
+                )
+        except NotFound:
+            raise
+        except StoreError:
+            self._unfinished.add(message_id)
+            raise
         self._writing.discard(message_id)
 
     def recover(self) -> int:
-        """Mark replies as interrupted whose process no longer runs; how many there were."""
+        """Mark replies as interrupted whose process no longer runs; how many there were. Conversations that a
+        crash left without a message go."""
         with self._write() as db:
             lost = [
                 row["id"]
@@ -100,14 +156,19 @@ class Replies(Messages):
                 if not is_running(row["writer_pid"], row["writer_started"])
             ]
             self._interrupt(db, lost)
+            db.execute(
+                "DELETE FROM conversations WHERE title = '' AND created_at < ?"
+                " AND NOT EXISTS (SELECT 1 FROM messages WHERE conversation_id = conversations.id)",
+                [time.time() - _ABANDONED_SECONDS],
+            )
         return len(lost)
 
     def close(self) -> None:
         """Mark this store's unfinished replies as interrupted and close the connections of all threads."""
         try:
-            if self._writing and not self._closed:
+            if (unfinished := self._writing | self._unfinished) and not self._closed:
                 with self._write() as db:
-                    self._interrupt(db, self._writing)
+                    self._interrupt(db, unfinished)
         except StoreError:
             pass  # a disk that cannot be written: the next open will mark them
         finally:

@@ -4,25 +4,48 @@ nothing a model writes can press one."""
 from __future__ import annotations
 
 import html
+import json
 import secrets
-from pathlib import Path
+
+from hierchat.config import shipped
 
 KEY = secrets.token_hex(16)
-EVENTS = ("hc_open", "hc_rename", "hc_delete", "hc_again", "hc_edit", "hc_sources", "hc_branch", "hc_example")
-"""Actions that reach the server; "hc_copy" stays in the browser."""
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
+EVENTS = (
+    "hc_open", "hc_go", "hc_more", "hc_rename", "hc_delete", "hc_again", "hc_continue", "hc_edit", "hc_sources",
+    "hc_branch", "hc_example",
+)  # fmt: skip
+"""Actions that reach the server; those that copy stay in the browser."""
+ASSETS = shipped("assets")
 
 
 def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", **attributes: str) -> str:
     """A button that does `act` to the thing with this id; `label` is text, `text` travels along."""
     extra = "".join(f' {name.replace("_", "-")}="{html.escape(value)}"' for name, value in attributes.items())
-    carried = f' data-text="{html.escape(text)}"' if text else ""
+    # A bare carriage return would reach the page as a line feed.
+    carried = f' data-text="{html.escape(text)}"'.replace("\r", "&#13;") if text else ""
     return (
         f'<button type="button" class="hc-act {css}" data-act="{act}" data-key="{KEY}" data-id="{id}"'
         f"{carried}{extra}>{html.escape(label)}</button>"
     )
 
 
+_SCRIPTS = (
+    "buttons", "watch", "dialog", "copy", "sidebar", "list", "scroll", "details", "edit", "keys", "spoken", "address",
+    "login", "connection",
+)  # fmt: skip
+"""Parts of the page's script, in order: all share one scope."""
+_STYLES = (
+    "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "status", "composer", "compare",
+    "dialogs", "narrow",
+)  # fmt: skip
+
+
 def script() -> str:
     """The page's script with the key filled in."""
-    return (ASSETS / "page.js").read_text(encoding="utf-8").replace("__KEY__", KEY)
+    whole = "\n".join((ASSETS / "page" / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
+    return whole.replace("__KEY__", KEY).replace("__EVENTS__", json.dumps(EVENTS))
+
+
+def style() -> str:
+    """The page's style sheet, but for the colours of sources."""
+    return "\n".join((ASSETS / "style" / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)

@@ -8,11 +8,7 @@ from hierchat.chat.frames import Figures
 from hierchat.engine.step import TARGET
 from hierchat.ui.sources import in_order, style_of
 
-DASH = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"
-_NO_BASELINE = "No speed-up shown: plain decoding has not been measured on this machine with this model yet."
-_TOO_SHORT = "No speed-up shown: the reply is too short to measure its speed."
-_ESTIMATED = "Estimated: compared with plain decoding as measured when the model was loaded, {} tok/s."
 _MEASURED = "Compared with plain decoding measured during this reply, {} tok/s."
 
 
@@ -26,15 +22,11 @@ def percent(share: float) -> str:
     return "<1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
-def _speedup(figures: Figures) -> str:
-    if figures.baseline_tokens_per_second is None or figures.baseline is None:
-        return f'<span class="hc-figure hc-speedup" title="{_NO_BASELINE}">{DASH}</span>'
-    if figures.speedup is None:
-        return f'<span class="hc-figure hc-speedup" title="{_TOO_SHORT}">{DASH}</span>'
-    estimated = figures.baseline == "estimated"
-    why = (_ESTIMATED if estimated else _MEASURED).format(number(figures.baseline_tokens_per_second))
-    mark = "≈" if estimated else ""
-    return f'<span class="hc-figure hc-speedup" title="{why}">{mark}{figures.speedup:.2f}{_TIMES}</span>'
+def _speedup(speedup: float, figures: Figures) -> str:
+    why = _MEASURED.format(number(figures.baseline_tokens_per_second or 0.0))
+    shown = f"{speedup:.2f}"
+    quiet = " hc-slower" if float(shown) < 1 else ""
+    return f'<span class="hc-figure hc-speedup{quiet}" title="{why}">{shown}{_TIMES}</span>'
 
 
 def shares_bar(figures: Figures) -> str:
@@ -58,14 +50,19 @@ def shares_bar(figures: Figures) -> str:
 
 
 def figures_line(figures: Figures, note: str = "") -> str:
-    """Speed, speed-up, length, first token, and where the tokens came from."""
+    """Speed and speed-up where they deserve it, else tokens and seconds; and where the tokens came from."""
     parts: list[str] = []
-    if figures.tokens:
-        speed = number(figures.tokens_per_second) if figures.tokens_per_second is not None else DASH
-        parts.append(f'<span class="hc-figure"><b>{speed}</b> tok/s</span>{_speedup(figures)}')
-        parts.append(f'<span class="hc-figure">{figures.tokens:,} tokens</span>')
-    if figures.first_token_seconds is not None:
-        parts.append(f'<span class="hc-figure">first after {figures.first_token_seconds:.1f} s</span>')
+    tokens = "1 token" if figures.tokens == 1 else f"{figures.tokens:,} tokens"
+    speedup = figures.deserved_speedup
+    if speedup is not None and figures.tokens_per_second is not None:
+        speed = f"<b>{number(figures.tokens_per_second)}</b> tok/s"
+        parts.append(f'<span class="hc-figure">{speed}</span>{_speedup(speedup, figures)}')
+        parts.append(f'<span class="hc-figure">{tokens}</span>')
+        if figures.first_token_seconds is not None:
+            parts.append(f'<span class="hc-figure">first after {figures.first_token_seconds:.1f} s</span>')
+    elif figures.tokens:
+        seconds = f" in {number(figures.seconds)} s" if figures.seconds else ""
+        parts.append(f'<span class="hc-figure">{tokens}{seconds}</span>')
     if note:
         parts.append(f'<span class="hc-note">{html.escape(note)}</span>')
     joined = '<span class="hc-sep">·</span>'.join(parts)
@@ -74,7 +71,13 @@ def figures_line(figures: Figures, note: str = "") -> str:
 
 def details(figures: Figures) -> str:
     """Every measured figure by name, for the fold-out under a reply."""
-    rows: list[tuple[str, str]] = [("Decoding time", f"{figures.seconds:.2f} s")]
+    rows: list[tuple[str, str]] = []
+    if figures.seconds:
+        rows.append(("Decoding time", f"{figures.seconds:.2f} s"))
+    if figures.tokens_per_second is not None:
+        rows.append(("Speed", f"{number(figures.tokens_per_second)} tok/s"))
+    if figures.first_token_seconds is not None:
+        rows.append(("First token after", f"{figures.first_token_seconds:.2f} s"))
     if figures.tokens_per_forward is not None:
         rows.append(("Tokens per forward", f"{figures.tokens_per_forward:.2f}"))
     if figures.acceptance_rate is not None:
@@ -86,6 +89,9 @@ def details(figures: Figures) -> str:
         rows.append(("Plain decoding", f"{number(figures.baseline_tokens_per_second)} tok/s, {kind}"))
     else:
         rows.append(("Plain decoding", "not measured"))
+    if figures.speedup is not None:
+        doubt = "" if figures.deserved_speedup is not None else ", too little measured to rely on"
+        rows.append(("Speed-up", f"{figures.speedup:.2f}{_TIMES}{doubt}"))
     for s in in_order(figures.shares):
         accepted = (
             f", {percent(figures.acceptance[s])} of its drafts accepted" if s in figures.acceptance else ""

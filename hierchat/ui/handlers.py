@@ -1,15 +1,20 @@
-"""Handlers that only show or keep: opening, naming, deleting, searching, choosing a model, Stop."""
+"""Handlers that only show or keep: opening, naming, deleting, searching, choosing a model, Stop.
+
+What goes wrong in them, guard.py says on the page.
+"""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from hierchat.ui import sampling, status, turns
+from hierchat.store import NotFound
+from hierchat.ui import sampling, status
 from hierchat.ui.layout import Parts
-from hierchat.ui.sessions import Session, Sessions
+from hierchat.ui.sessions import PAGE, Session, Sessions
 from hierchat.ui.views import Update, Views
 
 if TYPE_CHECKING:
@@ -17,6 +22,9 @@ if TYPE_CHECKING:
 
 LOCAL_USER = "local"
 _PATIENCE_SECONDS = 5.0
+_DIGITS = 18
+"""Of a number that SQLite can hold."""
+_LATER = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
 
 
 class Handlers:
@@ -26,19 +34,26 @@ class Handlers:
         self._service = service
         self._parts = parts
         self._sessions = Sessions()
+        self._users: dict[str, int] = {}
         self.views = Views(service, parts)
 
     def who(self, request: gr.Request) -> tuple[Session, int]:
         """The page that asks and the user behind it."""
-        user = self._service.store.ensure_user(request.username or LOCAL_USER)
-        return self._sessions.of(request.session_hash), user
+        return self._sessions.of(request.session_hash), self._user(request.username or LOCAL_USER)
+
+    def _user(self, name: str) -> int:
+        # Known ones without the store: Stop works while the file is locked.
+        if name not in self._users:
+            self._users[name] = self._service.store.ensure_user(name)
+        return self._users[name]
 
     def load(self, request: gr.Request) -> Update:
         """A page opens: the conversation in its address, if this user has it."""
+        self._sessions.open(request.session_hash)
         session, user = self.who(request)
         wanted = str(request.query_params.get("c", ""))
-        mine = {c.id for c in self._service.store.conversations(user, limit=1_000_000)}
-        session.conversation = int(wanted) if wanted.isdecimal() and int(wanted) in mine else None
+        number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0
+        session.conversation = number if number and self.views.exists(user, number) else None
         host = self._service.host
         name = host.status.name or (host.names[0] if host.names else "")
         update = {
@@ -46,6 +61,10 @@ class Handlers:
             **self.views.conversation(session, user),
             **self.poll(),
         }
+        if wanted and session.conversation is None:
+            update |= self.views.tell(
+                session, status.error("There is no chat at this address. It may have been deleted.")
+            )
         if name in host.names:
             update |= {self._parts.model: name} | self._defaults(name)
         return update
@@ -57,81 +76,103 @@ class Handlers:
     def new(self, query: str, request: gr.Request) -> Update:
         """An empty page; a conversation is stored with its first message."""
         session, user = self.who(request)
+        self._leave(session)
         session.conversation = None
-        return {
-            **self.views.conversation(session, user),
-            **self.views.chats(session, user, query),
-            self._parts.live: "",
-        }
+        return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def open(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A conversation from the list."""
         session, user = self.who(request)
-        before = session.conversation
-        session.conversation = int(event._data["id"])
-        try:
-            shown = self.views.conversation(session, user)
-        except Exception as error:
-            session.conversation = before
-            return {self._parts.live: status.error(turns.said(error))}
-        return {**shown, **self.views.chats(session, user, query), self._parts.live: ""}
+        wanted = int(event._data["id"])
+        self._service.store.conversation(
+            user, wanted
+        )  # it may have been deleted elsewhere: stay where we are
+        self._leave(session)
+        session.conversation = wanted
+        return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def rename(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A new title."""
         session, user = self.who(request)
-        try:
-            self._service.store.rename_conversation(user, int(event._data["id"]), str(event._data["text"]))
-        except Exception as error:
-            return {self._parts.live: status.error(turns.said(error))}
-        return {**self.views.chats(session, user, query), **self.views.heading(session, user)}
+        self._service.store.rename_conversation(user, int(event._data["id"]), str(event._data["text"]))
+        return self.views.chats(session, user, query) | self.views.heading(session, user)
 
     def delete(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A conversation and all that was drafted from it; confirmed in the browser."""
         session, user = self.who(request)
         gone = int(event._data["id"])
-        if session.conversation == gone and session.stop is not None:
-            session.stop.set()
+        if (running := session.running.get(gone)) is not None:
+            running.stop.set()
             until = time.monotonic() + _PATIENCE_SECONDS
-            while session.stop is not None and time.monotonic() < until:
+            while gone in session.running and time.monotonic() < until:
                 time.sleep(0.02)
-        try:
+        with suppress(NotFound):  # deleted elsewhere: that was wanted
             self._service.store.delete_conversation(user, gone)
-        except Exception as error:
-            return {self._parts.live: status.error(turns.said(error))}
-        update = self.views.chats(session, user, query)
-        if session.conversation == gone:
-            session.conversation = None
-            update = {**self.views.conversation(session, user), **self.views.chats(session, user, query)}
-        return update
+        if session.conversation != gone:
+            return self.views.chats(session, user, query)
+        session.conversation = None
+        return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def search(self, query: str, request: gr.Request) -> Update:
         """The conversations that hold these words."""
         session, user = self.who(request)
+        session.listed = PAGE
         return self.views.chats(session, user, query)
+
+    def more(self, query: str, request: gr.Request) -> Update:
+        """The end of the list comes near: the next page of it."""
+        session, user = self.who(request)
+        session.listed += PAGE
+        return self.views.chats(session, user, query)
+
+    def go(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """The browser's Back and Forward: the conversation that was open then, or the empty page for 0."""
+        session, user = self.who(request)
+        wanted = int(event._data["id"])
+        self._leave(session)
+        there = bool(wanted) and self.views.exists(user, wanted)
+        session.conversation = wanted if there else None
+        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
+        if wanted and not there:
+            # Not the value of any other empty page, so that the script sees a change and mends the address.
+            update[self._parts.bus] = f"gone {wanted}"
+            update[self._parts.live] = status.notice("The chat that was open here has been deleted.")
+        return update
 
     def branch(self, event: gr.EventData, request: gr.Request) -> Update:
         """Another version of a question or a reply."""
         session, user = self.who(request)
-        if session.stop is not None:
-            return {self._parts.live: gr.skip()}
-        self._service.store.select_branch(user, int(event._data["id"]))
-        return self.views.conversation(session, user)
+        if session.now is None:
+            self._service.store.select_branch(user, int(event._data["id"]))
+        return self._drawn(session, user)
 
     def sources(self, event: gr.EventData, request: gr.Request) -> Update:
         """A reply's tokens by source, or its text again."""
         session, user = self.who(request)
-        if session.stop is not None:
-            return {self._parts.live: gr.skip()}
-        session.marked ^= {int(event._data["id"])}
-        return self.views.conversation(session, user)
+        if session.now is None:
+            session.marked ^= {int(event._data["id"])}
+        return self._drawn(session, user)
 
     def stop(self, request: gr.Request) -> Update:
-        """Stop the reply in progress. Sets an event and returns: the reply's own handler draws the end."""
+        """Stop the reply on the screen. Sets an event and returns: the reply's own handler draws the end."""
         session, _ = self.who(request)
-        if session.stop is None:  # the reply has just ended, or its page was reloaded
-            return self.views.busy(False)
-        session.stop.set()
+        if session.now is not None:
+            session.now.stop.set()
+        elif session.replaying is not None:
+            session.replaying.set()
+        else:  # the reply has just ended
+            return self.views.busy(session)
         return {self._parts.live: gr.skip()}
+
+    def settle(self, box: str, request: gr.Request) -> Update:
+        """After a reply: what was sent and not asked in the end goes back, before what is in the box by now. And the
+        line once more: of two replies that end at once, the page may have heard of the earlier one last."""
+        session, user = self.who(request)
+        update = self.views.live(session, user) | self.views.busy(session)
+        text, session.unsent = session.unsent, ""
+        if text:
+            update[self._parts.box] = f"{text}\n\n{box}" if box.strip() else text
+        return update
 
     def compare(self, on: bool, request: gr.Request) -> Update:
         """The switch; turned off, the conversation comes back."""
@@ -141,19 +182,15 @@ class Handlers:
     def back(self, request: gr.Request) -> Update:
         """From the columns to the conversation."""
         session, user = self.who(request)
-        if session.stop is not None:
-            return {self._parts.live: gr.skip()}
+        self._leave(session)
         return self.views.conversation(session, user)
 
     def choose(self, name: str) -> Update:
         """Another model: it loads in the background, with its own sampling settings."""
         now = self._service.host.status
-        try:
-            # Gradio 6.31 reports one choice in a dropdown twice.
-            if now.name != name or now.phase in ("none", "failed"):
-                self._service.host.start(name)
-        except Exception as error:
-            return {self._parts.live: status.error(turns.said(error))}
+        # Gradio 6.31 reports one choice in a dropdown twice.
+        if now.name != name or now.phase in ("none", "failed"):
+            self._service.host.start(name)
         return {**self._defaults(name), **self.poll(), self._parts.timer: gr.Timer(active=True)}
 
     def poll(self) -> Update:
@@ -169,6 +206,17 @@ class Handlers:
         if now.phase == "ready" and now.message and now.name in self._service.host.names:
             update[self._parts.model] = now.name  # another one was asked for and did not come
         return update
+
+    def _drawn(self, session: Session, user: int) -> Update:
+        if session.now is not None:
+            self.views.tell(session, status.notice(_LATER))
+        return self.views.conversation(session, user)
+
+    def _leave(self, session: Session) -> None:
+        """What is on the screen is about to change."""
+        session.remark = ""
+        if session.replaying is not None:
+            session.replaying.set()
 
     def _defaults(self, name: str) -> Update:
         values = sampling.values_of(self._service.host.settings(name))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 from typing import Any
 
 import gradio as gr
+from gradio.routes import App, ORJSONResponse
 from starlette.datastructures import MutableHeaders
-from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hierchat.ui.actions import ASSETS
+from hierchat.ui.actions import ASSETS, style
+from hierchat.ui.doors.login import USER, Login
+from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
 from hierchat.ui.sources import css as source_css
 
 LOGIN_NAME = "me"
@@ -35,21 +36,32 @@ class OwnOriginOnly:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["Content-Security-Policy"] = _POLICY
-                headers["Referrer-Policy"] = "no-referrer"
+                headers.setdefault("Referrer-Policy", "no-referrer")
                 headers["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
         await self._app(scope, receive, with_policy if scope["type"] == "http" else send)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server on `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+class DooredApp(App):
+    """Gradio's app behind our doors, which stand before its own middleware, too: that answers some requests itself."""
+
+    def __init__(self, host: str, account: tuple[str, str] | None) -> None:
+        super().__init__(
+            auth_dependency=(lambda request: request.scope.get(USER)) if account else None,
+            default_response_class=ORJSONResponse,
+            openapi_url=None,
+        )
+        self._host = host
+        self._account = account
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Starlette asks for it once, before the first request."""
+        origins = Origins(self._host, share=lambda: self.get_blocks().share_url)
+        app: ASGIApp = super().build_middleware_stack()
+        if self._account:
+            app = Login(app, self._account, origins, starting=lambda: not self.startup_events_triggered)
+        return OwnOriginOnly(OwnOrigins(app, origins))
 
 
 def login(host: str, share: bool, asked: bool) -> tuple[str, str] | None:
@@ -59,11 +71,12 @@ def login(host: str, share: bool, asked: bool) -> tuple[str, str] | None:
     return None
 
 
-def options(auth: tuple[str, str] | None = None) -> dict[str, Any]:
+def options(account: tuple[str, str] | None = None, host: str = "127.0.0.1") -> dict[str, Any]:
     """Arguments of Blocks.launch that are the same in the app and in its tests."""
     return {
+        "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
         "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO),
-        "css": source_css() + (ASSETS / "page.css").read_text(encoding="utf-8"),
+        "css": source_css() + style(),
         "favicon_path": ASSETS / "icon.svg",
         "footer_links": [],
         "run_history": False,
@@ -73,6 +86,5 @@ def options(auth: tuple[str, str] | None = None) -> dict[str, Any]:
         "ssr_mode": False,
         "quiet": True,
         "max_file_size": 1,
-        "auth": auth,
-        "app_kwargs": {"middleware": [Middleware(OwnOriginOnly)], "docs_url": None, "redoc_url": None},
+        "_app": DooredApp(host, account),
     }

@@ -21,11 +21,6 @@ EXAMPLES = (
 OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
 _ARM_NAMES: dict[Arm, str] = {"vanilla": "Plain", "speculative": "Speculative"}
-_LATEX = [
-    {"left": "$$", "right": "$$", "display": True},
-    {"left": "\\[", "right": "\\]", "display": True},
-    {"left": "\\(", "right": "\\)", "display": False},
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +43,8 @@ class Parts:
     host: Any
     empty: Any
     chat: Any
+    thread: Any
+    growing: Any
     versus: Any
     verdict: Any
     asked: Any
@@ -68,17 +65,17 @@ def empty_page(place: str) -> str:
         '<div class="hc-empty"><h2>What shall we talk about?</h2>'
         f'<div class="hc-cards">{cards}</div>'
         f'<p class="hc-quiet">Everything stays on this machine, in <span class="hc-path">{html.escape(place)}</span>. '
-        "Old chats come in with <code>python -m hierchat import FILE</code>.</p></div>"
+        "Notes, code and exported chats of yours can draft: <code>python -m hierchat corpus add PATH</code>.</p></div>"
     )
 
 
 def heading(title: str) -> str:
     """The title of the open conversation."""
-    return f'<h1 class="hc-heading" title="{html.escape(title)}">{html.escape(title)}</h1>'
+    return f'<h1 class="hc-heading" dir="auto" title="{html.escape(title)}">{html.escape(title)}</h1>'
 
 
-def build(names: list[str], place: str) -> Parts:
-    """All components, inside the Blocks context that is open."""
+def build(names: list[str], place: str, login: bool = False) -> Parts:
+    """All components, inside the Blocks context that is open; with a login, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
@@ -86,14 +83,17 @@ def build(names: list[str], place: str) -> Parts:
             gr.HTML('<div class="hc-brand">hierchat</div>')
             new = gr.Button("New", elem_id="hc-new", size="sm", min_width=0, scale=0)
         query = gr.Textbox(
-            show_label=False, container=False, placeholder="Search", elem_id="hc-search", lines=1, max_lines=1
-        )
+            label="Search chats", show_label=False, container=False, placeholder="Search", elem_id="hc-search",
+            lines=1, max_lines=1,
+        )  # fmt: skip
         chats = gr.HTML("", elem_id="hc-list")
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
             controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
         footer = gr.HTML("", elem_id="hc-footer")
+        if login:
+            gr.HTML(button("hc_log_out", "Log out"), elem_id="hc-log-out")
     with gr.Column(elem_id="hc-main"):
         with gr.Row(elem_id="hc-head"):
             title = gr.HTML(heading("New chat"), elem_id="hc-title")
@@ -104,11 +104,9 @@ def build(names: list[str], place: str) -> Parts:
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
         host = gr.HTML("", elem_id="hc-host")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
-        chat = gr.Chatbot(
-            [], show_label=False, container=False, elem_id="hc-chat", height=None, visible="hidden", buttons=[],
-            layout="bubble", feedback_options=None, allow_tags=False, sanitize_html=True, latex_delimiters=_LATEX,
-            group_consecutive_messages=False, line_breaks=True,
-        )  # fmt: skip
+        with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as chat:
+            thread = _still("hc-thread")
+            growing = _still("hc-growing")
         with gr.Column(elem_id="hc-versus", elem_classes=[OFF]) as versus:
             asked = gr.HTML("", elem_id="hc-asked")
             with gr.Row(elem_id="hc-verdict-row"):
@@ -119,24 +117,33 @@ def build(names: list[str], place: str) -> Parts:
                 back = gr.Button("Back to the chat", elem_id="hc-back", size="sm", min_width=0, scale=0)
             with gr.Row(elem_id="hc-columns"):
                 columns = {arm: _column(arm) for arm in ARMS}
+        gr.HTML(
+            button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
+        )
         live = gr.HTML("", elem_id="hc-live")
         with gr.Row(elem_id="hc-composer"):
             box = gr.Textbox(
-                show_label=False, container=False, placeholder="Message…", elem_id="hc-box", lines=1, max_lines=8,
-                autofocus=True, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
+                label="Message", show_label=False, container=False, placeholder="Message…", elem_id="hc-box", lines=1,
+                max_lines=8, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
             )  # fmt: skip
             send = gr.Button("Send", elem_id="hc-send", variant="primary", min_width=0, scale=0)
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
         context = gr.HTML("", elem_id="hc-context")
     return Parts(
-        bus, timer, new, query, chats, footer, controls, proof, plan, title, model, compare, host, empty, chat, versus,
+        bus, timer, new, query, chats, footer, controls, proof, plan, title, model, compare, host, empty, chat, thread,
+        growing, versus,
         verdict, asked, replay, back, columns, live, box, send, stop, context,
     )  # fmt: skip
 
 
+def _still(elem_id: str) -> Any:
+    """Generated HTML in our own style. Gradio changes only those nodes that differ from the value before."""
+    return gr.HTML("", elem_id=elem_id, apply_default_css=False, js_on_load=None)
+
+
 def _column(arm: Arm) -> tuple[Any, Any]:
     with gr.Column(elem_classes="hc-column", elem_id=f"hc-{arm}", min_width=280):
-        gr.HTML(f'<h3 class="hc-arm">{_ARM_NAMES[arm]}</h3>')
-        text = gr.Markdown("", elem_classes="hc-arm-text", latex_delimiters=_LATEX, line_breaks=True)
+        gr.HTML(f'<h2 class="hc-arm">{_ARM_NAMES[arm]}</h2>')
+        text = gr.HTML("", elem_classes="hc-text", apply_default_css=False, js_on_load=None)
         figures = gr.HTML("", elem_classes="hc-arm-figures")
     return text, figures

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.ui import layout
+from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.replies import Replies
 from hierchat.ui.sessions import MAX_WAITING
@@ -14,50 +15,60 @@ from hierchat.ui.sessions import MAX_WAITING
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+# preprocess: components check values themselves, before any handler of ours could answer with a sentence.
+_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
 # Replies share one place; Line lets one at a time through to the engine, and the rest can be stopped while waiting.
 _ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_limit": MAX_WAITING + 1}
 
 
-def build_app(service: ChatService, place: str) -> gr.Blocks:
-    """The page over a chat service; `place` is where the data lies, for the eye."""
+def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
+    """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
-        p = layout.build(service.host.names, place)
+        p = layout.build(service.host.names, place, login)
         handlers = Handlers(service, p)
         replies = Replies(service, p, handlers.views, handlers.who)
 
-        middle = [p.empty, p.chat, p.versus, p.context, p.title, p.bus]
+        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus]
         chats = [p.list, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
         every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
         every += [p.verdict, p.asked, p.replay, p.back]
-        asking = [p.compare, p.query]
+        asking, settled = [p.compare, p.query], [p.box, p.live, *buttons]
 
-        polled = [p.host, p.proof, p.plan, p.timer, p.model]
-        app.load(handlers.load, None, [*middle, *chats, *polled, *p.sampling], **_QUIET)
+        polled = [p.host, p.proof, p.timer, p.model]
+        app.load(handlers.load, None, [*every, *polled, *p.sampling], **_QUIET)
         app.unload(handlers.unload)
-        p.timer.tick(handlers.poll, None, polled, **_QUIET)
-        p.model.select(handlers.choose, p.model, [*polled, p.live, *p.sampling], **_QUIET)
+        p.timer.tick(handlers.poll, None, [*polled, p.plan, p.live], **_QUIET)
+        p.model.select(handlers.choose, p.model, [*polled, p.plan, p.live, *p.sampling], **_QUIET)
 
+        # "multiple": a message may wait for the reply in another chat.
         for trigger in (p.box.submit, p.send.click):
-            trigger(replies.send, [p.box, *asking, *p.sampling], every, **_ENGINE)
-        p.bus.hc_example(replies.example, [*asking, *p.sampling], every, **_ENGINE)
-        p.bus.hc_edit(replies.edit, [*asking, *p.sampling], every, **_ENGINE)
-        p.bus.hc_again(replies.again, [p.query, *p.sampling], every, **_ENGINE)
-        p.replay.click(replies.replay, None, [*columns, *buttons, p.verdict, p.live], **_ENGINE)
-        p.stop.click(handlers.stop, None, [p.live, *buttons], queue=False, **_QUIET)
+            sent = trigger(
+                replies.send, [p.box, *asking, *p.sampling], every, trigger_mode="multiple", **_ENGINE
+            )
+            sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
+        for ask, asks in ((p.bus.hc_example, replies.example), (p.bus.hc_edit, replies.edit)):
+            sent = ask(asks, [*asking, *p.sampling], every, trigger_mode="multiple", **_ENGINE)
+            sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
+        for go_on, goes_on in ((p.bus.hc_again, replies.again), (p.bus.hc_continue, replies.resume)):
+            sent = go_on(goes_on, [p.query, *p.sampling], every, trigger_mode="multiple", **_ENGINE)
+            sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
+        p.replay.click(replies.replay, None, every, **_QUIET)
+        p.stop.click(handlers.stop, None, every, queue=False, **_QUIET)
 
-        shown = [*middle, *chats, p.live]
-        p.new.click(handlers.new, p.query, shown, **_QUIET)
-        p.bus.hc_open(handlers.open, p.query, shown, trigger_mode="always_last", **_QUIET)
-        p.bus.hc_rename(handlers.rename, p.query, shown, **_QUIET)
-        p.bus.hc_delete(handlers.delete, p.query, shown, **_QUIET)
-        p.bus.hc_branch(handlers.branch, None, [*middle, p.live], **_QUIET)
-        p.bus.hc_sources(handlers.sources, None, [*middle, p.live], **_QUIET)
-        p.query.change(handlers.search, p.query, chats, trigger_mode="always_last", **_QUIET)
-        p.compare.change(handlers.compare, p.compare, [p.box, p.live, *middle], **_QUIET)
-        p.back.click(handlers.back, None, [*middle, p.live], **_QUIET)
+        p.new.click(handlers.new, p.query, every, **_QUIET)
+        p.bus.hc_open(handlers.open, p.query, every, trigger_mode="always_last", **_QUIET)
+        p.bus.hc_go(handlers.go, p.query, every, trigger_mode="always_last", **_QUIET)
+        p.bus.hc_more(handlers.more, p.query, every, **_QUIET)
+        p.bus.hc_rename(handlers.rename, p.query, every, **_QUIET)
+        p.bus.hc_delete(handlers.delete, p.query, every, **_QUIET)
+        p.bus.hc_branch(handlers.branch, None, every, **_QUIET)
+        p.bus.hc_sources(handlers.sources, None, every, **_QUIET)
+        p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
+        p.compare.change(handlers.compare, p.compare, every, **_QUIET)
+        p.back.click(handlers.back, None, every, **_QUIET)
+        Guard(p, handlers.views, handlers.who).cover(app)
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)
     return app

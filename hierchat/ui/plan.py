@@ -22,9 +22,9 @@ def plan_picture(view: PlanView | None) -> str:
         f"<li><b>{html.escape(one.name)}</b> {html.escape(one.reason)}</li>" for one in view.left_out
     )
     return (
-        f'<div class="hc-plan"><h4>Plan</h4><ol aria-label="{html.escape(_sentence(view))}">{"".join(reversed(levels))}'
+        f'<div class="hc-plan"><h3>Plan</h3><ol aria-label="{html.escape(_sentence(view))}">{"".join(reversed(levels))}'
         f'</ol><p class="hc-quiet">{view.expected_ms:.1f} ms a token expected{measured}</p>'
-        + (f'<h4>Left out</h4><ul class="hc-quiet">{left_out}</ul>' if left_out else "")
+        + (f'<h3>Left out</h3><ul class="hc-quiet">{left_out}</ul>' if left_out else "")
         + "</div>"
     )
 

@@ -1,26 +1,39 @@
-"""Handlers that write a reply: send, again, edit, compare and its replay. Each is a generator of updates."""
+"""Handlers that write a reply: send, again, edit, continue, compare and its replay. Each is a generator of updates.
+
+Each conversation has its own reply in progress; what the screen shows is that of the conversation on it.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from hierchat.chat.frames import CompareFrame, Frame
-from hierchat.config import GenerationSettings
-from hierchat.ui import messages, sampling, status, turns, versus
+from hierchat.store import NotFound, StoreError, title_of
+from hierchat.ui import sampling, status, thread, turns, versus
 from hierchat.ui.figures import figures_line
+from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
-from hierchat.ui.sessions import Line, Session
-from hierchat.ui.views import Update, Views, context
+from hierchat.ui.markdown import Growing
+from hierchat.ui.sessions import PAGE, Line, Running, Session
+from hierchat.ui.views import Update, Views, context, deleted
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+    from hierchat.config import GenerationSettings
+    from hierchat.store import Message
 
-Who = Callable[[gr.Request], tuple[Session, int]]
+Start = Callable[[threading.Event], Generator[Any, None, None]]
+_STAYS = (
+    "A reply is still being written in this chat. Your message stays in the box: send it when the reply has ended, "
+    "or stop the reply first."
+)
+_STILL = "A reply is still being written in this chat. Stop it first."
+_GONE = "This message is not in the open chat any more."
 
 
 class Replies:
@@ -32,6 +45,7 @@ class Replies:
         self._views = views
         self._who = who
         self._line = Line()
+        self._nothing: Update = {parts.live: gr.skip()}
 
     def send(
         self, text: str, compare: bool, query: str, request: gr.Request, *values: Any
@@ -39,227 +53,264 @@ class Replies:
         """What is in the box, asked at the end of the open conversation."""
         session, user = self._who(request)
         if not text.strip():
-            yield {self._parts.live: ""}
+            yield self._nothing
             return
-        path = self._path(session, user)
+        if (running := session.now) is not None:
+            # Enter pressed twice is no second message.
+            same = running.text == text
+            yield self._nothing if same else self._views.tell(session, status.notice(_STAYS))
+            return
+        settings = sampling.settings_of(list(values))
+        try:
+            path = self._path(session, user)
+        except NotFound:
+            yield self._views.missing(session, user, kept=True)
+            return
         parent = path[-1].id if path else None
-        if path and path[-1].role == "user":  # never answered: the new question takes its place
-            parent = path[-1].parent_id
-        yield from self._ask(session, user, parent, text, compare, query, values)
+        emptied = {self._parts.box: ""}
+        for update in self._ask(session, user, path, parent, text, compare, query, settings):
+            yield update | emptied
+            emptied = {}  # only once: what is typed from here on stays
 
     def example(
         self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
     ) -> Iterator[Update]:
-        """An example prompt, sent as if typed."""
-        yield from self.send(str(event._data["text"]), compare, query, request, *values)
+        """An example prompt, asked as if typed."""
+        session, user = self._who(request)
+        settings = sampling.settings_of(list(values))
+        if session.now is None:
+            path, text = self._path(session, user), str(event._data["text"])
+            yield from self._ask(
+                session, user, path, path[-1].id if path else None, text, compare, query, settings
+            )
 
     def edit(
         self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
     ) -> Iterator[Update]:
         """A new version of a question: a sibling of the old one."""
         session, user = self._who(request)
-        old = next((m for m in self._path(session, user) if m.id == int(event._data["id"])), None)
-        if old is None or old.role != "user":
-            yield {self._parts.live: status.error("This message is not in the open chat any more.")}
+        session.unsent = text = str(event._data["text"])  # not lost, whatever comes
+        if session.now is not None:
+            yield self._views.tell(session, status.notice(_STAYS))
             return
-        yield from self._ask(session, user, old.parent_id, str(event._data["text"]), compare, query, values)
+        settings = sampling.settings_of(list(values))
+        path = self._path(session, user)
+        place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
+        if place is None or path[place].role != "user":
+            yield self._views.tell(session, status.error(_GONE))
+            return
+        session.unsent = ""
+        yield from self._ask(
+            session, user, path[:place], path[place].parent_id, text, compare, query, settings
+        )
 
     def again(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
         """Another reply to the same question."""
         session, user = self._who(request)
+        settings = sampling.settings_of(list(values))
         path = self._path(session, user)
         place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
         if place is None:
-            yield {self._parts.live: status.error("This message is not in the open chat any more.")}
+            yield self._views.tell(session, status.error(_GONE))
             return
-        settings = self._settings(values)
-        if isinstance(settings, str):
-            yield {self._parts.live: status.error(settings)}
-            return
-        before = messages.history(self._service, user, path[: place + 1], session.marked)
         question = path[place].id
-        yield from self._stream(
-            session,
-            user,
-            query,
-            before,
-            "",
+        yield from self._go_on(
+            session, user, path[: place + 1], query, "",
             lambda stop: self._service.regenerate(user, question, settings, stop),
-        )
+        )  # fmt: skip
+
+    def resume(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
+        """The reply at the end of the open conversation, which was cut, goes on."""
+        session, user = self._who(request)
+        more = sampling.settings_of(list(values)).max_new_tokens
+        path = self._path(session, user)
+        if not path or path[-1].id != int(event._data["id"]):
+            yield self._views.tell(session, status.error(_GONE))
+            return
+        reply = path[-1]
+        yield from self._go_on(
+            session, user, path[:-1], query, thread.growing(reply.text, Growing()),
+            lambda stop: self._service.resume(user, reply.id, more, stop),
+        )  # fmt: skip
 
     def replay(self, request: gr.Request) -> Iterator[Update]:
         """The last comparison once more, both arms from the start in their recorded times."""
         session, _ = self._who(request)
-        if session.stop is not None or not session.recording:
-            yield {self._parts.live: ""}
+        if session.now is not None or session.replaying is not None or not session.recording:
+            yield self._nothing
             return
-        stop = session.stop = threading.Event()
+        stop = session.replaying = threading.Event()
         p = self._parts
         try:
             yield {
                 p.verdict: status.waiting("Replaying both at their recorded speed"),
-                **self._views.busy(True),
+                **self._views.busy(session),
             }
+            words = versus.words()
             for arms in versus.replay(session):
-                yield self._views.columns(arms)
+                yield self._views.columns(arms, words)
                 if stop.is_set():
                     break
         finally:
-            session.stop = None
+            session.replaying = None
         last = {arm: track[-1][1] for arm, track in versus.tracks(session.recording).items() if track}
-        yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(False)}
+        yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(session)}
 
-    def _path(self, session: Session, user: int) -> list[Any]:
+    def _path(self, session: Session, user: int) -> list[Message]:
         if session.conversation is None:
             return []
         return [m for m in self._service.store.messages(user, session.conversation) if m.role != "system"]
 
-    def _settings(self, values: tuple[Any, ...]) -> GenerationSettings | str:
-        try:
-            return sampling.settings_of(list(values))
-        except sampling.SettingsError as error:
-            return str(error)
-
     def _ask(
-        self, session: Session, user: int, parent: int | None, text: str, compare: bool, query: str,
-        values: tuple[Any, ...],
+        self, session: Session, user: int, path: list[Message], parent: int | None, text: str, compare: bool,
+        query: str, settings: GenerationSettings,
     ) -> Iterator[Update]:  # fmt: skip
-        settings = self._settings(values)
-        if isinstance(settings, str):
-            yield {self._parts.live: status.error(settings)}
+        """A question below `path`. Its conversation is there from now on; it goes again if nothing is asked."""
+        running = Running(text, parent, versus=compare)
+        if (conversation := self._enter(session, user, running)) is None:
+            yield self._nothing
             return
-        if session.conversation is None:
-            session.conversation = self._service.store.create_conversation(user)
-        conversation = session.conversation
-        if compare:
-            yield from self._compare(
-                session, user, query, text,
-                lambda stop: self._service.compare(user, conversation, parent, text, settings, stop),
-            )  # fmt: skip
-            return
-        path = self._path(session, user)
-        kept = next((i + 1 for i, m in enumerate(path) if m.id == parent), 0)
-        before = messages.history(self._service, user, path[:kept], session.marked)
-        yield from self._stream(
-            session, user, query, [*before, messages.user_message(text)], text,
-            lambda stop: self._service.send(user, conversation, parent, text, settings, stop),
-        )  # fmt: skip
+        asked = (user, conversation, parent, text, settings)
 
-    def _stream(
-        self, session: Session, user: int, query: str, before: list[Any], text: str,
-        start: Callable[[threading.Event], Generator[Frame, None, None]],
+        def start(stop: threading.Event) -> Generator[Any, None, None]:
+            if compare:
+                return versus.record(session, self._service.compare(*asked, stop))
+            return self._service.send(*asked, stop)
+
+        draw = self._compared if compare else self._drawn
+        yield from self._follow(session, user, conversation, running, query, start, draw, path)
+
+    def _go_on(
+        self, session: Session, user: int, path: list[Message], query: str, growing: str, start: Start
+    ) -> Iterator[Update]:
+        """A reply to what is stored already."""
+        running = Running(growing=growing)
+        if (conversation := self._enter(session, user, running)) is None:
+            yield self._views.tell(session, status.notice(_STILL))
+            return
+        yield from self._follow(session, user, conversation, running, query, start, self._drawn, path)
+
+    def _enter(self, session: Session, user: int, running: Running) -> int | None:
+        """The conversation in which it runs from now on; None where another reply runs there."""
+        with session.lock:
+            if session.now is not None:
+                return None
+            if session.conversation is None:
+                session.conversation = self._service.store.create_conversation(user)
+            session.running[session.conversation] = running
+            session.listed = PAGE  # a long list would slow each frame of the reply
+            session.remark = ""
+            running.live = status.waiting("Waiting for the model…")
+            return session.conversation
+
+    def _follow(
+        self, session: Session, user: int, conversation: int, running: Running, query: str, start: Start,
+        draw: Callable[[Session, int, Running, Any], Update], path: list[Message],
     ) -> Iterator[Update]:  # fmt: skip
-        p, conversation = self._parts, session.conversation
-        remark, begun = "", False
-        # The first update precedes anything slow, so that Gradio can cancel from here on.
-        yield {
-            **self._views.stage("chat"), p.chat: gr.update(value=before, visible=True), p.box: "",
-            p.live: status.waiting("Waiting for the model…"), **self._views.busy(True),
-        }  # fmt: skip
+        """A reply from its place in the line to its end, on the screen as long as its conversation is there."""
+
+        def here() -> bool:
+            return session.conversation == conversation
+
+        begun, on_screen = False, True
         try:
-            with closing(turns.run(session, self._line, self._service.host, start)) as items:
+            running.thread = thread.thread(self._service, user, path, session.marked)
+            if running.text:
+                running.thread += thread.user_message(running.text)
+            # The first update precedes anything slow, so that Gradio can cancel from here on.
+            yield self._views.conversation(session, user) | self._views.chats(session, user, query)
+            with closing(turns.run(running.stop, self._line, self._service.host, start)) as items:
                 for item in items:
-                    here = session.conversation == conversation
                     if isinstance(item, str):
-                        if item and here:
-                            yield {p.live: item}
-                        else:
-                            yield {p.live: gr.skip()}
+                        running.live = item or running.live
+                        yield self._views.live(session, user) if item and here() else self._nothing
                         continue
-                    if not begun:
+                    if not begun and _begun(item):
                         begun = True
-                        yield self._views.chats(session, user, query) | (
-                            self._views.heading(session, user) if here else {}
-                        )
-                    remark = _remark(item)
-                    session.context[conversation or 0] = status.context_line(item)
-                    yield self._growing(session, user, conversation, before, item)
+                        update = self._views.chats(session, user, query)
+                        yield update | (self._views.heading(session, user) if here() else {})
+                    update = draw(session, conversation, running, item)
+                    yield update if here() else self._nothing
         except turns.Stopped:
-            remark = ""
+            pass
         except Exception as error:
-            remark = status.error(turns.said(error))
-        yield self._ended(session, user, conversation, query, remark) | (
-            {} if begun or not text else {p.box: text}
-        )
+            sentence = deleted(kept=True) if isinstance(error, NotFound) else turns.said(error)
+            if not begun and running.text and not here():
+                sentence = f"“{title_of(running.text)}”: {sentence}"
+                self._keep(session, user, conversation, running)
+            running.failed, running.remark = True, status.error(sentence)
+        finally:
+            on_screen = here()
+            session.running.pop(conversation, None)
+            if not begun:
+                self._withdraw(session, user, conversation)
+        if not begun and on_screen:
+            session.unsent = running.text
+        if running.failed or on_screen:
+            session.remark = running.remark
+        yield self._ended(session, user, running, query, begun, on_screen)
 
-    def _growing(
-        self, session: Session, user: int, conversation: int | None, before: list[Any], frame: Frame
-    ) -> Update:
+    def _keep(self, session: Session, user: int, conversation: int, running: Running) -> None:
+        """A question that could not be asked while its chat is not on the screen: it stands there without a reply."""
+        try:
+            self._service.store.add_message(user, conversation, running.parent, "user", running.text)
+        except StoreError:
+            session.unsent = running.text
+
+    def _withdraw(self, session: Session, user: int, conversation: int) -> None:
+        """A conversation in which nothing was asked goes."""
+        with suppress(StoreError):
+            gone = self._service.store.discard_conversation(user, conversation)
+            if gone and session.conversation == conversation:
+                session.conversation = None
+
+    def _drawn(self, session: Session, conversation: int, running: Running, frame: Frame) -> Update:
         p = self._parts
-        if session.conversation != conversation:
-            title = self._views.title_of(user, conversation)
-            return {p.live: status.waiting(f"Still writing in “{title}”")}
+        running.failed, running.remark = frame.finish == "error", _remark(frame)
+        line = status.context_line(frame)
+        session.context[conversation] = line or session.context.get(conversation, "")
         note = status.notice(frame.notice) if frame.notice and frame.phase != "waiting" else ""
         if frame.phase in ("waiting", "reading"):
-            return {p.live: note + status.frame_line(frame), p.context: context(status.context_line(frame))}
+            running.live = note + status.frame_line(frame)
+        else:
+            running.growing = thread.growing(frame.text, running.drawn)
+            running.live = note + figures_line(frame.figures)
         return {
-            p.chat: [*before, messages.growing(frame.text)],
-            p.live: note + figures_line(frame.figures),
-            p.context: context(status.context_line(frame)),
+            p.growing: running.growing,
+            p.live: running.note + running.live,
+            p.context: context(session.context[conversation]),
         }
+
+    def _compared(self, session: Session, conversation: int, running: Running, frame: CompareFrame) -> Update:
+        running.live, running.arms = "", frame.arms
+        if arm := frame.arms.get("speculative"):
+            line = status.context_line(arm)
+            session.context[conversation] = line or session.context.get(conversation, "")
+        return self._views.columns(frame.arms, running.columns) | {self._parts.live: running.note}
 
     def _ended(
-        self, session: Session, user: int, conversation: int | None, query: str, remark: str
+        self, session: Session, user: int, running: Running, query: str, begun: bool, on_screen: bool
     ) -> Update:
-        update = {
-            **self._views.chats(session, user, query),
-            **self._views.busy(False),
-            **self._views.plan(),
-            self._parts.live: remark,
-        }
-        if session.conversation == conversation:
-            update |= self._views.conversation(session, user)
+        p = self._parts
+        update = self._views.chats(session, user, query) | self._views.plan()
+        if on_screen:
+            compared = running.versus and begun
+            update |= self._views.conversation(session, user, "versus" if compared else None)
+            if compared:
+                update |= self._views.columns(running.arms) | {
+                    p.verdict: session.verdict,
+                    p.back: gr.update(visible=True),
+                    p.replay: gr.update(visible=True if session.recording else "hidden"),
+                }
+        else:
+            update |= self._views.live(session, user)
         return update
 
-    def _compare(
-        self, session: Session, user: int, query: str, text: str,
-        start: Callable[[threading.Event], Generator[CompareFrame, None, None]],
-    ) -> Iterator[Update]:  # fmt: skip
-        p, conversation = self._parts, session.conversation
-        begun, remark, here = False, "", True
-        hidden = gr.update(visible="hidden")
-        yield {
-            **self._views.stage("versus"), **self._views.columns({}), **self._views.busy(True), p.box: "",
-            p.asked: versus.asked(text), p.verdict: status.waiting("Running both, one after the other"),
-            p.replay: hidden, p.back: hidden, p.live: "",
-        }  # fmt: skip
-        try:
-            recorded = turns.run(
-                session, self._line, self._service.host, lambda stop: versus.record(session, start(stop))
-            )
-            with closing(recorded) as items:
-                for item in items:
-                    was, here = here, session.conversation == conversation
-                    if isinstance(item, str):
-                        yield {p.live: item if item and here else gr.skip()}
-                        continue
-                    if not begun:
-                        begun = True
-                        yield {**self._views.chats(session, user, query), p.live: ""}
-                    if here:
-                        back_again = {} if was else self._views.stage("versus")
-                        if arm := item.arms.get("speculative"):
-                            session.context[conversation or 0] = status.context_line(
-                                arm
-                            ) or session.context.get(conversation or 0, "")
-                        yield self._views.columns(item.arms) | back_again
-                    else:
-                        yield {p.live: status.waiting("Still comparing in another chat")}
-        except turns.Stopped:
-            remark = ""
-        except Exception as error:
-            remark = status.error(turns.said(error))
-        update = {**self._views.chats(session, user, query), **self._views.busy(False), **self._views.plan()}
-        update |= {
-            p.live: remark,
-            p.back: gr.update(visible=True),
-            p.verdict: session.verdict if begun else "",
-        }
-        if session.recording and begun:
-            update[p.replay] = gr.update(visible=True)
-        if session.conversation == conversation:
-            update |= self._views.conversation(session, user, "versus" if begun else None)
-        yield update | ({} if begun else {p.box: text})
+
+def _begun(item: Frame | CompareFrame) -> bool:
+    """Whether the question is stored: before that there is nothing but waiting."""
+    frames = item.arms.values() if isinstance(item, CompareFrame) else (item,)
+    return any(frame.phase != "waiting" for frame in frames)
 
 
 def _remark(frame: Frame) -> str:

@@ -4,11 +4,45 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hierchat.chat.frames import Arm, Frame
+from hierchat.ui.markdown import Growing
 
 MAX_WAITING = 16
+PAGE = 100
+"""Conversations that the list takes in at a time."""
+
+
+class Stale(Exception):
+    """A page that this process does not know: the program was started again, or the browser slept for long."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A reply that waits or is being written: all that is drawn while its conversation is on the screen."""
+
+    text: str = ""
+    """The question; given back where it is not asked in the end."""
+    parent: int | None = None
+    """The message below which the question will stand."""
+    versus: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)
+    thread: str = ""
+    growing: str = ""
+    live: str = ""
+    note: str = ""
+    """Said in answer to a click that has to wait; stands above `live`."""
+    remark: str = ""
+    """What is to be said when it has ended."""
+    failed: bool = False
+    arms: Mapping[Arm, Frame] = field(default_factory=dict)
+    drawn: Growing = field(default_factory=Growing)
+    """What of the reply is drawn, from one frame to the next; of a comparison, of each arm:"""
+    columns: dict[Arm, Growing] = field(
+        default_factory=lambda: {"vanilla": Growing(), "speculative": Growing()}
+    )
 
 
 @dataclass(slots=True)
@@ -16,9 +50,13 @@ class Session:
     """One open page. Lives in this process only."""
 
     conversation: int | None = None
-    """The conversation on the screen; a reply may go on in another one."""
-    stop: threading.Event | None = None
-    """Stops the reply in progress; None while there is none."""
+    """The conversation on the screen; replies may go on in others."""
+    running: dict[int, Running] = field(default_factory=dict)
+    """Conversation -> its reply in progress."""
+    replaying: threading.Event | None = None
+    """Stops the replay of a comparison; None while there is none."""
+    listed: int = PAGE
+    """How many conversations the list shows at most."""
     marked: set[int] = field(default_factory=set)
     """Replies whose tokens are shown by source."""
     context: dict[int, str] = field(default_factory=dict)
@@ -26,6 +64,19 @@ class Session:
     recording: list[tuple[Arm, float, Frame]] = field(default_factory=list)
     """Frames of the last comparison with the seconds since it began."""
     verdict: str = ""
+    query: str = ""
+    """What the list of conversations was last searched for."""
+    remark: str = ""
+    """How a reply ended while its conversation was not on the screen."""
+    unsent: str = ""
+    """Text that goes back into the box."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a reply is entered in `running`."""
+
+    @property
+    def now(self) -> Running | None:
+        """The reply in progress in the conversation on the screen."""
+        return self.running.get(self.conversation or 0)
 
 
 class Sessions:
@@ -35,17 +86,27 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
 
-    def of(self, key: str | None) -> Session:
-        """The session of this page, made on first sight."""
+    def open(self, key: str | None) -> Session:
+        """A page was opened."""
         with self._lock:
             return self._sessions.setdefault(key or "", Session())
+
+    def of(self, key: str | None) -> Session:
+        """The session of this page. Raises Stale: never begin a chat of which the page shows another one."""
+        with self._lock:
+            if (session := self._sessions.get(key or "")) is None:
+                raise Stale("This page lost its connection to hierchat.")
+            return session
 
     def close(self, key: str | None) -> None:
         """The page is gone: stop what it was waiting for and forget it."""
         with self._lock:
             session = self._sessions.pop(key or "", None)
-        if session is not None and session.stop is not None:
-            session.stop.set()
+        if session is not None:
+            for running in list(session.running.values()):
+                running.stop.set()
+            if session.replaying is not None:
+                session.replaying.set()
 
 
 class Line:

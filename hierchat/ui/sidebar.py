@@ -25,17 +25,23 @@ def day_of(updated_at: float, today: date) -> str:
 
 
 def conversation_list(
-    conversations: Iterable[Conversation], current: int | None, today: date, query: str = ""
+    conversations: Iterable[Conversation],
+    current: int | None,
+    today: date,
+    query: str = "",
+    more: bool = False,
 ) -> str:
-    """The conversations, latest first, the open one marked."""
+    """The conversations, latest first, the open one marked; below them a way to `more`."""
     groups = groupby(conversations, key=lambda c: day_of(c.updated_at, today))
     parts = [
-        f"<h3>{heading}</h3><ul>{''.join(_entry(c, c.id == current) for c in group)}</ul>"
+        f"<h2>{heading}</h2><ul>{''.join(_entry(c, c.id == current) for c in group)}</ul>"
         for heading, group in groups
     ]
     if not parts:
         empty = "Nothing found." if query.strip() else "Your chats will appear here."
         parts = [f'<p class="hc-quiet">{empty}</p>']
+    if more:
+        parts.append(button("hc_more", "Show more", css="hc-more"))
     return f'<nav class="hc-list" aria-label="Conversations">{"".join(parts)}</nav>'
 
 
@@ -49,12 +55,13 @@ def _entry(conversation: Conversation, current: bool) -> str:
     marks = {"aria_current": "page"} if current else {}
     return (
         f'<li class="{"hc-current" if current else ""}">'
-        + button("hc_open", title, id=conversation.id, css="hc-title", title=title, **marks)
+        + button("hc_open", title, id=conversation.id, css="hc-title", title=title, dir="auto",
+                 tabindex="-1", aria_keyshortcuts="F2 Delete", **marks)
         + '<span class="hc-tools">'
-        + button("hc_rename", "Rename", id=conversation.id, text=title, css="hc-icon hc-pen",
-                 aria_label=f"Rename {title}", title="Rename")
-        + button("hc_delete", "Delete", id=conversation.id, text=title, css="hc-icon hc-bin",
-                 aria_label=f"Delete {title}", title="Delete")
+        + button("hc_rename", "Rename", id=conversation.id, css="hc-icon hc-pen",
+                 aria_label=f"Rename {title}", title="Rename", tabindex="-1")
+        + button("hc_delete", "Delete", id=conversation.id, css="hc-icon hc-bin",
+                 aria_label=f"Delete {title}", title="Delete", tabindex="-1")
         + f"</span>{snippet}</li>"
     )  # fmt: skip
 

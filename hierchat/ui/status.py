@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hierchat.chat.frames import Frame
 
 if TYPE_CHECKING:
-    from hierchat.chat.host import HostStatus
+    from hierchat.runtime.host import HostStatus
 
 _VERBS = {
     "downloading": "Downloading",
@@ -53,7 +53,8 @@ def host_line(status: HostStatus) -> str:
     sentence = html.escape(host_sentence(status))
     if status.phase == "failed":
         return f'<div class="hc-error" role="alert">{sentence}</div>'
-    return f'<div class="hc-wait" role="status">{sentence}{progress_bar(status.done, status.total)}</div>'
+    role = "" if status.total else ' role="status"'  # a counter would be read out at every step
+    return f'<div class="hc-wait"{role}>{sentence}{progress_bar(status.done, status.total)}</div>'
 
 
 def proof_line(exact: bool | None, identical: bool = True) -> str:
@@ -80,7 +81,7 @@ def progress_bar(done: int, total: int | None) -> str:
     """A thin bar; nothing where the total is unknown."""
     if not total:
         return ""
-    return f'<progress value="{min(done, total)}" max="{total}"></progress>'
+    return f'<progress aria-label="Progress" value="{min(done, total)}" max="{total}"></progress>'
 
 
 def place_sentence(ahead: int) -> str:
@@ -96,7 +97,8 @@ def frame_line(frame: Frame) -> str:
         if not frame.prompt_tokens:
             return '<div class="hc-wait" role="status">Reading the prompt…</div>'
         return (
-            '<div class="hc-wait" role="status">'
+            # No role: the counter would be read out at every step.
+            '<div class="hc-wait">'
             f"Reading the prompt: {frame.prompt_read:,} of {frame.prompt_tokens:,} tokens"
             f"{progress_bar(frame.prompt_read, frame.prompt_tokens)}</div>"
         )
@@ -116,6 +118,11 @@ def notice(sentence: str) -> str:
 def error(sentence: str) -> str:
     """An error as HTML, read out by screen readers."""
     return f'<div class="hc-error" role="alert">{html.escape(sentence)}</div>'
+
+
+def stale(sentence: str) -> str:
+    """The page has to be loaded again: its script does it, and keeps what was typed."""
+    return f'<div class="hc-error" role="alert" data-reload>{html.escape(sentence)} It is loaded again…</div>'
 
 
 def context_line(frame: Frame) -> str:

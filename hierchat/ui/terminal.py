@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from hierchat.ui.status import host_sentence
 
 if TYPE_CHECKING:
-    from hierchat.chat.host import ModelHost
+    from hierchat.runtime.host import ModelHost
 
 _POLL_SECONDS = 0.25
 _CLEAR = "\r\033[K"

@@ -4,20 +4,19 @@ Yields plain values; page.py says which component shows what."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hierchat.logs import said as said
 from hierchat.ui import status
-from hierchat.ui.sessions import Line, Session
+from hierchat.ui.sessions import Line
 
 if TYPE_CHECKING:
-    from hierchat.chat.host import ModelHost
+    from hierchat.runtime.host import ModelHost
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 _POLL_SECONDS = 0.1
 
@@ -30,18 +29,8 @@ class Stopped(Exception):
     """The user pressed Stop before the reply began."""
 
 
-def said(error: Exception) -> str:
-    """An exception as a sentence for the page."""
-    known = type(error).__module__.startswith("hierchat.")
-    text = str(error).strip()
-    if not known:
-        log.error("a handler failed", exc_info=error)
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return text
-
-
 def run(
-    session: Session,
+    stop: threading.Event,
     line: Line,
     host: ModelHost,
     start: Callable[[threading.Event], Generator[T, None, None]],
@@ -50,12 +39,9 @@ def run(
 
     The first value comes before anything slow: Gradio can cancel a generator only after it has yielded once.
     """
-    if session.stop is not None:
-        raise Refused("One reply is still being written. Stop it first.")
     ticket = line.join()
     if ticket is None:
         raise Refused("Too many replies are waiting. Please try again in a moment.")
-    stop = session.stop = threading.Event()
     try:
         yield status.waiting("Waiting for the model…")
         yield from _wait(lambda: line.ahead(ticket), lambda n: status.waiting(status.place_sentence(n)), stop)
@@ -64,17 +50,18 @@ def run(
             yield from frames
     finally:
         stop.set()
-        session.stop = None
         line.leave(ticket)
 
 
 def _unready(host: ModelHost) -> Any:
     current = host.status
+    if host.answers:
+        return None
     if current.phase == "failed":
         raise Refused(status.host_sentence(current))
     if current.phase == "none":
         raise Refused("No model is loaded. Choose one above.")
-    return None if current.phase == "ready" else current
+    return current
 
 
 def _wait(reason: Callable[[], Any], words: Callable[[Any], str], stop: threading.Event) -> Iterator[str]:

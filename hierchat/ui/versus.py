@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
 from hierchat.ui import status
 from hierchat.ui.figures import figures_line
-from hierchat.ui.markdown import shown
+from hierchat.ui.markdown import Growing
+from hierchat.ui.outline import below_message
 
 if TYPE_CHECKING:
     from hierchat.ui.sessions import Session
@@ -20,15 +21,21 @@ ARMS: tuple[Arm, Arm] = ("vanilla", "speculative")
 _REPLAY_SECONDS = 1 / 12
 
 
-def column(frame: Frame | None) -> tuple[str, str]:
+def words() -> dict[Arm, Growing]:
+    """Texts of both arms, as they will grow."""
+    return {arm: Growing() for arm in ARMS}
+
+
+def column(frame: Frame | None, words: Growing) -> tuple[str, str]:
     """Text and figures of one arm."""
     if frame is None or (frame.phase == "waiting" and not frame.notice):
         return "", status.waiting("Not started yet")
     if frame.phase in ("waiting", "reading"):
         return "", status.frame_line(frame)
+    text = below_message(words.render(frame.text, ended=frame.phase == "done"))
     if frame.finish == "error":
-        return shown(frame.text), status.error(frame.notice or "This arm failed.")
-    return shown(frame.text), figures_line(frame.figures, "stopped" if frame.finish == "stopped" else "")
+        return text, status.error(frame.notice or "This arm failed.")
+    return text, figures_line(frame.figures, "stopped" if frame.finish == "stopped" else "")
 
 
 def verdict_line(verdict: Verdict) -> str:
@@ -40,7 +47,7 @@ def verdict_line(verdict: Verdict) -> str:
 
 def asked(text: str) -> str:
     """The prompt of a comparison."""
-    return f'<div class="hc-asked"><div class="hc-user">{html.escape(text)}</div></div>'
+    return f'<div class="hc-asked"><div class="hc-user" dir="auto">{html.escape(text)}</div></div>'
 
 
 def record(

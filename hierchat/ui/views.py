@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
 import gradio as gr
 
 from hierchat.chat.frames import Arm, Frame
-from hierchat.ui import messages, sidebar, versus
+from hierchat.store import NotFound, title_of
+from hierchat.ui import sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
+from hierchat.ui.markdown import Growing
 from hierchat.ui.plan import plan_picture
-from hierchat.ui.sessions import Session
+from hierchat.ui.sessions import Running, Session
+from hierchat.ui.thread import thread
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -37,21 +42,50 @@ class Views:
         p = self._parts
         return {
             p.empty: gr.update(visible=_shown(name == "empty")),
-            p.chat: gr.update(visible=_shown(name == "chat")),
+            p.chat: gr.update(elem_classes=[] if name == "chat" else [OFF]),
             p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
         }
 
-    def busy(self, running: bool) -> Update:
-        """Send while idle, Stop while a reply is being written."""
+    def busy(self, session: Session) -> Update:
+        """Send while idle, Stop while a reply waits or is written in the chat on the screen."""
         p = self._parts
+        running = session.now is not None or session.replaying is not None
         return {p.send: gr.update(visible=_shown(not running)), p.stop: gr.update(visible=_shown(running))}
+
+    def live(self, session: Session, user_id: int) -> Update:
+        """The line above the box: what the reply in progress does, or where another one is being written."""
+        return {self._parts.live: self._live(session, user_id)}
+
+    def tell(self, session: Session, sentence: str) -> Update:
+        """Something for the same line, as HTML; it stays until the next message, or another chat is opened."""
+        if (running := session.now) is None:
+            session.remark = sentence
+            return {self._parts.live: sentence}
+        running.note = sentence
+        return {self._parts.live: sentence + running.live}
+
+    def _live(self, session: Session, user_id: int) -> str:
+        if (running := session.now) is not None:
+            return running.note + running.live
+        if session.remark:
+            return session.remark
+        for conversation in list(session.running):
+            with suppress(NotFound):  # deleted elsewhere
+                return status.waiting(f"Still writing in “{self.title_of(session, user_id, conversation)}”")
+        return ""
 
     def chats(self, session: Session, user_id: int, query: str) -> Update:
         """The list of conversations and the line below it."""
-        store = self._service.store
-        found = store.conversations(user_id, query or None)
+        store, session.query = self._service.store, query
+        found = [
+            c if c.title or c.id not in session.running else replace(c, title=_waiting_title(session, c.id))
+            for c in store.conversations(user_id, query or None, limit=session.listed + 1)
+        ]
+        shown, more = found[: session.listed], len(found) > session.listed
         return {
-            self._parts.list: sidebar.conversation_list(found, session.conversation, date.today(), query),
+            self._parts.list: sidebar.conversation_list(
+                shown, session.conversation, date.today(), query, more
+            ),
             self._parts.footer: sidebar.footer(store.totals(user_id)),
         }
 
@@ -61,37 +95,81 @@ class Views:
 
     def heading(self, session: Session, user_id: int) -> Update:
         """The title of the open conversation, and its id for the address."""
-        title = self.title_of(user_id, session.conversation)
-        return {self._parts.title: heading(title), self._parts.bus: str(session.conversation or "")}
+        title = self.title_of(session, user_id, session.conversation)
+        return {self._parts.title: heading(title), self._parts.bus: str(session.conversation or 0)}
 
-    def title_of(self, user_id: int, conversation: int | None) -> str:
+    def title_of(self, session: Session, user_id: int, conversation: int | None) -> str:
         """A conversation's title for the eye."""
         if conversation is None:
             return sidebar.UNTITLED
-        every = self._service.store.conversations(user_id, limit=1_000_000)
-        return next((c.title for c in every if c.id == conversation), "") or sidebar.UNTITLED
+        title = self._service.store.conversation(user_id, conversation).title
+        return title or _waiting_title(session, conversation) or sidebar.UNTITLED
 
     def conversation(self, session: Session, user_id: int, stage: Stage | None = None) -> Update:
-        """The open conversation as stored, under its title."""
-        p = self._parts
-        path = self._path(session, user_id)
-        drawn = messages.history(self._service, user_id, path, session.marked)
-        update = self.stage(stage or ("chat" if drawn else "empty"))
-        update[p.chat] = gr.update(value=drawn, visible=_shown((stage or "chat") == "chat" and bool(drawn)))
-        update[p.context] = context(session.context.get(session.conversation or 0, ""))
-        return update | self.heading(session, user_id)
+        """The open conversation: as stored, or as its reply in progress draws it."""
+        p, running = self._parts, session.now
+        update = {p.context: context(session.context.get(session.conversation or 0, ""))}
+        update |= self.heading(session, user_id) | self.busy(session) | self.live(session, user_id)
+        if running is None:
+            drawn = thread(self._service, user_id, self._path(session, user_id), session.marked)
+            return (
+                update
+                | self.stage(stage or ("chat" if drawn else "empty"))
+                | {p.thread: drawn, p.growing: ""}
+            )
+        if running.versus:
+            return update | self.stage("versus") | self.comparing(running)
+        return update | self.stage("chat") | {p.thread: running.thread, p.growing: running.growing}
+
+    def comparing(self, running: Running) -> Update:
+        """A comparison in progress."""
+        p, hidden = self._parts, gr.update(visible="hidden")
+        return self.columns(running.arms) | {
+            p.asked: versus.asked(running.text), p.replay: hidden, p.back: hidden,
+            p.verdict: status.waiting("Running both, one after the other"),
+        }  # fmt: skip
+
+    def missing(self, session: Session, user_id: int, *, kept: bool) -> Update:
+        """A chat, or what was clicked in it, is not there any more. `kept`: a message stands in the box."""
+        sentence = "That chat was deleted in another tab. The list is up to date again."
+        if session.conversation is not None and not self.exists(user_id, session.conversation):
+            session.conversation = None
+            sentence = deleted(kept)
+        update = self.conversation(session, user_id) | self.chats(session, user_id, session.query)
+        return update | self.tell(session, status.error(sentence))
+
+    def exists(self, user_id: int, conversation: int) -> bool:
+        """Whether this user has that conversation."""
+        try:
+            self._service.store.conversation(user_id, conversation)
+        except NotFound:
+            return False
+        return True
 
     def _path(self, session: Session, user_id: int) -> list[Any]:
         if session.conversation is None:
             return []
         return self._service.store.messages(user_id, session.conversation)
 
-    def columns(self, arms: Mapping[Arm, Frame | None]) -> Update:
+    def columns(self, arms: Mapping[Arm, Frame | None], words: Mapping[Arm, Growing] | None = None) -> Update:
         """Both columns of a comparison."""
         update: Update = {}
+        words = words or versus.words()
         for arm, (text, figures) in self._parts.columns.items():
-            update[text], update[figures] = versus.column(arms.get(arm))
+            update[text], update[figures] = versus.column(arms.get(arm), words[arm])
         return update
+
+
+def deleted(kept: bool) -> str:
+    """A sentence on the open chat. `kept`: a message stands in the box."""
+    more = " Your message is still in the box: send it to begin a new chat." if kept else ""
+    return f"This chat was deleted in another tab.{more}"
+
+
+def _waiting_title(session: Session, conversation: int) -> str:
+    """The title that a conversation will have once its first message is stored."""
+    running = session.running.get(conversation)
+    return title_of(running.text) if running else ""
 
 
 def context(line: str) -> str:

@@ -11,12 +11,12 @@ from hierchat.bench.arms import Answer
 from hierchat.bench.decode import Result
 from hierchat.bench.published import PUBLISHED
 from hierchat.bench.questions import Question
-from hierchat.chat.host import Hosted
-from hierchat.chat.levels import Levels
 from hierchat.config import GenerationSettings
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.torch.target import TorchTarget
-from hierchat.hierarchy.living import Hierarchy
+from hierchat.engine.torch.runner import TorchRunner
+from hierchat.hierarchy.planner import Hierarchy
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.levels import Levels
 
 from ..chat import tiny
 from ..chat.tiny import END
@@ -65,7 +65,7 @@ NAMES = ("small", "middle", "tiny")
 def with_draft_models() -> Hosted:
     """Two draft models: one is another random model, one is the target's twin."""
     hosted = tiny.hosted()
-    targets = tuple(TorchTarget(tiny.model(seed), context_length=tiny.CONTEXT) for seed in (1, 0))
+    targets = tuple(TorchRunner(tiny.model(seed), context_length=tiny.CONTEXT).open() for seed in (1, 0))
     latencies = (LatencyCurve(), LatencyCurve())
     for latency, ms in zip(latencies, (0.1, 0.2), strict=True):
         latency.note(1, 0, ms)

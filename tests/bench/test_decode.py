@@ -12,8 +12,8 @@ from hierchat.bench.arms import OwnArm, parse_arms, rotated
 from hierchat.bench.decode import Result, measure
 from hierchat.bench.errors import BenchError
 from hierchat.bench.questions import Question
-from hierchat.chat.host import Hosted
 from hierchat.cli import main
+from hierchat.runtime.hosted import Hosted
 
 from ..chat.tiny import hosted as tiny
 from .fakes import SETTINGS, FakeArm, questions, questions_file, result, tell
@@ -134,7 +134,7 @@ def test_our_arms_on_a_model(hosted: Hosted, tmp_path: Path) -> None:
 
 def test_an_arm_finds_only_its_own_slots(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = OwnArm("vanilla", hosted), OwnArm("context", hosted)
-    target = hosted.engine.target
+    target = hosted.engine.sequence
     prompt = list(range(3, 60))
     read: list[int] = []
     monkeypatch.setattr(

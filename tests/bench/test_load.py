@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
+from hierchat.bench import load
 from hierchat.bench.arms import Answer, OwnArm
 from hierchat.bench.load import Queue, measure
 from hierchat.config import GenerationSettings
@@ -40,19 +42,31 @@ def test_in_the_order_of_arrival_and_one_at_a_time() -> None:
 
 
 class SlowArm(FakeArm):
-    """A tenth of a second for each reply."""
+    """A tenth of a second for each reply, on a clock of its own; it answers once all that will ask have asked."""
+
+    def __init__(self, users: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__("slow")
+        self.users, self.now = users, 0.0
+        self.queue = Queue()
+        monkeypatch.setattr(load, "Queue", lambda: self.queue)
+        monkeypatch.setattr(load, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
-        time.sleep(0.1)
+        left = 9 - self.asked  # eight questions behind the one that warms up
+        while self.asked and len(self.queue._waiting) < min(self.users, left):
+            time.sleep(0.001)
+        self.now += 0.1
         return super().answer(prompt, settings)
 
 
-def test_who_queues_waits() -> None:
-    arm = SlowArm("slow")
-    alone, four = measure(hosted(), [arm], questions(8), SETTINGS, [1, 4], tell)
-    assert (alone["replies"], four["replies"], alone["tokens"]) == (8, 8, 24)
-    assert alone["waited_seconds"] < 0.05 < four["waited_seconds"]
-    assert four["reply_seconds"] > 2 * alone["reply_seconds"]
+@pytest.mark.parametrize(("users", "waited"), [(1, 0.0), (4, 0.3)])
+def test_who_queues_waits(users: int, waited: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = SlowArm(users, monkeypatch)
+    (figures,) = measure(hosted(), [arm], questions(8), SETTINGS, [users], tell)
+    assert (figures["replies"], figures["tokens"]) == (8, 24)
+    assert figures["waited_seconds"] == pytest.approx(waited)
+    assert figures["reply_seconds"] == pytest.approx(waited + 0.1)
+    assert figures["tokens_per_second"] == pytest.approx(24 / 0.8)
 
 
 def test_own_arms_under_load() -> None:

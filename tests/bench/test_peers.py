@@ -13,7 +13,7 @@ from hierchat.bench import environment
 from hierchat.bench.errors import ArmError
 from hierchat.bench.peers import PEER, PeerArm, open_peer
 from hierchat.config import GenerationSettings
-from hierchat.models.catalogue import Folder, ModelEntry, Source
+from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
 
 from ..chat.tiny import CONTEXT, END, hosted, model
 from .fakes import FAKE_PEER
@@ -113,7 +113,7 @@ def test_peers_that_cannot_run_here(
     monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
-    entry = ModelEntry(name="tiny", source=Source(folder=Folder(path=tmp_path)))
+    entry = ModelEntry(name="tiny", source=ModelSource(folder=Folder(path=tmp_path)))
     with pytest.raises(ArmError, match=reason):
         open_peer(name, entry, None, hosted().engine, 1, print)
 

@@ -15,10 +15,10 @@ from hierchat.bench.errors import ArmError
 from hierchat.bench.plans import parse_plan
 from hierchat.bench.results import summarise
 from hierchat.bench.verify import DRAFTERS
-from hierchat.chat.host import Hosted
-from hierchat.chat.levels import LeftOut, Levels
-from hierchat.hierarchy.living import Hierarchy
 from hierchat.hierarchy.plan import Plan
+from hierchat.hierarchy.planner import Hierarchy
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.levels import LeftOut, Levels
 
 from ..chat import tiny
 from .fakes import NAMES, SETTINGS, questions, result, tell, with_draft_models
@@ -102,9 +102,9 @@ def test_slots_of_draft_models_are_each_arms_own(hosted: Hosted) -> None:
     one, other = (OwnArm("plan:small=3", hosted) for _ in range(2))
     one.answer(prompt, SETTINGS)
     assert hosted.levels
-    assert len(hosted.levels.targets[0].tokens) > len(prompt)
+    assert len(hosted.levels.sequences[0].tokens) > len(prompt)
     other._find_own_slots(prompt)
-    assert hosted.levels.targets[0].tokens == []
+    assert hosted.levels.sequences[0].tokens == []
 
 
 @pytest.mark.parametrize("arm", ["hsd", "draft:small", "plan:small=3"])
@@ -126,7 +126,7 @@ def test_an_unknown_draft_model(hosted: Hosted) -> None:
 def test_verify_with_all_draft_models(hosted: Hosted) -> None:
     drafter = DRAFTERS["stack"]
     from hierchat.bench.verify import Plain
-    from hierchat.chat.drafters import Memory
+    from hierchat.runtime.drafters import Memory
 
     made = drafter(hosted, Memory(), Plain([1], [2], [3]), None, SETTINGS)
     made.begin([1, 2, 3])

@@ -151,7 +151,7 @@ def test_a_file_to_go_on_from(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="no run"):
         outfile.read(tmp_path / "list.json", {})
     (tmp_path / "text.json").write_text("half of")
-    with pytest.raises(BenchError, match="cannot be read"):
+    with pytest.raises(BenchError, match="is no JSON"):
         outfile.read(tmp_path / "text.json", {})
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from hierchat.bench.verify import DRAFTERS, Result, check
-from hierchat.chat.host import Hosted
 from hierchat.cli import main
+from hierchat.engine.rows import ArrayRows
+from hierchat.runtime.hosted import Hosted
 
 from ..chat.tiny import hosted as tiny
 from .fakes import SETTINGS, questions, questions_file, tell, with_draft_models
@@ -43,12 +44,12 @@ def test_a_right_target(drafter: str, temperature: float, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("drafter", ["random", "adversarial"])
 def test_logits_that_depend_on_the_width_are_found(drafter: str, hosted: Hosted, tmp_path: Path) -> None:
-    target = hosted.engine.target
+    target = hosted.engine.sequence
     forward = target.forward
 
     def wider(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
-        rows = forward(tokens, parents, padded=padded)
-        return rows + np.float32(3) * np.sin(np.arange(rows.shape[1])) if len(tokens) > 8 else rows
+        rows = np.array(forward(tokens, parents, padded=padded))
+        return ArrayRows(rows + np.float32(3) * np.sin(np.arange(rows.shape[1])) if len(tokens) > 8 else rows)
 
     target.forward = wider  # type: ignore[method-assign]
     found = run(hosted, drafter, tmp_path)
@@ -61,7 +62,7 @@ def test_logits_that_depend_on_the_width_are_found(drafter: str, hosted: Hosted,
 
 def test_one_wrong_token_is_reported_where_it_stands(hosted: Hosted, tmp_path: Path) -> None:
     """The fifth token of a drafted reply becomes another one."""
-    target, generate = hosted.engine.target, hosted.engine.generate
+    target, generate = hosted.engine.sequence, hosted.engine.generate
 
     def slip(prompt: Any, settings: Any, drafter: Any = None, **more: Any) -> Any:
         forward = target.forward
@@ -69,8 +70,9 @@ def test_one_wrong_token_is_reported_where_it_stands(hosted: Hosted, tmp_path: P
         def slipped(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
             rows = forward(tokens, parents, padded=padded)
             if len(target.tokens) == len(prompt) + 3:
-                rows = rows.copy()
-                rows[0, 40] = 1e4
+                changed = np.array(rows)
+                changed[0, 40] = 1e4
+                return ArrayRows(changed)
             return rows
 
         target.forward = slipped  # type: ignore[method-assign]

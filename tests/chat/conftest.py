@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hierchat.chat.frames import CompareFrame, Frame
-from hierchat.chat.host import Hosted
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
+from hierchat.runtime.hosted import Hosted
 from hierchat.store import Message, Store
 
 from ..threads import one_thread
@@ -54,8 +54,8 @@ class Talk:
         return self.service.host.hosted
 
     @property
-    def target(self) -> Any:
-        return self.hosted.engine.target
+    def sequence(self) -> Any:
+        return self.hosted.engine.sequence
 
     def sending(self, text: str, parent: int | None = None, **settings: Any) -> Any:
         """The generator of frames."""

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from transformers import LlamaForCausalLM, MistralForCausalLM
 
-from hierchat.chat.host import Hosted, load_hosted
-from hierchat.chat.levels import Levels
 from hierchat.config import GenerationSettings
 from hierchat.distil.student import make_student
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
 from hierchat.models.known_tokens import FILE, write_known
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.levels import Levels
+from hierchat.runtime.load import load_hosted
 from hierchat.store import Store
 
 from .tiny import CONTEXT, END, tokenizer

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hierchat.chat.frames import Arm, CompareFrame
-from hierchat.chat.prompt import Said
+from hierchat.engine.rows import ArrayRows
+from hierchat.runtime.prompt import MessageTooLong, Said
 
 from .conftest import Talk
 from .tiny import spy
@@ -21,6 +23,11 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
     return request.param
 
 
+def test_a_long_comparison_says_the_pace(talk: Talk) -> None:
+    verdict = list(talk.comparing("hello", max_new_tokens=64))[-1].verdict
+    assert verdict.sentence.endswith(("\u00d7 faster.", "\u00d7 slower."))
+
+
 def set_order(order: tuple[Arm, Arm], monkeypatch: pytest.MonkeyPatch) -> None:
     reverse = int(order[0] == "speculative")
     monkeypatch.setattr("hierchat.chat.compare.secrets.randbelow", lambda below: reverse)
@@ -28,17 +35,18 @@ def set_order(order: tuple[Arm, Arm], monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bend(talk: Talk, at: int) -> None:
     """Plain decoding prefers another token at this index of the reply."""
-    forward = talk.target.forward
+    forward = talk.sequence.forward
     committed = len(talk.hosted.prompts.build([Said("user", "hello")], 24).ids) - 1 + at
 
     def bent(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
         rows = forward(tokens, parents, padded=padded)
-        if not padded and len(talk.target.tokens) == committed:
-            rows = rows.copy()
-            rows[0, int(rows[0].argmin())] = 1e4
+        if not padded and len(talk.sequence.tokens) == committed:
+            changed = np.array(rows)
+            changed[0, int(changed[0].argmin())] = 1e4
+            return ArrayRows(changed)
         return rows
 
-    talk.target.forward = bent
+    talk.sequence.forward = bent
 
 
 def test_identical(talk: Talk, order: tuple[Arm, Arm]) -> None:
@@ -49,10 +57,9 @@ def test_identical(talk: Talk, order: tuple[Arm, Arm]) -> None:
     assert last.running is None
     assert last.verdict.identical
     assert (last.verdict.tokens, last.verdict.logit_gap) == (24, None)
-    assert last.verdict.sentence.startswith("Identical, 24 of 24 tokens. ")
-    assert last.verdict.sentence.endswith(("\u00d7 faster.", "\u00d7 slower."))
+    assert last.verdict.sentence == "Identical, 24 of 24 tokens."  # too short for a pace
     assert last.verdict.speedup > 0
-    assert last.verdict.exact is talk.target.exact is True
+    assert last.verdict.exact is talk.sequence.exact is True
     assert last.arms["vanilla"].text == last.arms["speculative"].text
     assert last.arms["vanilla"].figures.tokens_per_forward == 1
     assert last.arms["speculative"].figures.tokens_per_forward > 1
@@ -85,7 +92,7 @@ def test_the_first_difference_and_its_gap(talk: Talk, order: tuple[Arm, Arm]) ->
     assert not verdict.identical
     assert verdict.tokens == 5
     assert verdict.logit_gap > 0
-    assert verdict.sentence.startswith(f"First difference at token 6 (logit gap {verdict.logit_gap:.4f}). ")
+    assert verdict.sentence.startswith(f"First difference at token 6 (logit gap {verdict.logit_gap:.4f}).")
 
 
 def test_the_vanilla_arm_is_the_baseline(talk: Talk, order: tuple[Arm, Arm]) -> None:
@@ -99,8 +106,8 @@ def test_the_vanilla_arm_is_the_baseline(talk: Talk, order: tuple[Arm, Arm]) -> 
 
 def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
     from hierchat.chat.compare import _verdict
+    from hierchat.chat.making import _statistics
     from hierchat.chat.reply import Reply
-    from hierchat.chat.service import _statistics
     from hierchat.config import GenerationSettings
 
     replies = []
@@ -109,16 +116,16 @@ def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
         reply = Reply(talk.hosted, [5, 6, 7], settings, _statistics(talk.hosted, settings), None)
         list(reply.frames(talk.stop, measure=False))
         replies.append(reply)
-    verdict = _verdict(*replies)
+    verdict = _verdict(*replies, talk.hosted.local)
     assert (verdict.identical, verdict.tokens, verdict.logit_gap) == (False, 8, None)
-    assert verdict.sentence.startswith("First difference at token 9. ")
+    assert verdict.sentence.startswith("First difference at token 9.")
 
 
 def test_neither_arm_profits_from_the_other(talk: Talk, order: tuple[Arm, Arm]) -> None:
     first = talk.send("one")
-    held = len(talk.target.tokens)
+    held = len(talk.sequence.tokens)
     read: list[int] = []
-    spy(talk.target, "read", lambda tokens: read.append(len(tokens)))
+    spy(talk.sequence, "read", lambda tokens: read.append(len(tokens)))
     last = list(talk.comparing("What is the longest river?", first.message_id))[-1]
     assert read == [last.arms["vanilla"].prompt_tokens - 1 - held] * 2
 
@@ -172,7 +179,7 @@ def test_a_full_memory_keeps_both_texts(talk: Talk, order: tuple[Arm, Arm], arm:
             raise MemoryError
 
     talk.hosted.engine.measure_vanilla = lambda *_, **__: 1.0
-    spy(talk.target, "forward", fail)
+    spy(talk.sequence, "forward", fail)
     last = list(talk.comparing("hello", max_new_tokens=40))[-1]
     assert last.verdict is None
     failed = last.arms[order[arm]]
@@ -186,7 +193,6 @@ def test_a_full_memory_keeps_both_texts(talk: Talk, order: tuple[Arm, Arm], arm:
 
 
 def test_a_message_that_does_not_fit(talk: Talk) -> None:
-    last = list(talk.comparing("river " * 500))[-1]
-    assert {arm.finish for arm in last.arms.values()} == {"error"}
-    assert "Shorten it" in last.arms["vanilla"].notice
-    assert last.verdict is None
+    with pytest.raises(MessageTooLong, match="Shorten it"):
+        list(talk.comparing("river " * 500))
+    assert talk.messages() == []

@@ -66,5 +66,5 @@ def test_a_killed_reply(tmp_path: Path) -> None:
             "complete",
             "complete",
         ]
-        held = talk.target.tokens
+        held = talk.sequence.tokens
         assert any(held[at : at + len(tokens)] == tokens for at in range(len(held)))

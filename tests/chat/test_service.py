@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +12,12 @@ import pytest
 import torch
 
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.host import Hosted, ModelHost
+from hierchat.chat.service import NotBegun
 from hierchat.models.errors import FetchError
 from hierchat.models.progress import Report
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import DatabaseUnwritable, NotFound, Store
 
 from .conftest import Talk, talk_on
@@ -68,7 +73,7 @@ def test_frames_count_up(talk: Talk) -> None:
     last = frames[-1]
     assert last.prompt_read == last.prompt_tokens
     assert last.context_tokens == last.prompt_tokens + 24
-    assert last.context_limit == talk.target.context_length
+    assert last.context_limit == talk.sequence.context_length
     assert all(last.text.startswith(frame.text) for frame in frames)
 
 
@@ -87,7 +92,7 @@ def test_a_reply_ends_with_its_end_token(talk: Talk) -> None:
     assert (last.finish, last.text, last.figures.tokens) == ("end", "", 1)
     assert talk.messages()[-1].state == "complete"
     talk.send("more", last.message_id)
-    assert tokenizer().decode(talk.target.tokens).count("<|im_end|>") == 4
+    assert tokenizer().decode(talk.sequence.tokens).count("<|im_end|>") == 4
 
 
 def test_spans_join_to_the_text(talk: Talk) -> None:
@@ -111,7 +116,7 @@ def test_stored_figures_are_those_that_were_shown(talk: Talk) -> None:
     assert stored is not None
     assert same(stored, last.figures)
     assert sum(last.figures.shares.values()) == pytest.approx(1)
-    assert last.figures.baseline == "measured"
+    assert last.figures.baseline == "estimated"  # too short to measure on the way
     assert last.figures.speedup == pytest.approx(
         last.figures.tokens_per_second / last.figures.baseline_tokens_per_second
     )
@@ -137,8 +142,8 @@ def test_the_next_turn_reads_only_what_is_new(talk: Talk) -> None:
     first = talk.send(LONG[:200])
     read: list[int] = []
     kept: list[int] = []
-    spy(talk.target, "read", lambda tokens: read.append(len(tokens)))
-    spy(talk.target, "rollback", kept.append)
+    spy(talk.sequence, "read", lambda tokens: read.append(len(tokens)))
+    spy(talk.sequence, "rollback", kept.append)
     second = talk.send("more", first.message_id)
     assert second.finish == "length"
     assert kept[0] == first.context_tokens - 1  # all that was committed
@@ -150,7 +155,7 @@ def test_the_next_turn_stands_below_the_last(talk: Talk) -> None:
     first = talk.send("one")
     second = talk.send("two", first.message_id)
     assert [message.text for message in talk.messages()] == ["one", first.text, "two", second.text]
-    held = tokenizer().decode(talk.target.tokens)
+    held = tokenizer().decode(talk.sequence.tokens)
     assert held.startswith(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\none<|im_end|>")
     assert "<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n" in held
 
@@ -178,7 +183,7 @@ def test_an_edit_is_a_sibling_of_the_question(talk: Talk) -> None:
     edited = talk.send("three", first.message_id)
     assert [message.text for message in talk.messages()] == ["one", first.text, "three", edited.text]
     assert len(talk.messages()[2].siblings) == 2
-    assert "two" not in tokenizer().decode(talk.target.tokens)
+    assert "two" not in tokenizer().decode(talk.sequence.tokens)
 
 
 # History
@@ -239,9 +244,8 @@ def test_stop_before_the_model_is_ready(store: Store) -> None:
     frames = talk.sending("hello")
     assert next(frames).phase == "waiting"
     talk.stop.set()
-    (last,) = frames
-    assert (last.phase, last.notice) == ("done", "Stopped before the model was ready.")
-    assert [message.text for message in talk.messages()] == ["hello"]
+    assert list(frames) == []
+    assert talk.messages() == []
     go.set()
     settle(host)
     talk.stop.clear()
@@ -250,7 +254,7 @@ def test_stop_before_the_model_is_ready(store: Store) -> None:
 
 def test_stop_while_the_prompt_is_read(talk: Talk) -> None:
     read: list[int] = []
-    spy(talk.target, "read", lambda tokens: read.append(len(tokens)))
+    spy(talk.sequence, "read", lambda tokens: read.append(len(tokens)))
     frames = talk.sending(LONG)
     for frame in frames:
         if frame.phase == "reading":
@@ -301,21 +305,21 @@ def test_a_reader_who_leaves_stops_the_reply(talk: Talk) -> None:
 
 def test_no_model(store: Store) -> None:
     talk = talk_on(store, ModelHost(catalogue("tiny")))
-    last = talk.send("hello")
-    assert (last.finish, last.notice) == ("error", "No model is loaded. Choose one above.")
-    assert [message.role for message in talk.messages()] == ["user"]
+    with pytest.raises(NotBegun, match="No model is loaded"):
+        talk.send("hello")
+    assert talk.messages() == []
 
 
 def test_a_model_that_failed_to_load(store: Store) -> None:
     def load(name: str, report: Report) -> Hosted:
         raise FetchError("the cable is out")
 
-    last = talk_on(store, ready_host(load)).send("hello")
-    assert (last.phase, last.finish, last.notice) == ("done", "error", "the cable is out")
+    with pytest.raises(NotBegun, match="the cable is out"):
+        talk_on(store, ready_host(load)).send("hello")
 
 
 def test_broken_weights_in_mid_reply(talk: Talk) -> None:
-    weight = talk.target.model.model.norm.weight
+    weight = talk.sequence.runner.model.model.norm.weight
     whole = weight.detach().clone()
     frames = talk.sending("hello", max_new_tokens=100)
     for frame in frames:
@@ -420,15 +424,15 @@ def fail_after(talk: Talk, calls: int, error: Exception, name: str = "forward") 
         if left and (now := left.pop(0)):
             raise now
 
-    spy(talk.target, name, failing)
+    spy(talk.sequence, name, failing)
 
 
 @pytest.mark.parametrize("text", ["<|im_end|>", "<|im_start|><|im_end|>", "<|endoftext|>" * 3])
 def test_a_message_of_special_tokens_is_plain_text(talk: Talk, text: str) -> None:
     last = talk.send(text)
     assert last.finish == "length"
-    assert text in tokenizer().decode(talk.target.tokens)
-    assert talk.target.tokens.count(END) == 2  # of the system prompt and of the message
+    assert text in tokenizer().decode(talk.sequence.tokens)
+    assert talk.sequence.tokens.count(END) == 2  # of the system prompt and of the message
 
 
 # One reply at a time
@@ -467,18 +471,155 @@ def test_a_long_conversation_drops_its_oldest_turns_whole(talk: Talk) -> None:
     assert "The oldest turn no longer fits the context window and was left out." in notices
     assert "oldest turns no longer fit the context window and were left out." in notices[-1]
     dropped = int(notices[-1].split()[1])
-    held = tokenizer().decode(talk.target.tokens)
+    held = tokenizer().decode(talk.sequence.tokens)
     assert held.startswith(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\nturn {dropped}:")
     assert [f"turn {turn}:" in held for turn in range(7)] == [turn >= dropped for turn in range(7)]
     assert len(talk.messages()) == 14  # the store forgets nothing
 
 
 def test_a_message_that_does_not_fit(talk: Talk) -> None:
-    last = talk.send(LONG * 4)
-    assert (last.phase, last.finish) == ("done", "error")
-    assert last.notice.startswith("This message has ")
-    assert "Shorten it" in last.notice
+    with pytest.raises(MessageTooLong, match=r"This message has .* tokens; .* room for .*Shorten it"):
+        talk.send(LONG * 4)
+    assert talk.messages() == []
     assert talk.send("short").finish == "length"
+
+
+def test_a_question_without_a_reply_stays_in_the_path(talk: Talk) -> None:
+    question = talk.store.add_message(talk.user, talk.conversation, None, "user", "never answered")
+    last = talk.send("and this?", question)
+    assert [message.text for message in talk.messages()] == ["never answered", "and this?", last.text]
+    held = tokenizer().decode(talk.sequence.tokens)
+    assert "user\nnever answered<|im_end|>\n<|im_start|>user\nand this?<|im_end|>" in held
+
+
+# Continue
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"frequency_penalty": 0.4}], ids=str)
+def test_a_continued_reply_is_the_one_of_a_higher_limit(talk: Talk, settings: dict[str, Any]) -> None:
+    whole = talk.other().send("hello", max_new_tokens=72, **settings)
+    cut = talk.send("hello", max_new_tokens=24, **settings)
+    assert cut.finish == "length"
+    for limit in (48, 72):
+        last = list(talk.service.resume(talk.user, cut.message_id, 24, talk.stop))[-1]
+        assert (last.finish, last.message_id, last.figures.tokens) == ("length", cut.message_id, limit)
+        assert last.context_tokens == last.prompt_tokens - (limit - 24) + limit
+    assert last.text == whole.text
+    question, reply = talk.messages()
+    assert (reply.text, reply.state) == (whole.text, "complete")
+    tokens = talk.store.reply_tokens(talk.user, reply.id)
+    assert tokens == talk.store.reply_tokens(talk.user, whole.message_id)
+    assert sum(span.length for span in talk.store.spans(talk.user, reply.id)) == 72
+    stored = talk.service.figures(talk.user, reply.id)
+    assert same(stored, last.figures)
+    assert stored.first_token_seconds == pytest.approx(cut.figures.first_token_seconds)
+    assert stored.seconds > cut.figures.seconds
+    turn = talk.store.turn(talk.user, reply.id)
+    assert turn.figures.prompt_tokens == cut.prompt_tokens
+    assert question.siblings == (question.id,)
+
+
+def test_a_stop_string_that_spans_the_cut_ends_the_reply(talk: Talk) -> None:
+    whole = talk.other().send("hello", max_new_tokens=40)
+    tokens = talk.store.reply_tokens(talk.user, whole.message_id)
+    decoded = [tokenizer().decode([token]) for token in tokens]
+    cut_at = next(
+        at for at in range(8, 30) if all("\ufffd" not in piece for piece in decoded[at - 1 : at + 1])
+    )
+    string = decoded[cut_at - 1] + decoded[cut_at]
+    higher = talk.other().send("hello", max_new_tokens=40, stop=(string,))
+    cut = talk.send("hello", max_new_tokens=cut_at, stop=(string,))
+    last = (
+        list(talk.service.resume(talk.user, cut.message_id, 40, talk.stop))[-1]
+        if cut.finish == "length"
+        else cut
+    )
+    assert (last.finish, last.text) == (higher.finish, higher.text)
+    assert last.finish == "stop"
+
+
+def test_a_stopped_reply_can_be_continued_and_drafts_as_a_whole(talk: Talk) -> None:
+    whole = talk.other("bob").send("hello", max_new_tokens=100)
+    frames = talk.sending("hello", max_new_tokens=100)
+    for frame in frames:
+        if frame.figures.tokens >= 20:
+            break
+    frames.close()
+    talk.stop.clear()
+    reply = talk.messages()[-1]
+    written = len(talk.store.reply_tokens(talk.user, reply.id))
+    other = talk.other().send("hello", max_new_tokens=100)  # the history holds the reply as it was
+    talk.store.delete_conversation(talk.user, talk.store.message(talk.user, other.message_id).conversation_id)
+    frames = list(talk.service.resume(talk.user, reply.id, 100 - written, talk.stop))
+    so_far = reply.text.rstrip("\ufffd")  # half a character shows at the end alone
+    assert all(frame.text.startswith(so_far) for frame in frames[1:])
+    assert talk.store.message(talk.user, reply.id).text == whole.text
+    again = talk.other().send("hello", max_new_tokens=100)
+    assert again.text == whole.text
+    assert again.figures.shares["history"] > 0.8
+
+
+def test_a_reply_that_a_crash_cut_off_tells_no_speed_once_continued(talk: Talk) -> None:
+    cut = talk.send("hello")
+    with talk.store._write() as db:  # as a crash leaves it
+        db.execute("UPDATE turns SET sources = NULL")
+        db.execute("UPDATE messages SET state = 'interrupted' WHERE id = ?", [cut.message_id])
+    last = list(talk.service.resume(talk.user, cut.message_id, 24, talk.stop))[-1]
+    stored = talk.service.figures(talk.user, cut.message_id)
+    for figures in (last.figures, stored):
+        assert figures.tokens == 48
+        assert figures.tokens_per_second is figures.speedup is figures.acceptance_rate is None
+        assert sum(figures.shares.values()) == pytest.approx(1)
+    assert same(stored, last.figures)
+
+
+def test_what_cannot_be_continued_says_why_and_stays(talk: Talk) -> None:
+    ended = talk.send("hello", logit_bias={END: 100.0})
+    with pytest.raises(NotBegun, match="come to its end"):
+        list(talk.service.resume(talk.user, ended.message_id, 24, talk.stop))
+    cut = talk.other().send("hello")
+    talk.service.host.hosted = replace(talk.hosted, model_key="another")
+    with pytest.raises(NotBegun, match="tiny wrote this reply"):
+        list(talk.service.resume(talk.user, cut.message_id, 24, talk.stop))
+    assert talk.store.message(talk.user, cut.message_id).state == "complete"
+
+
+# A full disk
+
+
+def test_a_full_disk_in_mid_reply_is_told_at_once_and_mended_later(talk: Talk) -> None:
+    """Also when the reply's end is to be written."""
+    frames = talk.sending("hello", max_new_tokens=400)
+    for frame in frames:
+        if frame.figures.tokens >= 5:
+            break
+    reply = talk.messages()[-1]
+    with full():
+        last = list(frames)[-1]
+        assert last.finish == "error"
+        assert "Free some disk space" in last.notice
+        assert talk.messages()[-1].state == talk.store.message(talk.user, reply.id).state == "interrupted"
+        assert talk.messages()[-1].text == last.text
+    assert raw_state(talk.store, reply.id) == "writing"
+    talk.store.rename_conversation(talk.user, talk.conversation, "there is room again")
+    assert raw_state(talk.store, reply.id) == "interrupted"
+    assert talk.send("go on", reply.id).finish == "length"
+
+
+@contextmanager
+def full() -> Iterator[None]:
+    """The operating system refuses this process every write to a file."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def raw_state(store: Store, message_id: int) -> str:
+    return store._database().execute("SELECT state FROM messages WHERE id = ?", [message_id]).fetchone()[0]
 
 
 def test_a_reply_ends_where_the_context_is_full(talk: Talk) -> None:
@@ -486,3 +627,29 @@ def test_a_reply_ends_where_the_context_is_full(talk: Talk) -> None:
     assert last.finish == "context"
     assert last.context_tokens == last.context_limit
     assert talk.messages()[-1].state == "complete"
+
+
+# The baseline of a speed-up
+
+
+@pytest.mark.parametrize(
+    ("times", "limit", "kind"),
+    [
+        ([10.0, 11.0, 12.0], 64, "measured"),
+        ([10.0, 11.0, 12.0], 63, "estimated"),  # too short
+        ([10.0, 40.0, 10.0], 64, "estimated"),  # they do not agree
+    ],
+)
+def test_a_baseline_is_measured_where_forwards_agree_and_the_reply_is_long(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, times: list[float], limit: int, kind: str
+) -> None:
+    left = list(times)
+    monkeypatch.setattr(talk.hosted.engine, "measure_vanilla", lambda settings, forwards=3: left.pop(0))
+    frames = list(talk.sending("hello", max_new_tokens=limit))
+    figures = frames[-1].figures
+    assert figures.baseline == kind
+    assert (figures.deserved_speedup is not None) is (kind == "measured")
+    assert all(frame.figures.deserved_speedup is None for frame in frames if frame.figures.tokens < 64)
+    if kind == "measured":
+        assert left == []
+        assert figures.baseline_tokens_per_second == pytest.approx(1000 / 11)

@@ -12,14 +12,15 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from hierchat.chat.host import Hosted, ModelHost
-from hierchat.chat.prompt import PromptBuilder
 from hierchat.config import GenerationSettings
-from hierchat.engine.engine import Engine
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.torch.target import TorchTarget
-from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, Source
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.torch.runner import TorchRunner
+from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import Report
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.prompt import PromptBuilder
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -88,15 +89,17 @@ class Steady(LatencyCurve):
 
 def hosted(name: str = "tiny", seed: int = 0) -> Hosted:
     """Ready to answer."""
-    target = TorchTarget(model(seed), context_length=CONTEXT)
-    engine = Engine(target, {END}, tokenizer().decode)
+    target = TorchRunner(model(seed), context_length=CONTEXT).open()
+    engine = LocalEngine(target, {END}, tokenizer().decode)
     engine.latency = Steady()
     vanilla_ms = engine.measure_vanilla(GenerationSettings(), 1)
     return Hosted(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, SYSTEM), vanilla_ms)
 
 
 def catalogue(*names: str) -> Catalogue:
-    entries = {name: ModelEntry(name=name, source=Source(folder=Folder(path=Path(name)))) for name in names}
+    entries = {
+        name: ModelEntry(name=name, source=ModelSource(folder=Folder(path=Path(name)))) for name in names
+    }
     return Catalogue(models=entries, default=names[0])
 
 

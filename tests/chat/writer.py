@@ -19,7 +19,7 @@ if __name__ == "__main__":
     user = store.ensure_user("ann")
     host = ready_host()
     assert host.hosted
-    spy(host.hosted.engine.target, "forward", lambda *a, **k: time.sleep(0.02))
+    spy(host.hosted.engine.sequence, "forward", lambda *a, **k: time.sleep(0.02))
     settings = GenerationSettings(temperature=1, max_new_tokens=400, logit_bias={END: -100.0})
     conversation = store.create_conversation(user)
     print(conversation, flush=True)

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from hierchat.bench import asked
-from hierchat.chat.host import Hosted, ModelHost, load_hosted
 from hierchat.cli import main
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import read_catalogue
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.load import load_hosted
 from tests.chat import tiny
 
 

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import yaml
 
-import hierchat.engine.cpu.target  # noqa: F401  # before the cache moves, so that it is compiled once
+import hierchat.engine.cpu.runner  # noqa: F401  # before the cache moves, so that it is compiled once
 from hierchat.cli import main
+from hierchat.config import shipped
 from hierchat.distil import train
 from hierchat.distil.command import RECORD
 from hierchat.distil.text import WINDOW
-from hierchat.engine.backends import make_target
+from hierchat.engine.backends import make_runner
 from hierchat.engine.fewer_tokens import FewerTokens
-from hierchat.models.catalogue import Catalogue, read_catalogue, shipped_path
+from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.known_tokens import FILE, read_known
 from hierchat.models.load import load
 from hierchat.models.load_torch import load_torch
@@ -63,7 +64,7 @@ def with_snippet(places: Path, printed: str) -> tuple[dict[str, Any], Catalogue]
     """What was said to put into models.yaml, and the catalogue with it."""
     said = printed[printed.index("models:\n") :]
     (places / "more.yaml").write_text(said)
-    files = [shipped_path(), places / "config" / "models.yaml", places / "more.yaml"]
+    files = [shipped("models.yaml"), places / "config" / "models.yaml", places / "more.yaml"]
     return yaml.safe_load(said)["models"], read_catalogue(files)
 
 
@@ -96,7 +97,7 @@ def test_a_draft_from_ones_own_conversations(
     draft, target = load(entry, "cpu"), load(catalogue.entry("tiny"), "cpu")
     assert (draft.backend, draft.context_length) == ("blocks", CONTEXT)
     assert same_tokens(target.tokenizer, draft.tokenizer) is None
-    whole = FewerTokens(make_target(draft), known, len(tokenizer()))
+    whole = FewerTokens(make_runner(draft).open(), known, len(tokenizer()))
     row = whole.forward([int(known[3])], [-1])[0]
     assert np.isfinite(row).all()
     assert int(row.argmax()) in known

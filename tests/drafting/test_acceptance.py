@@ -32,16 +32,16 @@ def test_lessons_change_what_learns_and_nothing_else() -> None:
     for name, shape in SHAPES.items():
         assert before[name].shape == shape
         np.testing.assert_array_equal(getattr(fitted(), name), before[name])
-        same = np.array_equal(getattr(acceptance.judge, name), before[name])
+        same = np.array_equal(getattr(acceptance.model, name), before[name])
         assert same == (name not in ("score", "none"))
-    assert np.isfinite(acceptance.judge.score).all()
+    assert np.isfinite(acceptance.model.score).all()
 
 
 def test_it_comes_back_from_bytes() -> None:
     learned = taught()
     again = Acceptance.from_bytes(learned.to_bytes())
-    np.testing.assert_allclose(again.judge.score, learned.judge.score, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(again.judge.none, learned.judge.none, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(again.model.score, learned.model.score, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(again.model.none, learned.model.none, rtol=1e-5, atol=1e-7)
     assert again.calibration() == learned.calibration() != {}
     assert Acceptance.from_bytes(again.to_bytes()).to_bytes() == again.to_bytes()
     assert Acceptance.from_bytes(Acceptance().to_bytes()).calibration() == {}

@@ -20,14 +20,14 @@ from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.drafting.tree import DraftTree
-from tests.drafting.test_price import Steps
+from tests.drafting.test_cost import Steps
 
 texts = st.lists(st.integers(0, 2), max_size=30)
 COSTS = Steps([5.0 + 0.8 * rows for rows in range(32)])
 
 
 def learned(acceptance: Acceptance) -> list[float]:
-    return [*acceptance.judge.score.tolist(), *acceptance.judge.none.tolist()]
+    return [*acceptance.model.score.tolist(), *acceptance.model.none.tolist()]
 
 
 @settings(deadline=None, max_examples=40)
@@ -202,7 +202,7 @@ def test_what_is_forgotten_while_it_is_verified_is_not_drafted_again() -> None:
 def test_drafting_imports_no_torch() -> None:
     package = hierchat.drafting
     names = [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
-    assert "hierchat.drafting.growing.judge" in names
+    assert "hierchat.drafting.growing.acceptance_model" in names
     code = f"import sys, {', '.join(names)}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"torch", "transformers", "gradio", "sqlite3", "sqlite_utils"} & set(loaded.split())

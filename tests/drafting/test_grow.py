@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hierchat.drafting.acceptance import fitted
 from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.growing.acceptance_model import score
 from hierchat.drafting.growing.grow import TAIL, grow
-from hierchat.drafting.growing.judge import judge
 from hierchat.drafting.growing.layout import (
     CONTEXT,
     COUNT,
@@ -91,7 +91,7 @@ def test_the_likeliest_nodes_are_taken(world: World, limit: int) -> None:
         places = world.along(path, anew=True)
         places.known[-NODES - 1 :, :, RECENT] = RECENTLY
         place = len(path)
-        judge(places, place, fitted())
+        score(places, place, fitted())
         above = taken[path].chance if path else 1.0
         for i in range(places.candidates[place]):
             child, chance = (*path, int(places.tokens[place, i])), above * places.chances[place, i]
@@ -122,15 +122,15 @@ def test_what_does_not_pay_is_not_drafted() -> None:
     assert len(free) == NODES
     assert not grown(busy(), NODES, onward=[1.0] * NODES)
     assert not grown(busy(), NODES, extra=range(NODES + 1))
-    price = free[9].chance
-    assert grown(busy(), NODES, [rows * price for rows in range(NODES + 1)], [price] * NODES) == free[:9]
+    cost = free[9].chance
+    assert grown(busy(), NODES, [rows * cost for rows in range(NODES + 1)], [cost] * NODES) == free[:9]
 
 
 def test_a_group_of_rows_is_filled_or_left() -> None:
     """Eight rows cost as much as one: worth it for eight nodes, not for the next."""
     free = grown(busy(), NODES)
-    price = sum(node.chance for node in free[:8]) * 0.99
-    extra = [-(-rows // 8) * price for rows in range(NODES + 1)]
+    cost = sum(node.chance for node in free[:8]) * 0.99
+    extra = [-(-rows // 8) * cost for rows in range(NODES + 1)]
     onward = [
         min((extra[more] - extra[rows]) / (more - rows) for more in range(rows + 1, NODES + 1))
         for rows in range(NODES)

@@ -19,7 +19,7 @@ import psutil
 from hierchat.bench.machine import machine
 from hierchat.bench.questions import CONVERSATION
 from tests import browser as driving
-from tests.end_to_end.test_program import REPLY_MS, ROOT, Program
+from tests.end_to_end.program import REPLY_MS, ROOT, Program
 
 
 def measure(folder: Path) -> dict[str, object]:

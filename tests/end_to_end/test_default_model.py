@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from hierchat.chat.prompt import PromptBuilder, Said
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.engine.backends import make_target
-from hierchat.engine.engine import Engine
+from hierchat.engine.backends import make_runner
+from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.load import load
+from hierchat.runtime.prompt import PromptBuilder, Said
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -49,7 +49,7 @@ class Chat:
     def __init__(self, backend: Backend) -> None:
         entry = read_catalogue().entry()
         loaded = load(entry, "cpu", backend=backend)
-        self.engine = Engine(make_target(loaded), loaded.end_ids, loaded.tokenizer.decode)
+        self.engine = LocalEngine(make_runner(loaded).open(), loaded.end_ids, loaded.tokenizer.decode)
         self._prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
 
     def prompt(self, question: str) -> list[int]:
@@ -74,7 +74,7 @@ def settings(temperature: float, seed: int = 0) -> GenerationSettings:
 
 
 def test_the_target_proved_row_invariance(chat: Chat) -> None:
-    assert chat.engine.target.exact
+    assert chat.engine.sequence.exact
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -9,9 +9,9 @@ import pytest
 
 SCRIPT = """
 import sys
-from hierchat.chat.drafters import Memory, default_drafter
-from hierchat.chat.host import load_hosted
-from hierchat.chat.prompt import Said
+from hierchat.runtime.drafters import Memory, default_drafter
+from hierchat.runtime.load import load_hosted
+from hierchat.runtime.prompt import Said
 from hierchat.config import GenerationSettings, cache_dir
 from hierchat.models.catalogue import read_catalogue
 

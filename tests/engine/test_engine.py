@@ -22,11 +22,13 @@ from transformers import MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2Fo
 import hierchat.engine
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
-from hierchat.engine.engine import CHUNK, Engine, PromptTooLong
+from hierchat.engine.decoding import CHUNK, PromptTooLong
 from hierchat.engine.errors import UnsupportedModel
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.rows import ArrayRows
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.step import TARGET, Step
-from hierchat.engine.torch.target import TorchTarget
+from hierchat.engine.torch.runner import TorchRunner
 from tests.engine.drafters import Noise, Oracle, TreeDrafter
 from tests.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
 
@@ -59,7 +61,7 @@ def test_stop_is_heard_within_one_step(after: int, drafter: Drafter | None) -> N
     assert steps[-1].finish == "stopped"
     assert bool(tokens_of(steps)) == (after >= 4)
     assert steps[-1].prompt_read == min(CHUNK * after, 299) + (after >= 4)
-    assert engine.target.tokens == [*PROMPT, *tokens_of(steps)][: len(engine.target.tokens)]
+    assert engine.sequence.tokens == [*PROMPT, *tokens_of(steps)][: len(engine.sequence.tokens)]
 
 
 def test_stop_before_the_beginning() -> None:
@@ -104,7 +106,7 @@ def test_token_limit_cuts_an_accepted_run(limit: int, which: int) -> None:
     steps = fresh_steps(engine, PROMPT[:20], GenerationSettings(max_new_tokens=limit), drafters(reply)[which])
     assert tokens_of(steps) == reply[:limit]
     assert steps[-1].finish == "length"
-    assert engine.target.tokens == [*PROMPT[:20], *tokens_of(steps)][:-1]
+    assert engine.sequence.tokens == [*PROMPT[:20], *tokens_of(steps)][:-1]
 
 
 @pytest.mark.parametrize("which", range(4))
@@ -115,7 +117,7 @@ def test_end_token_cuts_an_accepted_run(at: int, which: int) -> None:
     steps = fresh_steps(engine, PROMPT[:20], GenerationSettings(max_new_tokens=30), drafters(reply)[which])
     assert tokens_of(steps) == reply[: reply.index(reply[at]) + 1]
     assert steps[-1].finish == "end"
-    assert engine.target.tokens == [*PROMPT[:20], *tokens_of(steps)][:-1]
+    assert engine.sequence.tokens == [*PROMPT[:20], *tokens_of(steps)][:-1]
 
 
 @pytest.mark.parametrize("which", range(4))
@@ -128,7 +130,7 @@ def test_stop_string_cuts_an_accepted_run(at: int, which: int) -> None:
     steps = fresh_steps(engine, PROMPT[:20], wanted, drafters(reply)[which])
     assert tokens_of(steps) == reply[: text_of(reply).index(string) + 3]
     assert steps[-1].finish == "stop"
-    assert engine.target.tokens == [*PROMPT[:20], *tokens_of(steps)][:-1]
+    assert engine.sequence.tokens == [*PROMPT[:20], *tokens_of(steps)][:-1]
 
 
 def test_stop_string_in_the_prompt_does_not_count() -> None:
@@ -149,8 +151,12 @@ def test_stop_string_longer_than_a_glance() -> None:
 def test_context_full(length: int, which: int) -> None:
     reply = reply_to(PROMPT[:length], max_new_tokens=80)
     target = tiny_target()
-    engine = Engine(
-        TorchTarget(target.model, context_length=64, quantum=target.quantum, packed=False), (), text_of
+    engine = LocalEngine(
+        TorchRunner(
+            target.runner.model, context_length=64, quantum=target.runner.quantum, packed=False
+        ).open(),
+        (),
+        text_of,
     )
     steps = list(engine.generate(PROMPT[:length], GenerationSettings(), drafters(reply)[which]))
     assert tokens_of(steps) == reply[: 64 - length]
@@ -167,7 +173,7 @@ def test_prompt_too_long(length: int) -> None:
 def test_broken_weights_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = tiny_engine()
     broken = np.full((1, 97), np.nan, dtype=np.float32)
-    monkeypatch.setattr(engine.target, "forward", lambda *_, **__: broken)
+    monkeypatch.setattr(engine.sequence, "forward", lambda *_, **__: ArrayRows(broken))
     with pytest.raises(BrokenLogits):
         list(engine.generate([1, 2], GenerationSettings()))
 
@@ -235,25 +241,25 @@ def test_measuring_changes_nothing(temperature: float) -> None:
     again = [*PROMPT, *first, 3, 4]
     expected = tokens_of(fresh_steps(engine, again, wanted))
     assert tokens_of(fresh_steps(engine, PROMPT, wanted)) == first
-    held = list(engine.target.tokens)
-    row = engine.target.forward([5], [-1])
+    held = list(engine.sequence.tokens)
+    row = engine.sequence.forward([5], [-1])
     assert engine.measure_vanilla(wanted) > 0
-    assert engine.target.tokens == held
-    assert np.array_equal(engine.target.forward([5], [-1]), row)
+    assert engine.sequence.tokens == held
+    assert np.array_equal(engine.sequence.forward([5], [-1]), row)
     assert tokens_of(engine.generate(again, wanted)) == expected
 
 
 def test_measuring_empty_slots() -> None:
     engine = tiny_engine()
     assert engine.measure_vanilla(GenerationSettings(temperature=0.8), forwards=1) > 0
-    assert engine.target.tokens == []
+    assert engine.sequence.tokens == []
 
 
 def test_logit_gap() -> None:
     engine = tiny_engine()
     gap = engine.logit_gap(PROMPT, 3, 8)
-    row = engine.target.forward([PROMPT[-1]], [-1])[0]
-    assert engine.target.tokens == PROMPT[:-1]
+    row = engine.sequence.forward([PROMPT[-1]], [-1])[0]
+    assert engine.sequence.tokens == PROMPT[:-1]
     assert gap == engine.logit_gap(PROMPT, 8, 3) == abs(float(row[3]) - float(row[8]))
 
 
@@ -271,25 +277,29 @@ SMALL: dict[str, Any] = {
 
 def test_sliding_window_is_refused() -> None:
     config = Qwen2Config(**SMALL, use_sliding_window=True, sliding_window=16, max_window_layers=1)
-    with pytest.raises(UnsupportedModel, match="sliding_attention"):
-        TorchTarget(Qwen2ForCausalLM(config))
+    with pytest.raises(UnsupportedModel, match="sliding window"):
+        TorchRunner(Qwen2ForCausalLM(config)).open()
 
 
 def test_no_window_is_accepted() -> None:
-    assert TorchTarget(
-        MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False
-    ).exact
+    assert (
+        TorchRunner(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False)
+        .open()
+        .exact
+    )
 
 
 def test_sliding_window_without_layer_types_is_refused() -> None:
     """Mistral, Mixtral, Phi-3 and Starcoder2 say it by config.sliding_window alone."""
     with pytest.raises(UnsupportedModel):
-        TorchTarget(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=16)).eval(), packed=False)
+        TorchRunner(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=16)).eval(), packed=False).open()
 
 
 def test_self_test_says_when_rows_are_not_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.engine.torch.target.invariant", lambda *_, **__: False)
-    target = TorchTarget(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False)
+    monkeypatch.setattr("hierchat.engine.torch.runner.invariant", lambda *_, **__: False)
+    target = TorchRunner(
+        MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False
+    ).open()
     assert not target.exact
     assert target.tokens == []
 
@@ -298,14 +308,14 @@ def test_self_test_compares_blocks_of_different_sizes() -> None:
     """Logits that differ by the size of the block, padding included: exact may not be claimed."""
     model = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval()
     model.lm_head.register_forward_hook(lambda _, inputs, rows: rows + inputs[0].shape[1])
-    target = TorchTarget(model, packed=False)
+    target = TorchRunner(model, packed=False).open()
     wide = target.forward(random_tokens(40), range(-1, 39))
     assert not target.exact or np.array_equal(target.forward(random_tokens(40)[:1], [-1])[0], wide[0])
 
 
 def test_engine_imports_neither_pages_nor_databases() -> None:
     names = [module.name for module in pkgutil.walk_packages(hierchat.engine.__path__, "hierchat.engine.")]
-    assert "hierchat.engine.torch.target" in names
+    assert "hierchat.engine.torch.runner" in names
     if not find_spec("triton"):
         names.remove("hierchat.engine.cuda.triton_attention")
     code = f"import sys, {', '.join(names)}; print(*sys.modules)"

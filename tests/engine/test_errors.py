@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.errors import OutOfMemory, clear_memory_errors
-from hierchat.engine.torch.target import TorchTarget
+from hierchat.engine.torch.runner import TorchRunner, TorchSequence
 from tests.tiny import fresh_steps, random_tokens, tiny_engine, tiny_model, tokens_of
 
 
@@ -45,8 +46,8 @@ def test_torch_s_own_error_is_known() -> None:
 def test_after_it_the_next_reply_is_as_ever(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, wanted, prompt = tiny_engine(), GenerationSettings(max_new_tokens=8), random_tokens(200)
     expected = tokens_of(fresh_steps(engine, prompt, wanted))
-    engine.target.rollback(0)
-    real, calls = getattr(TorchTarget, method), 0
+    engine.sequence.rollback(0)
+    real, calls = getattr(TorchSequence, method), 0
 
     def fails_second(*args: object, **kwargs: object) -> object:
         nonlocal calls
@@ -56,7 +57,7 @@ def test_after_it_the_next_reply_is_as_ever(method: str, monkeypatch: pytest.Mon
         return real(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TorchTarget, method, fails_second)
+        patch.setattr(TorchSequence, method, fails_second)
         with pytest.raises(OutOfMemory):
             list(engine.generate(prompt, wanted))
     assert tokens_of(engine.generate(prompt, wanted)) == expected
@@ -64,8 +65,8 @@ def test_after_it_the_next_reply_is_as_ever(method: str, monkeypatch: pytest.Mon
 
 def test_slots_that_could_not_grow_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory runs out at the second layer; later there is enough."""
-    monkeypatch.setattr("hierchat.engine.torch.target.FIRST_SLOTS", 64)
-    target, fresh = (TorchTarget(tiny_model(), packed=False, quantum=4) for _ in range(2))
+    monkeypatch.setattr("hierchat.engine.torch.runner.FIRST_SLOTS", 64)
+    target, fresh = (TorchRunner(tiny_model(), packed=False, quantum=4).open() for _ in range(2))
     prompt = random_tokens(500)
     target.read(prompt[:60])
     with monkeypatch.context() as patch:
@@ -75,7 +76,7 @@ def test_slots_that_could_not_grow_are_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert target.tokens == prompt[:60]
     target.read(prompt[60:])
     fresh.read(prompt)
-    assert (target.forward([1], [-1]) == fresh.forward([1], [-1])).all()
+    assert np.array_equal(target.forward([1], [-1]), fresh.forward([1], [-1]))
 
 
 def no_memory(capacity: int) -> None:

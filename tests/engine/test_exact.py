@@ -15,7 +15,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.torch.layout import CHUNK
-from hierchat.engine.torch.target import TorchTarget
+from hierchat.engine.torch.runner import TorchRunner, TorchSequence
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
 from tests.tiny import (
     BACKENDS,
@@ -148,13 +148,13 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
     return path
 
 
-def fill(target: TorchTarget, tokens: Sequence[int]) -> None:
+def fill(target: TorchSequence, tokens: Sequence[int]) -> None:
     target.rollback(0)
     if tokens:
         target.read(tokens)
 
 
-def one_by_one(target: TorchTarget, path: Sequence[int]) -> np.ndarray:
+def one_by_one(target: TorchSequence, path: Sequence[int]) -> np.ndarray:
     """Logits after the last token of `path`, each token committed in a forward of its own."""
     for token in path:
         row = target.forward([token], [-1])[0]
@@ -271,7 +271,7 @@ def test_second_turn_reuses_the_first_and_changes_nothing(backend: Backend, temp
 def test_slots_that_grow_keep_what_they_hold() -> None:
     target = tiny_target()
     target.rollback(0)
-    small = TorchTarget(target.model, quantum=target.quantum, packed=False)
+    small = TorchRunner(target.runner.model, quantum=target.runner.quantum, packed=False).open()
     small.slots.__init__(len(small.slots.layers), 1, CHUNK)  # type: ignore[misc]
     capacity = small.slots.capacity
     prompt = random_tokens(400)

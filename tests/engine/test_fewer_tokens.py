@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.engine import Engine
 from hierchat.engine.fewer_tokens import NEVER, FewerTokens
+from hierchat.engine.local import LocalEngine
 from hierchat.models.errors import BrokenFileError
 from tests.tiny import CONTEXT, VOCABULARY, Backend, fresh_steps, text_of, tiny_target, tokens_of
 
@@ -112,7 +112,7 @@ def test_replies_are_made_of_known_tokens(sampling: dict[str, Any]) -> None:
     target, _ = fewer()
     prompt = [UNKNOWN[0], int(KNOWN[5]), UNKNOWN[1]]
     chosen = GenerationSettings(max_new_tokens=40, **sampling)
-    reply = tokens_of(fresh_steps(Engine(target, (), text_of), prompt, chosen))
+    reply = tokens_of(fresh_steps(LocalEngine(target, (), text_of), prompt, chosen))
     assert len(reply) == 40
     assert set(reply) <= set(NUMBERS)
 
@@ -120,9 +120,11 @@ def test_replies_are_made_of_known_tokens(sampling: dict[str, Any]) -> None:
 def test_greedy_replies_are_the_models_own() -> None:
     target, inner = fewer()
     prompt = [int(KNOWN[5]), UNKNOWN[1]]
-    reply = tokens_of(fresh_steps(Engine(target, (), text_of), prompt, GenerationSettings(max_new_tokens=40)))
+    reply = tokens_of(
+        fresh_steps(LocalEngine(target, (), text_of), prompt, GenerationSettings(max_new_tokens=40))
+    )
     without = GenerationSettings(max_new_tokens=40, logit_bias={FEW: -1e6})
-    assert own(reply) == tokens_of(fresh_steps(Engine(inner, (), text_of), own(prompt), without))
+    assert own(reply) == tokens_of(fresh_steps(LocalEngine(inner, (), text_of), own(prompt), without))
 
 
 @pytest.mark.parametrize(

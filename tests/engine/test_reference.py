@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from hierchat.engine.torch import target as torch_target
+from hierchat.engine.torch import runner as torch_runner
 from hierchat.engine.torch.layout import CHUNK
-from hierchat.engine.torch.target import TorchTarget
+from hierchat.engine.torch.runner import TorchRunner
 from tests.tiny import CONTEXT, VOCABULARY, Kind, tiny_model
 
 
-@pytest.mark.parametrize("bucket", [CHUNK, torch_target.BUCKET])
+@pytest.mark.parametrize("bucket", [CHUNK, torch_runner.BUCKET])
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_logits_agree_with_transformers(kind: Kind, bucket: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_target, "FIRST_SLOTS", CHUNK)  # so that the slots grow on the way
-    monkeypatch.setattr(torch_target, "CHUNK", bucket)
+    monkeypatch.setattr(torch_runner, "FIRST_SLOTS", CHUNK)  # so that the slots grow on the way
+    monkeypatch.setattr(torch_runner, "CHUNK", bucket)
     ids = np.random.default_rng(3).integers(0, VOCABULARY, CONTEXT - 12).tolist()
     with torch.inference_mode():
         expected = tiny_model(kind)(torch.tensor([ids])).logits[0].numpy()
-    target = TorchTarget(tiny_model(kind), packed=False)
+    target = TorchRunner(tiny_model(kind), packed=False).open()
     rows = []
     for begin in range(0, len(ids), 30):
         block = ids[begin : begin + 30]
@@ -36,8 +36,8 @@ def test_sums_of_half_precision_are_not_rounded_on_the_way() -> None:
     model = tiny_model().to(torch.bfloat16)
     with torch.inference_mode():
         expected = model.float()(torch.tensor([ids])).logits[0, -1].numpy()
-    target = TorchTarget(model.to(torch.bfloat16))
-    assert target.backend == "bfloat16"
+    target = TorchRunner(model.to(torch.bfloat16)).open()
+    assert target.runner.backend == "bfloat16"
     target.read(ids[:-1])
     row = target.forward(ids[-1:], [-1])[0]
     assert np.corrcoef(row, expected)[0, 1] > 0.999

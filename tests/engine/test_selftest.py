@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from hierchat.engine import selftest
+from hierchat.engine.rows import Rows
 from hierchat.engine.selftest import Proof, cache_key, invariant, prove, remembered
-from hierchat.engine.target import Rows
-from hierchat.engine.torch.target import TorchTarget
+from hierchat.engine.torch.runner import TorchRunner
 from tests.tiny import tiny_model
 
 FAULTS = (
@@ -185,7 +185,7 @@ def test_the_engine_s_own_code_is_part_of_the_key(tmp_path: Path, monkeypatch: p
 
 
 def test_the_torch_target_keeps_its_quantum(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = TorchTarget(tiny_model(), packed=False, key="tiny")
-    monkeypatch.setattr(TorchTarget, "_find_quantum", lambda _: pytest.fail("it was kept"))
-    again = TorchTarget(tiny_model(), packed=False, key="tiny")
-    assert (again.quantum, again.exact, again.tokens) == (first.quantum, first.exact, [])
+    first = TorchRunner(tiny_model(), packed=False, key="tiny").open()
+    monkeypatch.setattr(TorchRunner, "_find_quantum", lambda _: pytest.fail("it was kept"))
+    again = TorchRunner(tiny_model(), packed=False, key="tiny").open()
+    assert (again.runner.quantum, again.exact, again.tokens) == (first.runner.quantum, first.exact, [])

@@ -14,10 +14,9 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.cuda.late_rows import LateRows
-from hierchat.engine.cuda.target import CudaTarget
+from hierchat.engine.cuda.runner import CudaRunner
+from hierchat.engine.rows import ArrayRows, LateRows
 from hierchat.engine.sampling.top import BLOCK, top_tokens
-from hierchat.engine.verify import likeliest
 from tests.engine.drafters import Buried
 from tests.tiny import BACKENDS, VOCABULARY, Backend, fresh_steps, random_tokens, tiny_engine, tiny_model
 
@@ -46,7 +45,7 @@ def defined(row: NDArray[np.floating], count: int) -> NDArray[np.int32]:
 def test_the_largest_in_order_and_equals_by_id(row: NDArray[np.float32], count: int) -> None:
     expected = defined(row, count)
     assert np.array_equal(top_tokens(row, count), expected)
-    device = CudaTarget.__new__(CudaTarget)
+    device = CudaRunner.__new__(CudaRunner)
     device.vocabulary, device._flying = len(row), False
     found = device._fetch_top(torch.from_numpy(np.stack([row, row])), [1], count)
     assert found.dtype == np.int32
@@ -93,13 +92,13 @@ def test_a_drafter_is_told_of_every_row_that_chose(backend: Backend, kind: str) 
     told = np.concatenate(curious.told)
     assert len(told) == len(reply) == 30
     text = prompt + reply
-    engine.target.rollback(0)
-    engine.target.read(text[: len(prompt) - 1])
-    rows = engine.target.forward(text[len(prompt) - 1 : len(prompt)], [-1])
+    engine.sequence.rollback(0)
+    engine.sequence.read(text[: len(prompt) - 1])
+    rows = engine.sequence.forward(text[len(prompt) - 1 : len(prompt)], [-1])
     for place, best in enumerate(told):
         assert np.array_equal(best, defined(np.array(rows[0]), 3))
-        engine.target.commit([0])
-        rows = engine.target.forward([reply[place]], [-1])
+        engine.sequence.commit([0])
+        rows = engine.sequence.forward([reply[place]], [-1])
     if kind == "greedy":
         assert told[:, 0].tolist() == reply
 
@@ -110,7 +109,7 @@ def test_who_does_not_ask_is_told_nothing() -> None:
 
 
 def test_rows_on_a_device_bring_only_the_likeliest() -> None:
-    target = CudaTarget(tiny_model(), context_length=128, regime=(16, 32))
+    target = CudaRunner(tiny_model(), context_length=128, regime=(16, 32)).open()
     prompt = random_tokens(20)
     target.read(prompt)
     rows: Any = target.forward(random_tokens(5, seed=1), [-1, 0, 1, 1, 0])
@@ -118,7 +117,7 @@ def test_rows_on_a_device_bring_only_the_likeliest() -> None:
     found = rows.likeliest([0, 4, 2], 4)
     assert rows._rows is None
     assert np.array_equal(found, [defined(rows[node], 4) for node in (0, 4, 2)])
-    assert np.array_equal(rows.likeliest([3], 4), likeliest(np.array([rows[3]]), [0], 4))
+    assert np.array_equal(rows.likeliest([3], 4), ArrayRows(np.array([rows[3]])).likeliest([0], 4))
     late = LateRows(lambda: np.zeros(1, np.int64), lambda: np.eye(1, VOCABULARY, 5, dtype=np.float32), 1)
     assert late.likeliest([0], 2).tolist() == [[5, 0]]
     old, _ = rows, target.forward([1], [-1])

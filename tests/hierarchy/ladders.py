@@ -7,40 +7,40 @@ from itertools import combinations, product
 
 import numpy as np
 
-from hierchat.hierarchy.plan import Acceptance, Ground, Ladder, Plan, Run
+from hierchat.hierarchy.plan import Ladder, Plan, RetrievalLevel, TokenAcceptance, Yield
 
 
 def flat(costs: list[float], between: list[float]) -> Ladder:
     """Forwards that cost the same over any number of positions; `between`: acceptance of each level by the next."""
     levels = len(costs)
-    acceptance = [[Acceptance.of(between[below]) for _ in range(levels)] for below in range(levels - 1)]
+    acceptance = [[TokenAcceptance.of(between[below]) for _ in range(levels)] for below in range(levels - 1)]
     return Ladder([[cost, cost] for cost in costs], acceptance)
 
 
 def random_ladder(
-    rng: np.random.Generator, levels: int, *, provenance: bool = False, grounds: bool = False
+    rng: np.random.Generator, levels: int, *, provenance: bool = False, retrieval_levels: bool = False
 ) -> Ladder:
     """Costs that rise with the level and with the width."""
     base = np.cumsum(rng.uniform(0.5, 8.0, levels))
     rows = rng.uniform(0.0, 0.3, levels)
     forward_ms = [[float(b * (1 + r * n)) for n in range(20)] for b, r in zip(base, rows, strict=True)]
 
-    def some() -> Acceptance:
+    def some() -> TokenAcceptance:
         overall = float(rng.uniform(0.2, 0.97))
         if not provenance:
-            return Acceptance.of(overall)
+            return TokenAcceptance.of(overall)
         kept, corrected, bonus = np.clip(overall + rng.uniform(-0.2, 0.2, 3), 0.05, 0.98)
-        return Acceptance(float(kept), float(corrected), float(bonus), overall)
+        return TokenAcceptance(float(kept), float(corrected), float(bonus), overall)
 
     acceptance = [[some() for _ in range(levels)] for _ in range(levels - 1)]
-    if not grounds:
+    if not retrieval_levels:
         return Ladder(forward_ms, acceptance)
-    return Ladder(forward_ms, acceptance, [random_ground(rng, costs[0]) for costs in forward_ms])
+    return Ladder(forward_ms, acceptance, [random_retrieval_level(rng, costs[0]) for costs in forward_ms])
 
 
-def random_ground(rng: np.random.Generator, ms: float) -> Ground:
+def random_retrieval_level(rng: np.random.Generator, ms: float) -> RetrievalLevel:
     chances = rng.dirichlet(np.ones(8))
-    return Ground(Run(chances[:4], chances[4:]), ms * float(rng.uniform(1.0, 1.5)))
+    return RetrievalLevel(Yield(chances[:4], chances[4:]), ms * float(rng.uniform(1.0, 1.5)))
 
 
 def all_plans(ladder: Ladder, most: int) -> Iterator[Plan]:
@@ -49,7 +49,7 @@ def all_plans(ladder: Ladder, most: int) -> Iterator[Plan]:
         for below in combinations(range(target), count):
             for blocks in product(range(1, most + 1), repeat=count):
                 yield Plan((*below, target), blocks)
-                if ladder.grounds:
+                if ladder.retrieval_levels:
                     yield Plan((*below, target), blocks, retrieval=True)
 
 
@@ -64,14 +64,14 @@ class Simulation:
         """One forward of plan.levels[at] with all that it needs from below: the tokens that it brings."""
         level = self._plan.levels[at]
         if at == 0:
-            ground = self._ladder.ground(level, self._plan.retrieval)
-            self.ms += ground.ms
-            chances = np.concatenate([ground.run.corrected, ground.run.bonus])
+            below = self._ladder.retrieval_level(level, self._plan.retrieval)
+            self.ms += below.ms
+            chances = np.concatenate([below.brings.corrected, below.brings.bonus])
             drawn = int(self._rng.choice(len(chances), p=chances / chances.sum()))
-            kind, kept = divmod(drawn, len(ground.run.bonus))
+            kind, kept = divmod(drawn, len(below.brings.bonus))
             return ["kept"] * kept + ["bonus" if kind else "corrected"]
         drafts: list[str] = []
-        while len(drafts) < self._plan.blocks[at - 1]:
+        while len(drafts) < self._plan.lengths[at - 1]:
             drafts += self.forward(at - 1)
         self.ms += self._ladder.cost(level, len(drafts) + 1)
         accepted = self._ladder.acceptance[self._plan.levels[at - 1]][level]

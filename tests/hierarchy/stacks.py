@@ -14,12 +14,12 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.engine.cpu.target import BlockTarget
-from hierchat.engine.draft_model import TargetDraftModel
+from hierchat.engine.cpu.runner import CpuRunner, CpuSequence
+from hierchat.engine.draft_model import CachedDraftModel
 from hierchat.engine.latency import LatencyCurve
 from hierchat.hierarchy.drafter import HierarchicalDrafter
-from hierchat.hierarchy.living import Hierarchy
 from hierchat.hierarchy.plan import Plan
+from hierchat.hierarchy.planner import Hierarchy
 from tests.tiny import CONTEXT, block_model, tiny_model
 
 NOISE = (0.02, 0.008, 0.003)
@@ -35,7 +35,7 @@ def draft_target(noise: float) -> Any:
         with torch.no_grad():
             for weight in model.parameters():
                 weight += noise * torch.randn_like(weight)
-    return BlockTarget(block_model(model), context_length=CONTEXT)
+    return CpuRunner(block_model(model), context_length=CONTEXT).open()
 
 
 class Costs(LatencyCurve):
@@ -69,7 +69,7 @@ def drafter(
     history: Sequence[Sequence[int]] = (),
     stop: Event | None = None,
     end_ids: Sequence[int] = (),
-    original: BlockTarget | None = None,
+    original: CpuSequence | None = None,
 ) -> HierarchicalDrafter:
     """A hierarchy of the draft models above, with databases or without."""
     known = known or hierarchy(levels, retrieval=retrieval)
@@ -77,11 +77,11 @@ def drafter(
     sources = [Source.of(history)] if history else []
     latencies = [Costs(1.0 + level) for level in range(levels)]
     models = [
-        TargetDraftModel(
+        CachedDraftModel(
             f"draft{level}", draft_target(NOISE[level]), latencies[level], settings, stop, original
         )
         for level in range(levels)
     ]
-    grounds = [Drafter(sources, Acceptance(), latency) for latency in latencies]
+    retrieval_levels = [Drafter(sources, Acceptance(), latency) for latency in latencies]
     above = Drafter(sources, Acceptance(), Costs(20.0)) if retrieval else None
-    return HierarchicalDrafter(known, above, models, grounds, end_ids, stop, plan)
+    return HierarchicalDrafter(known, above, models, retrieval_levels, end_ids, stop, plan)

@@ -103,7 +103,7 @@ def test_replies_up_to_the_end_of_the_context() -> None:
 def test_every_level_stays_in_step_with_the_text() -> None:
     engine, how = tiny_engine("llama-blocks"), wanted("warm", 40)
     prompt = random_tokens(40, 5, vocabulary=12)
-    engine.target.rollback(0)
+    engine.sequence.rollback(0)
     drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (2, 4, 8), True), history=[prompt])
     text = list(prompt)
     for step in engine.generate(prompt, how, drafter):
@@ -146,7 +146,7 @@ def test_copies_of_the_target_take_over_what_it_has_read(kind: str, monkeypatch:
         draft.rollback(0)
         monkeypatch.setattr(draft, "read", None)  # nothing is read twice
     drafter = stacks.drafter(
-        2, how, Plan((0, 1, 2), (3, 9), True), history=[vanilla[5:20]], original=engine.target
+        2, how, Plan((0, 1, 2), (3, 9), True), history=[vanilla[5:20]], original=engine.sequence
     )
     assert tokens_of(fresh_steps(engine, prompt, how, drafter)) == vanilla
 
@@ -154,7 +154,7 @@ def test_copies_of_the_target_take_over_what_it_has_read(kind: str, monkeypatch:
 def test_stopping_ends_a_block_at_once() -> None:
     engine, how, stop = tiny_engine("llama-blocks"), wanted("greedy", 200), Event()
     drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (4, 8, 16)), retrieval=False, stop=stop)
-    engine.target.rollback(0)
+    engine.sequence.rollback(0)
     steps = []
     for step in engine.generate(random_tokens(20), how, drafter, stop):
         steps.append(step)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hierchat.hierarchy.expected import by_recurrence, by_renewal, gain
-from hierchat.hierarchy.plan import Acceptance, Ladder, Plan
+from hierchat.hierarchy.plan import Ladder, Plan, TokenAcceptance
 
 from .ladders import Simulation, all_plans, flat, random_ladder
 
@@ -45,7 +45,7 @@ def test_one_draft_model_is_the_same_in_both_forms() -> None:
 def test_agrees_with_monte_carlo(seed: int) -> None:
     rng = np.random.default_rng(seed)
     levels = 2 + seed % 4
-    ladder = random_ladder(rng, levels, provenance=True, grounds=True)
+    ladder = random_ladder(rng, levels, provenance=True, retrieval_levels=True)
     plan = Plan(tuple(range(levels)), tuple(rng.integers(1, 7, levels - 1)), retrieval=bool(seed % 2))
     simulated, error = Simulation(ladder, plan, rng).ms_per_token(3000)
     assert abs(by_renewal(ladder, plan) - simulated) < 4 * error
@@ -59,7 +59,7 @@ def test_perfect_drafts_are_all_kept() -> None:
 
 
 def test_beyond_the_last_known_width_rows_cost_on() -> None:
-    ladder = Ladder([[1.0], [4.0, 5.0]], [[Acceptance.of(0.5)] * 2])
+    ladder = Ladder([[1.0], [4.0, 5.0]], [[TokenAcceptance.of(0.5)] * 2])
     assert [ladder.cost(1, positions) for positions in (1, 2, 3, 5)] == [4.0, 5.0, 6.0, 8.0]
     assert ladder.cost(0, 3) == 3.0
 

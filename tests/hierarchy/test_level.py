@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.drafting.tree import DraftTree
-from hierchat.hierarchy.level import Kind, Level
+from hierchat.hierarchy.level import Level, Provenance
 
 END = 0
 
@@ -61,12 +61,12 @@ class Scripted:
 class Watch:
     def __init__(self) -> None:
         self.runs: list[tuple[int, bool]] = []
-        self.looks: list[tuple[list[Kind], int]] = []
+        self.looks: list[tuple[list[Provenance], int]] = []
 
     def forwarded(self, kept: int, bonus: bool, ms: float) -> None:
         self.runs.append((kept, bonus))
 
-    def looked_at(self, kinds: Sequence[Kind], accepted: int) -> None:
+    def looked_at(self, kinds: Sequence[Provenance], accepted: int) -> None:
         self.looks.append((list(kinds), accepted))
 
 

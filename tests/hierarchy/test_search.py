@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hierchat.hierarchy.expected import by_recurrence, by_renewal
-from hierchat.hierarchy.plan import Acceptance, Ladder
+from hierchat.hierarchy.plan import Ladder, TokenAcceptance
 from hierchat.hierarchy.search import best_plan, shortest_paths
 
 from .ladders import all_plans, flat, random_ladder
@@ -20,7 +20,7 @@ def test_the_shortest_path_is_the_best_of_all_plans() -> None:
     rng = np.random.default_rng(7)
     for instance in range(300):
         ladder = random_ladder(
-            rng, 2 + instance % 3, provenance=bool(instance % 2), grounds=instance % 5 == 0
+            rng, 2 + instance % 3, provenance=bool(instance % 2), retrieval_levels=instance % 5 == 0
         )
         found = shortest_paths(ladder, MOST)
         best = min(by_recurrence(ladder, plan) for plan in all_plans(ladder, MOST))
@@ -33,7 +33,7 @@ def test_the_best_plan_is_nearly_the_best_by_the_exact_form() -> None:
     rng = np.random.default_rng(8)
     ratios = []
     for instance in range(60):
-        ladder = random_ladder(rng, 2 + instance % 3, provenance=True, grounds=instance % 2 == 0)
+        ladder = random_ladder(rng, 2 + instance % 3, provenance=True, retrieval_levels=instance % 2 == 0)
         found = best_plan(ladder, MOST)
         assert found.ms == pytest.approx(by_renewal(ladder, found.plan))
         ratios.append(found.ms / min(by_renewal(ladder, plan) for plan in all_plans(ladder, MOST)))
@@ -53,7 +53,7 @@ def test_a_useless_level_is_never_chosen() -> None:
     for _ in range(60):
         ladder = random_ladder(rng, 4)
         useless = [list(row) for row in ladder.acceptance]
-        useless[1] = [Acceptance.of(0.0)] * 4
+        useless[1] = [TokenAcceptance.of(0.0)] * 4
         assert 1 not in best_plan(replace(ladder, acceptance=useless)).plan.levels
 
 
@@ -62,8 +62,8 @@ def test_a_free_level_never_hurts() -> None:
     for _ in range(60):
         ladder = random_ladder(rng, 3)
         acceptance = [
-            [Acceptance.of(float(rng.uniform(0.0, 0.95))) for _ in range(4)],
-            *([Acceptance.of(0.0), *row] for row in ladder.acceptance),
+            [TokenAcceptance.of(float(rng.uniform(0.0, 0.95))) for _ in range(4)],
+            *([TokenAcceptance.of(0.0), *row] for row in ladder.acceptance),
         ]
         more = Ladder([[0.0, 0.0], *ladder.forward_ms], acceptance)
         assert shortest_paths(more)[0].ms <= shortest_paths(ladder)[0].ms + 1e-9

@@ -11,7 +11,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from hierchat.models.catalogue import Folder, ModelEntry, Source
+from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -82,7 +82,7 @@ def entry_of() -> Callable[..., ModelEntry]:
     """An entry for a local folder."""
 
     def make(folder: Path, **fields: Any) -> ModelEntry:
-        return ModelEntry(**{"name": "tiny", "source": Source(folder=Folder(path=folder)), **fields})
+        return ModelEntry(**{"name": "tiny", "source": ModelSource(folder=Folder(path=folder)), **fields})
 
     return make
 

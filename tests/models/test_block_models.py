@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from hierchat.engine.backends import make_target
-from hierchat.engine.cpu.target import BlockTarget
+from hierchat.engine.backends import make_runner
+from hierchat.engine.cpu.runner import CpuRunner, CpuSequence
 from hierchat.models import block_model
-from hierchat.models.blocks import Kind
-from hierchat.models.catalogue import Folder, Gguf, ModelEntry, Source
+from hierchat.models.blocks import BlockKind
+from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.convert import blocks_folder, is_converted
 from hierchat.models.errors import BrokenFileError, UnsupportedError
 from hierchat.models.fetch import prepare, status
@@ -26,11 +26,11 @@ TOKENS = [1, 40, 80, 7, 7, 120, 33, 5, 200, 9]
 
 
 def entry(path: Path, **fields: object) -> ModelEntry:
-    return ModelEntry(name="tiny", source=Source(gguf=Gguf(path=path)), **fields)
+    return ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)), **fields)
 
 
-def logits(target: BlockTarget) -> np.ndarray:
-    return target.forward(TOKENS, range(-1, len(TOKENS) - 1))
+def logits(target: CpuSequence) -> np.ndarray:
+    return np.asarray(target.forward(TOKENS, range(-1, len(TOKENS) - 1)))
 
 
 def test_a_gguf_gives_the_logits_of_transformers(tiny_gguf: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_gguf_gives_the_logits_of_transformers(tiny_gguf: Path) -> None:
     assert loaded.model_key == plain.model_key  # one history for both
     with torch.inference_mode():
         expected = plain.model(torch.tensor([TOKENS])).logits[0].numpy()
-    found = logits(BlockTarget(loaded.model, context_length=loaded.context_length))
+    found = logits(CpuRunner(loaded.model, context_length=loaded.context_length).open())
     assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
 
 
@@ -49,20 +49,20 @@ def test_float32_weights_are_the_blocks_exactly(tiny_gguf: Path) -> None:
     floats = load(entry(tiny_gguf), "cpu", backend="float32")
     assert (floats.backend, floats.dtype, floats.model_key) == ("float32", "float32", blocks.model_key)
     for (name, one), (_, other) in zip(blocks.model.matrices(), floats.model.matrices(), strict=True):
-        assert other.kind is Kind.SINGLE
+        assert other.kind is BlockKind.SINGLE
         np.testing.assert_array_equal(one.floats(), other.floats(), err_msg=name)
     plain = load_torch(entry(tiny_gguf), "cpu", backend="float32")
     with torch.inference_mode():
         expected = plain.model(torch.tensor([TOKENS])).logits[0].numpy()
-    target = make_target(floats)
-    assert (target.backend, target.exact) == ("float32", True)
+    target = make_runner(floats).open()
+    assert (target.runner.backend, target.exact) == ("float32", True)
     found = logits(target)
     assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
 
 
 def test_packed_blocks_are_no_float32(tiny_folder: Path) -> None:
     loaded = load(
-        ModelEntry(name="tiny", source=Source(folder=Folder(path=tiny_folder)), blocks=8),
+        ModelEntry(name="tiny", source=ModelSource(folder=Folder(path=tiny_folder)), blocks=8),
         "cpu",
         backend="float32",
     )
@@ -129,9 +129,9 @@ def test_a_sliding_window_runs_through_transformers(tiny_folder: Path, entry_of)
         load(entry_of(tiny_folder, blocks=8), "cpu", backend="blocks")
 
 
-@pytest.mark.parametrize(("bits", "kind", "error"), [(8, Kind.BYTES, 0.03), (4, Kind.NIBBLES, 0.3)])
+@pytest.mark.parametrize(("bits", "kind", "error"), [(8, BlockKind.BYTES, 0.03), (4, BlockKind.NIBBLES, 0.3)])
 def test_safetensors_are_packed_where_the_catalogue_asks(
-    tiny_folder: Path, entry_of, bits: int, kind: Kind, error: float
+    tiny_folder: Path, entry_of, bits: int, kind: BlockKind, error: float
 ) -> None:
     plain = load(entry_of(tiny_folder), "cpu")
     assert plain.backend == "float16"
@@ -140,13 +140,17 @@ def test_safetensors_are_packed_where_the_catalogue_asks(
     packed = load(entry_of(tiny_folder, blocks=bits), "cpu")
     assert (packed.backend, packed.model_key) == ("blocks", plain.model_key)
     assert packed.model.layers[0]["q"].kind is kind
-    assert packed.model.embedding.kind is Kind.BYTES
+    assert packed.model.embedding.kind is BlockKind.BYTES
     with torch.inference_mode():
         expected = plain.model(torch.tensor([TOKENS])).logits[0].numpy()
-    found = logits(BlockTarget(packed.model, context_length=packed.context_length))
+    found = logits(CpuRunner(packed.model, context_length=packed.context_length).open())
     assert np.abs(found - expected).max() <= error * np.abs(expected).max()
 
 
 def test_a_folder_of_another_kind_has_no_blocks(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="CPU only"):
-        load(ModelEntry(name="tiny", source=Source(folder=Folder(path=tmp_path))), "cuda:0", backend="blocks")
+        load(
+            ModelEntry(name="tiny", source=ModelSource(folder=Folder(path=tmp_path))),
+            "cuda:0",
+            backend="blocks",
+        )

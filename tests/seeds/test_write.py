@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hierchat.chat.prompt import PromptBuilder, Said
 from hierchat.config import GenerationSettings
-from hierchat.engine.cpu.batch import Batch
-from hierchat.engine.cpu.target import BlockTarget
-from hierchat.engine.engine import Engine
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.local import LocalEngine
 from hierchat.models.block_types import pack
+from hierchat.runtime.prompt import PromptBuilder, Said
 from hierchat.seeds import write
 from hierchat.seeds.loops import loop_at_end
 from hierchat.seeds.prompts import Conversation
+from hierchat.seeds.streams import Streams
 from hierchat.seeds.write import WorkFile, Writer
 from tests.chat.tiny import CONTEXT, END, SYSTEM, model, tokenizer
 from tests.tiny import block_model
@@ -30,9 +31,9 @@ ASKED = [
 
 
 @pytest.fixture(scope="module")
-def target() -> BlockTarget:
-    return BlockTarget(
-        block_model(model(), lambda floats: pack(floats, 8)), context_length=CONTEXT, threads=2
+def runner() -> CpuRunner:
+    return CpuRunner(
+        block_model(model(), lambda floats: pack(floats, 8)), context_length=CONTEXT, threads=2, sequences=3
     )
 
 
@@ -45,22 +46,23 @@ def prompts() -> PromptBuilder:
     return PromptBuilder(tokenizer(), CONTEXT, SYSTEM)
 
 
-def run(target: BlockTarget, file: WorkFile, steps: int = 10**6, asked: list[Conversation] = ASKED) -> None:
+def run(runner: CpuRunner, file: WorkFile, steps: int = 10**6, asked: list[Conversation] = ASKED) -> None:
     left = [steps]
 
     def tell(tokens: int, finished: int) -> bool:
         left[0] -= 1
         return left[0] > 0
 
-    Writer(prompts(), {END}, Batch(target, 2, CONTEXT), file, tell).write(asked)
+    with closing(Streams(runner, 2)) as streams:
+        Writer(prompts(), {END}, streams, file, tell).write(asked)
 
 
-def test_replies_are_those_of_plain_decoding(target: BlockTarget, tmp_path: Path) -> None:
+def test_replies_are_those_of_plain_decoding(runner: CpuRunner, tmp_path: Path) -> None:
     file = WorkFile(tmp_path / "work.jsonl")
-    run(target, file)
+    run(runner, file)
     rows = {row["key"]: row["replies"] for row in file.rows()}
     assert set(rows) == {"k0", "k1", "k2", "k4"}  # the long one does not fit
-    engine = Engine(target, {END}, tokenizer().decode)
+    engine = LocalEngine(runner.open(), {END}, tokenizer().decode)
     for conversation in ASKED:
         said: list[Said] = []
         for turn, reply in zip(conversation.turns, rows.get(conversation.key, []), strict=False):
@@ -77,10 +79,10 @@ def test_replies_are_those_of_plain_decoding(target: BlockTarget, tmp_path: Path
             said.append(Said("assistant", tokenizer().decode(reply), tuple(reply)))
 
 
-def test_an_interrupted_run_goes_on(target: BlockTarget, tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on(runner: CpuRunner, tmp_path: Path) -> None:
     whole, file = WorkFile(tmp_path / "whole.jsonl"), WorkFile(tmp_path / "work.jsonl")
-    run(target, whole)
-    run(target, file, steps=25)
+    run(runner, whole)
+    run(runner, file, steps=25)
     done = {row["key"] for row in file.rows()}
     assert 0 < len(done) < 4
     with file.path.open("a") as half:
@@ -88,7 +90,7 @@ def test_an_interrupted_run_goes_on(target: BlockTarget, tmp_path: Path) -> None
     again = WorkFile(file.path)
     assert {row["key"] for row in again.rows()} == done
     again.mend()
-    run(target, again, asked=[one for one in ASKED if one.key not in done])
+    run(runner, again, asked=[one for one in ASKED if one.key not in done])
     by_key = [sorted(map(json.dumps, one.rows())) for one in (whole, again)]
     assert by_key[0] == by_key[1]
 

@@ -84,6 +84,15 @@ def test_the_latest_changed_comes_first(store: Store, user: int) -> None:
     assert [c.id for c in store.conversations(user, limit=1)] == [one]
 
 
+def test_one_conversation_is_its_owners_alone(store: Store, user: int) -> None:
+    one = store.create_conversation(user, "one")
+    assert store.conversation(user, one) == store.conversations(user)[0]
+    with pytest.raises(NotFound):
+        store.conversation(store.ensure_user("somebody else"), one)
+    with pytest.raises(NotFound):
+        store.conversation(user, one + 1)
+
+
 def test_a_parent_or_leaf_of_another_conversation_is_refused(store: Store, user: int) -> None:
     one, two = store.create_conversation(user), store.create_conversation(user)
     message = store.add_message(user, one, None, "user", "hello")

@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.store import NewTurn, NotFound, SourceCount, SourceSpan, Store, Totals, TurnFigures
+from hierchat.store import (
+    DatabaseUnwritable,
+    NewTurn,
+    NotFound,
+    SourceCount,
+    SourceSpan,
+    Store,
+    StoreError,
+    Totals,
+    TurnFigures,
+)
 
 TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
 FIGURES = TurnFigures(
@@ -173,3 +183,77 @@ def test_two_threads_write_and_read_at_once(path: Path) -> None:
         log = [one.tokens.tolist() for one in store.token_log(user, "k1")]
         assert sorted(log) == [[1] * 50, [2] * 50]
         assert len(store._open) == 1  # theirs went with them
+
+
+def test_a_reply_can_be_taken_up_again(store: Store, user: int) -> None:
+    message = reply(store, user)
+    store.append_reply(message, "ab", [1, 2], ["target", "context"])
+    with pytest.raises(StoreError, match="still being written"):
+        store.resume_reply(user, message)
+    store.finish_reply(message, "ab", "complete", FIGURES)
+    store.resume_reply(user, message)
+    assert store.message(user, message).state == "writing"
+    turn = store.turn(user, message)
+    assert (turn.begun, turn.figures, turn.reply_tokens) == (TURN, None, 2)
+    store.append_reply(message, "abcd", [3, 4], ["context", "target"])
+    store.finish_reply(message, "abcd", "complete", FIGURES)
+    assert store.reply_tokens(user, message) == [1, 2, 3, 4]
+    assert store.spans(user, message) == [
+        SourceSpan(0, 1, "target"),
+        SourceSpan(1, 2, "context"),
+        SourceSpan(3, 1, "target"),
+    ]
+    assert [c.snippet for c in store.conversations(user, "abcd")] == ["abcd"]
+    assert store.conversations(user, "ab ") != []  # the beginning of a word
+    with pytest.raises(NotFound):
+        store.resume_reply(store.ensure_user("bob"), message)
+
+
+def test_a_crash_in_a_reply_that_was_taken_up_leaves_no_figures_of_a_part(path: Path) -> None:
+    with Store.open(path) as store:
+        user = store.ensure_user("ann")
+        message = reply(store, user)
+        store.finish_reply(message, "ab", "complete", FIGURES)
+        store.resume_reply(user, message)
+    with Store.open(path) as store:
+        assert store.message(user, message).state == "interrupted"
+        assert store.turn(user, message).figures is None
+
+
+def test_a_reply_whose_end_could_not_be_written_counts_as_interrupted(store: Store, user: int) -> None:
+    message = reply(store, user)
+    conversation = store.message(user, message).conversation_id
+    store._database().execute("PRAGMA query_only = ON")
+    with pytest.raises(DatabaseUnwritable):
+        store.finish_reply(message, "ab", "complete", FIGURES)
+    assert store.message(user, message).state == "interrupted"
+    assert store.messages(user, conversation)[-1].state == "interrupted"
+    store._database().execute("PRAGMA query_only = OFF")
+    state = store._database().execute("SELECT state FROM messages WHERE id = ?", [message])
+    assert state.fetchone() == ("writing",)
+    store.rename_conversation(user, conversation, "whoever writes next")
+    state = store._database().execute("SELECT state FROM messages WHERE id = ?", [message])
+    assert state.fetchone() == ("interrupted",)
+
+
+def test_only_a_conversation_without_messages_is_discarded(store: Store, user: int) -> None:
+    empty, other = store.create_conversation(user), store.create_conversation(store.ensure_user("bob"))
+    held = store.message(user, reply(store, user)).conversation_id
+    assert store.conversation(user, empty).id == empty
+    assert store.discard_conversation(user, empty)
+    assert not store.discard_conversation(user, held)
+    assert not store.discard_conversation(user, other)
+    assert [c.id for c in store.conversations(user)] == [held]
+    for gone in (empty, other):
+        with pytest.raises(NotFound):
+            store.conversation(user, gone)
+
+
+def test_conversations_that_a_crash_left_empty_go_after_a_day(path: Path) -> None:
+    with Store.open(path) as store:
+        user = store.ensure_user("ann")
+        old, new, named = (store.create_conversation(user, title) for title in ("", "", "kept"))
+        with store._write() as db:
+            db.execute("UPDATE conversations SET created_at = 0 WHERE id IN (?, ?)", [old, named])
+    with Store.open(path) as store:
+        assert {c.id for c in store.conversations(user)} == {new, named}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
-from hierchat.store import NewTurn, Store, TurnFigures
+from hierchat.store import NewTurn, Store, StoreError, TurnFigures
 
 REPLY = """Here is a Python function that reverses a string:
 
@@ -50,6 +51,10 @@ class FakeHost:
         self.status = HostStatus(self.names[0], "ready")
         self.started: list[str] = []
 
+    @property
+    def answers(self) -> bool:
+        return self.status.phase == "ready"
+
     def start(self, name: str) -> None:
         self.started.append(name)
         self.status = HostStatus(name, "ready")
@@ -67,6 +72,7 @@ class Script:
     reading_seconds: float = 0.1
     fail: str | None = None
     raises: Exception | None = None
+    finish: str = "end"
     baseline: str | None = "measured"
     notice: str | None = None
     plan: PlanView | None = None
@@ -96,6 +102,11 @@ class FakeService:
     def regenerate(self, user_id, user_message_id, settings, stop) -> Iterator[Frame]:
         message = self.store.message(user_id, user_message_id)
         yield from self._reply(user_id, message.conversation_id, message.id, settings, stop)
+
+    def resume(self, user_id, message_id, more, stop) -> Iterator[Frame]:
+        message = self.store.message(user_id, message_id)
+        self.store.resume_reply(user_id, message_id)
+        yield from self._written(message_id, stop, message.text + " ")
 
     def compare(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[CompareFrame]:
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
@@ -128,25 +139,31 @@ class FakeService:
 
     def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
         turn = NewTurn("fake", "fake", settings.model_dump(mode="json"), settings.seed, True)
-        message = self.store.begin_reply(user_id, conversation_id, question, turn)
-        written = ""
+        yield from self._written(self.store.begin_reply(user_id, conversation_id, question, turn), stop)
+
+    def _written(self, message: int, stop, begun: str = "") -> Iterator[Frame]:
+        written = begun
         frame = Frame("waiting")
         state = "interrupted"
         try:
             for frame in self._frames(stop):
+                frame = replace(frame, text=begun + frame.text)
                 if frame.text != written:
                     self.store.append_reply(message, frame.text, [0], ["target"])
                     written = frame.text
                 yield replace(frame, message_id=message)
             state = {"stopped": "stopped", "error": "interrupted"}.get(frame.finish or "", "complete")
+        except StoreError as error:
+            yield replace(frame, phase="done", finish="error", notice=str(error), message_id=message)
         finally:
             if state == "interrupted" and stop.is_set():
                 state = "stopped"
             # Also counted: closed in the middle, as Gradio does when a page is gone.
             self.stops += frame.finish in (None, "stopped")
-            self._figures[message] = frame.figures
+            self._figures[message] = replace(frame.figures, finish=frame.finish)
             self._spans[message] = _spans(written)
-            self.store.finish_reply(message, written, state, TurnFigures(finish=frame.finish))
+            with suppress(StoreError):
+                self.store.finish_reply(message, written, state, TurnFigures(finish=frame.finish))
 
     def _frames(self, stop: threading.Event, factor: float = 1.0) -> Iterator[Frame]:
         script = self.script
@@ -175,7 +192,7 @@ class FakeService:
             elif script.fail and share > 0.5:
                 finish = "error"
             elif share >= 1:
-                finish = "end"
+                finish = script.finish
             if finish == "stopped" and time.monotonic() - began < script.reading_seconds:
                 text, figures = "", Figures()
             yield Frame(

@@ -7,20 +7,23 @@ import re
 import time
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from hierchat.chat.frames import Figures, Frame, Verdict
-from hierchat.chat.levels import LeftOut
 from hierchat.chat.plan import LevelView, PlanView
 from hierchat.config import GenerationSettings
+from hierchat.runtime.levels import LeftOut
 from hierchat.store import Conversation, Message
 from hierchat.ui import actions, sampling, sidebar, sources, status
 from hierchat.ui.figures import details, figures_line
-from hierchat.ui.markdown import shown
-from hierchat.ui.messages import history, user_message
+from hierchat.ui.markdown import render
+from hierchat.ui.outline import below_message
 from hierchat.ui.plan import plan_picture
+from hierchat.ui.thread import thread, user_message
 from hierchat.ui.versus import verdict_line
+from tests.ui.colours import contrast
 from tests.ui.fake_service import HostStatus
 
 FIGURES = Figures(
@@ -61,17 +64,28 @@ def test_figures_line_says_speed_speedup_length_and_shares() -> None:
     assert "≈" not in line
 
 
-def test_estimated_baseline_says_so() -> None:
-    line = figures_line(replace(FIGURES, baseline="estimated"))
-    assert "≈2.31" in visible(line)
-    assert "Estimated" in line
+@pytest.mark.parametrize(
+    "poor", [{"tokens": 18}, {"baseline": "estimated"}, {"baseline": None, "speedup": None}], ids=str
+)
+def test_without_length_or_baseline_the_line_says_tokens_and_seconds_alone(poor: dict[str, Any]) -> None:
+    figures = replace(FIGURES, shares={}, **poor)
+    assert visible(figures_line(figures)) == f"{figures.tokens:,} tokens in 3.5 s"
+    told = visible(details(figures))
+    assert "Speed 61.0 tok/s" in told
+    assert ("too little measured to rely on" in told) is (figures.speedup is not None)
 
 
-def test_no_baseline_shows_a_dash_with_its_reason() -> None:
-    line = figures_line(replace(FIGURES, baseline=None, baseline_tokens_per_second=None, speedup=None))
-    assert "\N{EN DASH}" in visible(line)
-    assert "has not been measured" in line
-    assert "\N{MULTIPLICATION SIGN}" not in line
+def test_headings_of_a_reply_come_below_its_message_and_skip_no_level() -> None:
+    drawn = below_message(render("### low\n# high\n###### lowest\n## two\n\ntext `<h1>`"))
+    assert re.findall(r'<h(\d) aria-level="(\d)"', drawn) == [("3", "3"), ("1", "3"), ("6", "4"), ("2", "4")]
+    assert "&lt;h1&gt;" in drawn
+
+
+@pytest.mark.parametrize(("speedup", "quiet"), [(0.56, True), (0.994, True), (0.996, False), (1.3, False)])
+def test_a_slower_figure_is_shown_in_a_quiet_colour(speedup: float, quiet: bool) -> None:
+    line = figures_line(replace(FIGURES, speedup=speedup))
+    assert f"{speedup:.2f}\N{MULTIPLICATION SIGN}" in visible(line)
+    assert ("hc-slower" in line) is quiet
 
 
 def test_figures_without_tokens_show_no_numbers() -> None:
@@ -99,38 +113,12 @@ def test_spans_are_escaped_and_keep_every_character() -> None:
     assert "tiny &lt;model&gt;" in marked
 
 
-def _contrast(one: str, other: str) -> float:
-    def luminance(colour: str) -> float:
-        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
 @pytest.mark.parametrize("source", [*sources.STYLES, "SmolLM2 tiny"])
 def test_source_colours_stand_out_in_both_themes(source: str) -> None:
     style = sources.style_of(source)
-    assert _contrast(style.line_light, "#ffffff") >= 3
-    assert _contrast(style.line_dark, "#17171b") >= 3
+    assert contrast(style.line_light, "#ffffff") >= 3
+    assert contrast(style.line_dark, "#17171b") >= 3
     assert f"--{style.slug}-line:" in sources.css()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("<img src=x onerror=alert(1)>", "&lt;img src=x onerror=alert(1)>"),
-        ("![x](http://evil/?q)", "&#33;[x](http://evil/?q)"),
-        ("use `a < b` or <i>", "use `a < b` or &lt;i>"),
-        ("```html\n<b>![x](y)\n```\n<b>", "```html\n<b>![x](y)\n```\n&lt;b>"),
-        ("~~~\n```\n<b>\n~~~\n<b>", "~~~\n```\n<b>\n~~~\n&lt;b>"),
-        ("- ```c\n  #include <x>\n  ```\n<b>", "- ```c\n  #include <x>\n  ```\n&lt;b>"),
-        ("````\n```\n<b>\n````", "````\n```\n<b>\n````"),
-    ],
-)
-def test_markdown_shows_html_as_text_and_leaves_code_alone(text: str, expected: str) -> None:
-    assert shown(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -148,6 +136,8 @@ def test_conversation_list_escapes_titles_and_marks_the_open_one() -> None:
     assert "<i>" not in drawn.replace("<i class", "")
     assert "<u>" not in drawn
     assert 'aria-current="page"' in drawn
+    assert "hc_more" not in drawn
+    assert "hc_more" in sidebar.conversation_list([], None, date.today(), more=True)
     assert "Nothing found" in sidebar.conversation_list([], None, date.today(), "x")
 
 
@@ -159,28 +149,27 @@ def test_buttons_carry_the_key_and_escape_their_text() -> None:
 
 
 def test_user_messages_are_shown_as_typed() -> None:
-    assert "**x** &lt;b&gt;" in user_message("**x** <b>").content[0].value
+    assert "**x** &lt;b&gt;" in user_message("**x** <b>")
 
 
-def test_history_shows_siblings_state_and_no_system_prompt(fresh) -> None:
+def test_the_thread_shows_siblings_state_and_no_system_prompt(fresh) -> None:
     path = [
         Message(1, 1, None, "system", "be kind", "complete", 0, (1,)),
         Message(2, 1, 1, "user", "hi", "complete", 0, (2,)),
-        Message(3, 1, 2, "assistant", "    indented", "stopped", 0, (3, 4)),
+        Message(3, 1, 2, "assistant", "one <b>", "stopped", 0, (3, 4)),
     ]
     fresh.figures = lambda user, message: None
-    drawn = history(fresh, 1, path)
-    assert [m.role for m in drawn] == ["user", "assistant"]
-    assert drawn[1].content[0].text == "    indented"
-    assert "1/2" in drawn[1].content[1].value
-    assert "stopped" in drawn[1].content[1].value
+    drawn = thread(fresh, 1, path)
+    assert "be kind" not in drawn
+    assert drawn.index("hi") < drawn.index("one &lt;b&gt;")
+    assert "1/2" in drawn
+    assert "stopped" in drawn
 
 
 def test_sources_of_a_model_that_is_not_loaded_say_why(fresh) -> None:
     path = [Message(3, 1, None, "assistant", "words", "complete", 0, (3,))]
-    drawn = history(fresh, 1, path, marked={3})
-    assert drawn[0].content[0].text == "words"
-    assert "only while the model" in drawn[0].content[1].value
+    drawn = visible(thread(fresh, 1, path, marked={3}))
+    assert "words Sources can be shown only while the model" in drawn
 
 
 def test_settings_survive_the_panel() -> None:
@@ -191,8 +180,60 @@ def test_settings_survive_the_panel() -> None:
 def test_wrong_settings_are_named() -> None:
     values = sampling.values_of(GenerationSettings())
     values[sampling.FIELDS.index("max_new_tokens")] = 0
-    with pytest.raises(sampling.SettingsError, match="max new tokens"):
+    with pytest.raises(sampling.SettingsError, match=r"^Longest reply must be at least 1 token\."):
         sampling.settings_of(values)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("max_new_tokens", -5, "Longest reply must be at least 1 token."),
+        ("max_new_tokens", 2e7, "Longest reply must be at most 1,000,000 tokens."),
+        ("max_new_tokens", 1.5, "Longest reply must be a whole number."),
+        ("max_new_tokens", None, "Longest reply is empty."),
+        ("seed", -1, "Seed must be at least 0."),
+        ("seed", 0.5, "Seed must be a whole number."),
+        ("seed", "x", "Seed must be a number."),
+        ("temperature", None, "Temperature is empty."),
+        ("temperature", 99, "Temperature must be at most 10."),
+        ("top_p", 0, "Top-p must be more than 0."),
+    ],
+)
+def test_a_wrong_setting_is_a_sentence_with_its_label(field: str, value: Any, sentence: str) -> None:
+    values = sampling.values_of(GenerationSettings())
+    values[sampling.FIELDS.index(field)] = value
+    with pytest.raises(sampling.SettingsError) as raised:
+        sampling.settings_of(values)
+    assert str(raised.value).startswith(sentence)
+    assert str(raised.value).endswith("in Settings.")
+
+
+@pytest.mark.parametrize(
+    ("state", "finish", "text", "note", "offered"),
+    [
+        ("complete", "length", "words", "cut at the limit of 1,214 tokens", True),
+        ("complete", "context", "words", "cut here: the context window is full", False),
+        ("complete", "end", "words", "", False),
+        ("complete", None, "words", "", False),
+        ("stopped", "stopped", "words", "stopped", True),
+        ("stopped", "stopped", "", "stopped before the first word", False),
+        ("interrupted", None, "words", "interrupted", True),
+        ("writing", None, "words", "still being written", False),
+    ],
+)
+def test_a_reply_that_was_cut_says_so_and_offers_to_continue(
+    fresh, state: str, finish: str | None, text: str, note: str, offered: bool
+) -> None:
+    path = [
+        Message(2, 1, None, "user", "hi", "complete", 0, (2,)),
+        Message(3, 1, 2, "assistant", text, state, 0, (3,)),
+    ]
+    fresh.figures = lambda user, message: replace(FIGURES, finish=finish)
+    drawn = thread(fresh, 1, path)
+    assert f'<span class="hc-note">{note}</span>' in drawn or not note
+    assert ('data-act="hc_continue"' in drawn) is offered
+    asked_on = [*path, Message(4, 1, 3, "user", "more", "complete", 0, (4,))]
+    assert 'data-act="hc_continue"' not in thread(fresh, 1, asked_on)  # only at the end
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hierchat.chat.frames import CompareFrame, Figures, Frame
 from hierchat.ui import turns, versus
 from hierchat.ui.launch import is_loopback, login
-from hierchat.ui.sessions import Line, Session, Sessions
+from hierchat.ui.sessions import Line, Running, Session, Sessions, Stale
 from tests.ui.fake_service import FakeHost, HostStatus
 
 
@@ -28,14 +28,13 @@ def test_line_is_first_come_first_served_and_bounded() -> None:
 def test_a_waiting_reply_shows_its_place_and_stops_at_once() -> None:
     line, host = Line(), FakeHost()
     line.join()
-    session = Session()
-    with closing(turns.run(session, line, host, lambda stop: iter(()))) as items:
+    stop = threading.Event()
+    with closing(turns.run(stop, line, host, lambda stop: iter(()))) as items:
         assert "Waiting" in next(items)
         assert "one other reply" in next(items)
-        session.stop.set()
+        stop.set()
         with pytest.raises(turns.Stopped):
             next(items)
-    assert session.stop is None
     assert line.join() is not None
 
 
@@ -46,7 +45,7 @@ def test_a_reply_waits_for_the_model_and_then_begins() -> None:
     def start(stop):
         yield "a frame"
 
-    with closing(turns.run(Session(), Line(), host, start)) as items:
+    with closing(turns.run(threading.Event(), Line(), host, start)) as items:
         next(items)
         assert "1 of 93 MB" in next(items)
         host.status = HostStatus("m", "ready")
@@ -56,7 +55,7 @@ def test_a_reply_waits_for_the_model_and_then_begins() -> None:
 def test_a_failed_model_refuses() -> None:
     host = FakeHost()
     host.status = HostStatus("m", "failed", message="No room.")
-    items = turns.run(Session(), Line(), host, lambda stop: iter(()))
+    items = turns.run(threading.Event(), Line(), host, lambda stop: iter(()))
     next(items)
     with pytest.raises(turns.Refused, match="No room"):
         next(items)
@@ -73,7 +72,7 @@ def test_leaving_the_page_sets_stop_and_frees_the_line() -> None:
         finally:
             seen.append("closed")
 
-    items = turns.run(Session(), line, FakeHost(), start)
+    items = turns.run(threading.Event(), line, FakeHost(), start)
     next(items)
     next(items)
     items.close()
@@ -84,10 +83,20 @@ def test_leaving_the_page_sets_stop_and_frees_the_line() -> None:
 
 def test_closing_a_session_stops_its_reply() -> None:
     sessions = Sessions()
-    stop = sessions.of("a").stop = threading.Event()
+    running = sessions.open("a").running[7] = Running()
     sessions.close("a")
-    assert stop.is_set()
-    assert sessions.of("a").stop is None
+    assert running.stop.is_set()
+
+
+def test_a_page_that_was_never_opened_here_is_stale() -> None:
+    """After a restart its chat is not known: a message must not begin another one."""
+    sessions = Sessions()
+    with pytest.raises(Stale):
+        sessions.of("a")
+    assert sessions.open("a") is sessions.of("a")
+    sessions.close("a")
+    with pytest.raises(Stale):
+        sessions.of("a")
 
 
 def test_replay_starts_both_arms_together() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from hierchat.drafting.growing import kernel
+from hierchat.drafting.growing.acceptance_model import first_choices, learn, score, slot_of
 from hierchat.drafting.growing.evidence import look_far, look_near
-from hierchat.drafting.growing.judge import first_choices, judge, learn, slot_of
 from hierchat.drafting.growing.layout import MAX_MATCH, NODES, RECENT, SLOTS
 
 TAIL = MAX_MATCH + 1
@@ -84,11 +84,11 @@ def _consider(databases, places, place, parent, text, end, model, worth, lookup)
     """What may stand at a place; `worth` milliseconds if it is right."""
     look_near(databases, places, place, text, end)
     if places.candidates[place] > 0:
-        judge(places, place, model)
+        score(places, place, model)
         if (1.0 - places.chances[place, places.ranked[place, 0]]) * worth < lookup:
             return
     look_far(databases, places, place, parent, text, end)
-    judge(places, place, model)
+    score(places, place, model)
 
 
 @kernel

@@ -27,7 +27,7 @@ SAMPLES = 32
 VISITS = 128
 """Occurrences of the last token in the context that are looked at, newest first."""
 CANDIDATES = 24
-"""Tokens that are judged at one place, at most."""
+"""Tokens that are scored at one place, at most."""
 NODES = 64
 """Places that are looked at for one tree, at most."""
 
@@ -39,7 +39,7 @@ LONGEST, OCCURRENCES, ALL_VOTES, SUFFIX, SAMPLE, POPULATION, RECENT = range(7)
 SEEN, KNOWN = 5, 7
 
 INPUTS = 14
-"""What the judge reads of a candidate, per slot."""
+"""What the acceptance model reads of a candidate, per slot."""
 HIDDEN = 32
 
 # Columns of a run of a sorted index
@@ -71,7 +71,7 @@ class Tree(NamedTuple):
     """Estimated probability that the node and all above it are accepted."""
 
 
-class Judge(NamedTuple):
+class AcceptanceModel(NamedTuple):
     """What turns evidence into chances: a layer of HIDDEN units over the evidence of all slots, and on top of them and
     of the evidence a linear score, for each candidate and for "none of them"; chances are their softmax.
 
@@ -105,7 +105,7 @@ class Places(NamedTuple):
     chances: Floats
     """[places, CANDIDATES]"""
     inputs: Floats
-    """[places, CANDIDATES, SLOTS * INPUTS]: what the judge read,"""
+    """[places, CANDIDATES, SLOTS * INPUTS]: what the acceptance model read,"""
     hidden: Floats
     """[places, CANDIDATES, HIDDEN]: and made of it"""
     none: Floats

@@ -40,7 +40,7 @@ from hierchat.models.blocks import (
     NARROW,
     QUANTISED,
     SCALES_PER_BLOCK,
-    Kind,
+    BlockKind,
 )
 
 GROUP = 256
@@ -77,7 +77,7 @@ def multiply(
 ) -> Any:
     """out[row, n] for `height` rows of activations and `count` rows of weights; all int64, most of them addresses.
 
-    kind: a Kind; height: one of HEIGHTS; weights, scales: of the first row of weights, the next ones follow;
+    kind: a BlockKind; height: one of HEIGHTS; weights, scales: of the first row of weights, the next ones follow;
     x: int16 [height, 32 blocks], float32 for plain kinds; levels: float32 [height, groups], the scales of x; sums:
     float32 [blocks, 8], a block of activations added up, per row; blocks: of a row; out: float32, `stride` bytes from
     one row of activations to the next.
@@ -88,7 +88,7 @@ def multiply(
         end = b.append_basic_block("multiplied")
         case = b.add(b.mul(kind, i64(16)), height)
         switch = b.switch(case, end)
-        for one in Kind:
+        for one in BlockKind:
             for rows in HEIGHTS:
                 block = b.append_basic_block(f"{one.name}_{rows}")
                 switch.add_case(i64(16 * one + rows), block)
@@ -101,7 +101,7 @@ def multiply(
     return types.void(*[types.int64] * 11), codegen
 
 
-def _function(module: ir.Module, kind: Kind, rows: int) -> ir.Function:
+def _function(module: ir.Module, kind: BlockKind, rows: int) -> ir.Function:
     """The loop over `count` rows of weights, defined once in a module."""
     name = f"hierchat_{kind.name.lower()}_{rows}"
     if name in module.globals:
@@ -158,7 +158,7 @@ def _together(rows: int) -> int:
     return 1 if rows <= 2 else max(1, min(4, registers // rows))
 
 
-def _quantised(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) -> list[ir.Value]:
+def _quantised(b: ir.IRBuilder, kind: BlockKind, rows: int, at: dict[str, ir.Value]) -> list[ir.Value]:
     """One row of weights times `rows` rows of int16: groups of eight blocks, each group scaled once."""
     floats, eight = vector(F32, LANES), vector(F32, 8)
     blocks = at["blocks"]
@@ -170,7 +170,7 @@ def _quantised(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) 
         _fetch(b, b.add(address, i64(AHEAD)))
         weights = _nibbles(b, address) if kind in FOUR_BITS else _bytes(b, address)
         one, other = _scales(b, kind, b.add(at["scales"], b.mul(block, i64(_scale_bytes(kind)))))
-        scales = _spread(b, one, other if kind is Kind.SPLIT else None)
+        scales = _spread(b, one, other if kind is BlockKind.SPLIT else None)
         grown = []
         for row, part in enumerate(parts):
             place = b.mul(b.add(b.mul(blocks, i64(row)), block), i64(2 * BLOCK))
@@ -204,7 +204,7 @@ def _quantised(b: ir.IRBuilder, kind: Kind, rows: int, at: dict[str, ir.Value]) 
 
 
 def _plain(
-    b: ir.IRBuilder, kind: Kind, rows: int, tall: int, at: dict[str, ir.Value]
+    b: ir.IRBuilder, kind: BlockKind, rows: int, tall: int, at: dict[str, ir.Value]
 ) -> list[list[ir.Value]]:
     """`tall` rows of float weights times `rows` rows of float32."""
     floats = vector(F32, LANES)
@@ -240,14 +240,14 @@ def _fetch(b: ir.IRBuilder, address: ir.Value) -> None:
     call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, *(ir.Constant(I32, flag) for flag in (0, 3, 1)))
 
 
-def _scale_bytes(kind: Kind) -> int:
+def _scale_bytes(kind: BlockKind) -> int:
     """Bytes of a block's scales."""
     return SCALES_PER_BLOCK.get(kind, 0) * (2 if kind in NARROW else 4)
 
 
-def _scales(b: ir.IRBuilder, kind: Kind, address: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _scales(b: ir.IRBuilder, kind: BlockKind, address: ir.Value) -> tuple[ir.Value, ir.Value]:
     """A block's scale and its minimum or second scale, as float32; the same twice where it has only one."""
-    if kind is Kind.BYTES:
+    if kind is BlockKind.BYTES:
         half = b.zext(load(b, I16, address, 2), I32)
         pair = b.bitcast(half, vector(I16, 2))
     elif kind in NARROW:
@@ -256,7 +256,7 @@ def _scales(b: ir.IRBuilder, kind: Kind, address: ir.Value) -> tuple[ir.Value, i
         return load(b, F32, address, 4), load(b, F32, b.add(address, i64(4)), 4)
     wide = _from_half(b, pair)
     one = b.extract_element(wide, ir.Constant(I32, 0))
-    return one, one if kind is Kind.BYTES else b.extract_element(wide, ir.Constant(I32, 1))
+    return one, one if kind is BlockKind.BYTES else b.extract_element(wide, ir.Constant(I32, 1))
 
 
 def _spread(b: ir.IRBuilder, one: ir.Value, other: ir.Value | None) -> list[ir.Value]:
@@ -310,12 +310,12 @@ def _bytes(b: ir.IRBuilder, address: ir.Value) -> list[ir.Value]:
     ]
 
 
-def _floats(b: ir.IRBuilder, kind: Kind, address: ir.Value) -> ir.Value:
+def _floats(b: ir.IRBuilder, kind: BlockKind, address: ir.Value) -> ir.Value:
     """`LANES` float weights as float32."""
-    if kind is Kind.SINGLE:
+    if kind is BlockKind.SINGLE:
         return load(b, vector(F32, LANES), address, 4)
     raw = load(b, vector(I16, LANES), address, 2)
-    if kind is Kind.HALF:
+    if kind is BlockKind.HALF:
         return _from_half(b, raw)
     wide = b.zext(raw, vector(I32, LANES))
     return b.bitcast(b.shl(wide, ir.Constant(wide.type, [16] * LANES)), vector(F32, LANES))

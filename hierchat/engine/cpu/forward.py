@@ -45,18 +45,21 @@ def tick(cycles, part, since):  # type: ignore[no-untyped-def]
 
 @kernel
 def forward(  # type: ignore[no-untyped-def]
-    shape, weights, slots, work, identity, starts, rows, logits, counters, threads, rank, cycles
+    shape, weights, slots, work, identity, texts, logits, counters, threads, rank, cycles
 ):
     """Logits of blocks whose embeddings stand in work.x and whose paths in work.order (attention.lay_out).
 
-    `starts` int64 [texts]: positions committed of each text; its slots begin at the chunk that work.firsts says. Each
-    text has a block of equally many rows, one behind the other.
+    `texts` (memory.Texts): the sequences that the blocks belong to, one behind the other.
     `logits` float32 [rows padded to ROWS, vocabulary]; without rows only keys and values are wanted. `counters` int64,
     all zero, phases.COUNTER for each counter; `identity` int32 [CHUNK], the numbers from 0 on. Every thread of the
     team calls it with its own `rank`; it returns when all is done. `cycles` int64 [PARTS], or empty: no profile.
     """
     size = shape.head_dim
-    chunks = (starts.max() + rows // starts.shape[0] - 1) // CHUNK + 1
+    rows = texts.rows[-1]
+    chunks = 0
+    for text in range(texts.starts.shape[0]):
+        width = texts.rows[text + 1] - texts.rows[text]
+        chunks = max(chunks, (texts.starts[text] + width - 1) // CHUNK + 1)
     attended = work.attended[: rows * shape.heads * chunks * (size + 2)]
     attended = attended.reshape(rows, shape.heads, chunks, size + 2)
     scratch = work.scratch[rank]
@@ -77,12 +80,12 @@ def forward(  # type: ignore[no-untyped-def]
         product_wait(counters, phase + 2, matrices[K], rows, threads)
         product_wait(counters, phase + 3, matrices[V], rows, threads)
         since = tick(cycles, QKV, since)
-        place_phase(counters, phase + 4, rows, starts, shape, weights, slots, work, layer)
+        place_phase(counters, phase + 4, rows, texts, shape, weights, slots, work, layer)
         since = tick(cycles, PLACE, since)
         if layer == shape.layers - 1 and logits.shape[0] == 0:
             return
         attention_phase(
-            counters, phase + 5, rows, starts, shape, slots, work, layer, identity, attended, scratch
+            counters, phase + 5, rows, texts, shape, slots, work, layer, identity, attended, scratch
         )
         since = tick(cycles, ATTENTION, since)
         merge_phase(counters, phase + 7, rows, shape, work, attended)

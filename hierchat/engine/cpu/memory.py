@@ -67,6 +67,17 @@ class KeyValues(NamedTuple):
     value_scales: Floats
 
 
+class Texts(NamedTuple):
+    """The sequences whose blocks go through a forward together, int64."""
+
+    starts: Integers
+    """[texts]: positions committed of each."""
+    rows: Integers
+    """[texts + 1]: the row at which the block of each begins; last, the number of all rows."""
+    chunks: Integers
+    """[texts]: the chunk at which its slots begin."""
+
+
 class Work(NamedTuple):
     """Buffers of a forward. Rows are padded to a multiple of ROWS, so that a kernel may compute one too many."""
 
@@ -92,8 +103,8 @@ class Work(NamedTuple):
     """[rows]"""
     order: NDArray[np.int32]
     """[rows, tail]: for each position from the last whole chunk on, the slot that holds it, counted from there."""
-    firsts: Integers
-    """[rows]: the chunk in which each text of a forward begins; 0 where there is one text alone (see forward)."""
+    texts: Integers
+    """[rows]: the sequence of the forward that each row belongs to, counted from 0."""
 
 
 def scratch_size(rows: int) -> int:
@@ -126,7 +137,7 @@ def make_work(shape: Shape, rows: int, threads: int) -> Work:
         scratch=np.zeros((threads, scratch_size(rows)), np.float32),
         positions=np.zeros(rows, np.int64),
         order=np.zeros((rows, tail_size(rows)), np.int32),
-        firsts=np.zeros(rows, np.int64),
+        texts=np.zeros(rows, np.int64),
     )
 
 

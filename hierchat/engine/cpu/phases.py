@@ -109,17 +109,17 @@ def product_wait(counters, phase, matrix, rows, threads):  # type: ignore[no-unt
 
 
 @kernel
-def place_phase(counters, phase, rows, starts, shape, weights, slots, work, layer):  # type: ignore[no-untyped-def]
+def place_phase(counters, phase, rows, texts, shape, weights, slots, work, layer):  # type: ignore[no-untyped-def]
     """Biases, query and key norms, rotary positions; keys and values go into the blocks' slots."""
-    width = rows // starts.shape[0]
     factor = np.float32(1.0 / np.sqrt(np.float64(shape.head_dim)))
     while True:
         row = take(counters, phase)
         if row >= rows:
             break
         cosines, sines = weights.cosines[work.positions[row]], weights.sines[work.positions[row]]
-        slot = starts[row // width] + row % width
-        chunk, at = work.firsts[row // width] + slot // CHUNK, slot % CHUNK
+        text = work.texts[row]
+        slot = texts.starts[text] + row - texts.rows[text]
+        chunk, at = texts.chunks[text] + slot // CHUNK, slot % CHUNK
         for h in range(shape.heads + 2 * shape.kv_heads):
             head = work.qkv[row, h]
             if weights.biases.shape[0]:
@@ -144,23 +144,22 @@ def place_phase(counters, phase, rows, starts, shape, weights, slots, work, laye
 
 @kernel
 def attention_phase(  # type: ignore[no-untyped-def]
-    counters, phase, rows, starts, shape, slots, work, layer, identity, attended, scratch
+    counters, phase, rows, texts, shape, slots, work, layer, identity, attended, scratch
 ):
     """Every kv head against every whole chunk of a text, and against the tail for every row. Two counters."""
     group = shape.heads // shape.kv_heads
-    width = rows // starts.shape[0]
-    whole = starts.max() // CHUNK
-    wholes = starts.shape[0] * shape.kv_heads * whole
+    whole = texts.starts.max() // CHUNK
+    wholes = texts.starts.shape[0] * shape.kv_heads * whole
     while True:
         task = take(counters, phase)
         if task >= wholes:
             break
         text, head, chunk = task // whole // shape.kv_heads, task // whole % shape.kv_heads, task % whole
-        if chunk < starts[text] // CHUNK:
-            block = slice(text * width, (text + 1) * width)
+        if chunk < texts.starts[text] // CHUNK:
+            first, last = texts.rows[text], texts.rows[text + 1]
             attend_chunk(
-                work.qkv[block], width, work.firsts[text], chunk, head, group, slots, layer,
-                attended[block], identity, scratch,
+                work.qkv[first:last], last - first, texts.chunks[text], chunk, head, group, slots, layer,
+                attended[first:last], identity, scratch,
             )  # fmt: skip
         done(counters, phase)
     tails = rows * shape.kv_heads
@@ -169,9 +168,10 @@ def attention_phase(  # type: ignore[no-untyped-def]
         if task >= tails:
             break
         head, row = task % shape.kv_heads, task // shape.kv_heads
+        text = work.texts[row]
         attend_tail(
-            work.qkv, width, work.firsts[row // width], starts[row // width], row, head, group, slots, layer,
-            attended, work.positions, work.order, scratch,
+            work.qkv, texts.rows[text + 1] - texts.rows[text], texts.chunks[text], texts.starts[text], row, head,
+            group, slots, layer, attended, work.positions, work.order, scratch,
         )  # fmt: skip
         done(counters, phase + 1)
     wait(counters, phase, wholes)

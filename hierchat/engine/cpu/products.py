@@ -7,13 +7,13 @@ import numpy as np
 from hierchat.engine.cpu.dot import ROWS, multiply
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.memory import BLOCKS, KIND, SCALES, WEIGHTS
-from hierchat.models.blocks import BLOCK, BYTES_PER_BLOCK, NARROW, SCALES_PER_BLOCK, Kind
+from hierchat.models.blocks import BLOCK, BYTES_PER_BLOCK, NARROW, SCALES_PER_BLOCK, BlockKind
 
-WEIGHT_BYTES = np.array([BYTES_PER_BLOCK[kind] for kind in sorted(Kind)])
+WEIGHT_BYTES = np.array([BYTES_PER_BLOCK[kind] for kind in sorted(BlockKind)])
 SCALE_BYTES = np.array(
-    [SCALES_PER_BLOCK.get(kind, 0) * (2 if kind in NARROW else 4) for kind in sorted(Kind)]
+    [SCALES_PER_BLOCK.get(kind, 0) * (2 if kind in NARROW else 4) for kind in sorted(BlockKind)]
 )
-PLAIN = int(Kind.HALF)
+PLAIN = int(BlockKind.HALF)
 """The first kind that takes activations as floats."""
 
 

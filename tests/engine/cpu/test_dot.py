@@ -11,7 +11,7 @@ from hierchat.engine.cpu.dot import GROUP, HEIGHTS, multiply
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.rows import quantise
 from hierchat.models.block_types import TYPES, unpack
-from hierchat.models.blocks import QUANTISED, Blocks, Kind
+from hierchat.models.blocks import QUANTISED, BlockKind, Blocks
 
 
 @kernel
@@ -117,4 +117,4 @@ def test_what_is_no_number_stays_none(broken: float) -> None:
 
 
 def test_kinds_are_numbered_as_the_kernels_expect() -> None:
-    assert [kind.value for kind in Kind] == list(range(9))
+    assert [kind.value for kind in BlockKind] == list(range(9))

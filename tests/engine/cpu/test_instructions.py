@@ -15,11 +15,11 @@ from hierchat.jit import INSTRUCTION_SETS, supported
 SCRIPT = """
 import sys, numpy as np
 from hierchat.jit import INSTRUCTIONS
-from hierchat.engine.cpu.target import BlockTarget
+from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.block_types import pack
 from tests.tiny import block_model, random_tokens, tiny_model
 targets = [
-    BlockTarget(block_model(tiny_model(kind), how), context_length=512, threads=2)
+    CpuRunner(block_model(tiny_model(kind), how), context_length=512, threads=2).open()
     for kind, how in (("llama", None), ("llama", lambda w: pack(w, 4)), ("qwen3", lambda w: pack(w, 8)))
 ]
 assert all(target.exact for target in targets), "rows mix"

@@ -1,0 +1,20 @@
+// Buttons in generated HTML reach the server through `trigger`. Only those with this process's key count, so that
+// nothing in a reply can press one. `acts` are those that the browser does, or begins, itself.
+const KEY = '__KEY__';
+const SERVER = __EVENTS__;
+const acts = {};
+
+// Should the page be built twice, what the first script listened to ends.
+window.hcEnd?.abort();
+window.hcEnd = new AbortController();
+const on = (type, then, options = {}) => document.addEventListener(type, then, { signal: window.hcEnd.signal, ...options });
+
+on('click', (event) => {
+  const button = event.target.closest('[data-act]');
+  if (!button || button.dataset.key !== KEY || button.disabled) return;
+  const act = button.dataset.act;
+  const id = Number(button.dataset.id);
+  const text = button.dataset.text || '';
+  if (acts[act]) acts[act]({ button, id, text });
+  else if (SERVER.includes(act)) trigger(act, { id, text });
+});

@@ -1,0 +1,62 @@
+// The page says itself when hierchat does not answer, in place of Gradio's notices, and comes back by itself.
+// What stands in the box outlives a reload.
+const DRAFT = 'hc-draft';
+const CHECK_MS = 4000;
+
+window.addEventListener('pagehide', () => {
+  if (box()?.value) sessionStorage.setItem(DRAFT, box().value);
+});
+
+function restore() {
+  const draft = sessionStorage.getItem(DRAFT);
+  if (!draft) return;
+  if (!box()) { setTimeout(restore, 100); return; }
+  sessionStorage.removeItem(DRAFT);
+  if (box().value) return;
+  box().value = draft;
+  box().dispatchEvent(new Event('input', { bubbles: true }));
+}
+restore();
+
+const trouble = document.createElement('div');
+trouble.id = 'hc-trouble';
+trouble.setAttribute('role', 'alert');
+const words = document.createElement('span');
+const reload = document.createElement('button');
+reload.type = 'button';
+reload.textContent = 'Load the page again';
+reload.onclick = () => window.location.reload();
+
+function say(sentence) {
+  if (words.textContent === sentence && trouble.isConnected) return;
+  words.textContent = sentence;
+  trouble.replaceChildren(words, reload);
+  document.body.append(trouble);
+}
+
+let disconnected = false;
+async function check() {
+  const config = window.gradio_config;
+  try {
+    const answer = await fetch(`${config.root}${config.api_prefix || ''}/app_id`, { cache: 'no-store' });
+    const same = answer.ok && (await answer.json()).app_id === config.app_id;
+    if (disconnected || !same) window.location.reload();
+  } catch {
+    disconnected = true;
+    say('The connection to hierchat was lost. This page comes back by itself as soon as it runs again; what you typed is kept.');
+  }
+}
+clearInterval(window.hcCheck);
+window.hcCheck = setInterval(() => { if (document.visibilityState === 'visible') check(); }, CHECK_MS);
+
+window.hcNotices?.disconnect();
+window.hcNotices = new MutationObserver(() => {
+  if (document.querySelector('#hc-live [data-reload]')) {
+    window.hcNotices.disconnect();
+    setTimeout(() => window.location.reload(), 800);
+  } else if (document.querySelector('[data-testid="toast-body"]') && !disconnected) {
+    say('hierchat did not answer as it should. What you typed is kept: load the page again, then try once more.');
+    check();
+  }
+});
+window.hcNotices.observe(document.body, { childList: true, subtree: true });

@@ -1,0 +1,82 @@
+// A question is edited where it stands. The editor lives in a shadow root of its message: an update of the
+// conversation, which changes what stands in the message, does not reach it.
+const EDITOR_STYLE = `
+  form { display: flex; flex-direction: column; align-items: flex-end; gap: 8px; margin-bottom: 16px; }
+  textarea { box-sizing: border-box; max-width: 100%; max-height: 50dvh; padding: 8px 16px; resize: vertical; font: inherit;
+    font-size: 16px; line-height: 1.6; color: var(--hc-ink); background: var(--hc-soft); border: 0;
+    box-shadow: inset 0 0 0 1px var(--hc-accent); border-radius: 16px; }
+  div { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; justify-content: flex-end; }
+  p { margin: 0; font-size: 13px; line-height: 20px; color: var(--hc-quiet); }
+  button { font: inherit; font-size: 14px; font-weight: 500; height: 32px; padding: 0 16px; border-radius: 8px; cursor: pointer;
+    border: 1px solid var(--hc-line); background: none; color: var(--hc-ink); }
+  button[type=submit] { background: var(--hc-accent); border-color: var(--hc-accent); color: var(--hc-accent-text); }
+  :focus-visible { outline: 2px solid var(--hc-accent); outline-offset: 2px; }
+`;
+const WRITING = 'A reply is being written. Send this when it has ended, or stop it first.';
+const drafts = new Map(); // id of a message -> what was typed in an editor that an update closed
+let editor = null;
+
+function closeEditor() {
+  if (!editor) return;
+  const { article, id, field } = editor;
+  editor = null;
+  drafts.set(id, field.value);
+  article.shadowRoot.replaceChildren(document.createElement('slot'));
+}
+
+acts.hc_edit = ({ button, id }) => {
+  closeEditor();
+  const article = button.closest('.hc-turn');
+  const bubble = article.querySelector('.hc-user');
+  const { width, height } = bubble.getBoundingClientRect();
+  const field = made('textarea', { value: drafts.get(id) ?? bubble.textContent, ariaLabel: 'Edit your message', dir: 'auto' });
+  field.style.width = `max(${Math.ceil(width)}px, min(100%, 24rem))`;
+  const grow = () => {
+    field.style.height = `${height}px`;
+    field.style.height = `${Math.max(height, field.scrollHeight)}px`;
+  };
+  const remark = made('p', { role: 'status' });
+  const cancel = made('button', { type: 'button', textContent: 'Cancel' });
+  const row = made('div', {});
+  row.append(remark, cancel, made('button', { type: 'submit', textContent: 'Send', ariaLabel: 'Send edited message' }));
+  const form = made('form', { ariaLabel: 'Edit your message' });
+  form.append(field, row);
+
+  const leave = () => {
+    closeEditor();
+    drafts.delete(id);
+    article.querySelector('[data-act=hc_edit]')?.focus();
+  };
+  cancel.onclick = leave;
+  field.oninput = grow;
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    if (!field.value.trim()) return;
+    if (busy()) {
+      remark.textContent = WRITING;
+      return;
+    }
+    leave();
+    trigger('hc_edit', { id, text: field.value });
+  };
+  form.onkeydown = (event) => {
+    event.stopPropagation();
+    if (event.key === 'Escape' && !event.isComposing) leave();
+    if (!confirms(event)) return;
+    event.preventDefault();
+    form.requestSubmit();
+  };
+  const root = article.shadowRoot || article.attachShadow({ mode: 'open' });
+  root.replaceChildren(made('style', { textContent: EDITOR_STYLE }), form);
+  editor = { article, id, field };
+  stay();
+  grow();
+  field.focus({ preventScroll: true });
+  field.setSelectionRange(field.value.length, field.value.length);
+  form.scrollIntoView({ block: 'nearest' });
+};
+
+// An update may put another message in its place.
+when('#hc-thread', (thread) => changes(thread, () => {
+  if (editor && (!editor.article.isConnected || editor.article.dataset.message !== String(editor.id))) closeEditor();
+}, { childList: true, attributes: true, subtree: true, attributeFilter: ['data-message'] }));

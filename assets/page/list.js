@@ -1,0 +1,72 @@
+// The list of chats: one tab stop with arrow keys inside, and the next page of it as its end comes near.
+const titles = () => [...document.querySelectorAll('#hc-list .hc-title')];
+let stop = null; // id of the chat on which the tab stop is
+
+function rove() {
+  const all = titles();
+  const active = document.activeElement;
+  const here = all.find((title) => title.dataset.id === stop);
+  const home = here || all.find((title) => title.getAttribute('aria-current')) || all[0];
+  all.forEach((title) => { title.tabIndex = title === home ? 0 : -1; });
+  // An update changes what stands in a row; the focus stays with its chat.
+  if (here && active !== here && active?.matches('#hc-list .hc-title')) here.focus({ preventScroll: true });
+}
+
+const coming = new IntersectionObserver((entries) => {
+  if (entries.some((entry) => entry.isIntersecting)) trigger('hc_more', {});
+}, { rootMargin: '0px 0px 600px 0px' });
+
+when('#hc-list', (list) => {
+  const renew = () => {
+    rove();
+    coming.disconnect();
+    const more = list.querySelector('.hc-more');
+    if (more) coming.observe(more);
+  };
+  renew();
+  changes(list, renew, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-id'] });
+});
+
+// The chat that is written in comes to the top of the list, and the list back to its first page.
+onBusy.push((writing) => { if (writing) find('#hc-list').scrollTop = 0; });
+
+on('focusin', (event) => {
+  const title = event.target.closest('#hc-list .hc-title');
+  if (!title) return;
+  stop = title.dataset.id;
+  titles().forEach((other) => { if (other.tabIndex === 0 && other !== title) other.tabIndex = -1; });
+  title.tabIndex = 0;
+});
+
+on('keydown', (event) => {
+  const row = event.target.closest('#hc-list li');
+  if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
+  const all = titles();
+  const at = all.indexOf(row.querySelector('.hc-title'));
+  const inside = [...row.querySelectorAll('button')];
+  const place = inside.indexOf(event.target);
+  const to = {
+    ArrowDown: all[at + 1], ArrowUp: all[at - 1], Home: all[0], End: all[all.length - 1],
+    ArrowRight: inside[place + 1], ArrowLeft: inside[place - 1],
+  }[event.key];
+  const press = { F2: '.hc-pen', Delete: '.hc-bin' }[event.key];
+  if (to) to.focus();
+  if (press) row.querySelector(press).click();
+  if (to || press) event.preventDefault();
+});
+
+acts.hc_open = ({ id, text }) => {
+  going(id);
+  trigger('hc_open', { id, text });
+  leaveSidebar();
+};
+
+const titleBeside = (button) => button.closest('li').querySelector('.hc-title').textContent;
+acts.hc_rename = ({ button, id }) => ask(
+  { title: 'Rename this chat', value: titleBeside(button), action: 'Rename' },
+  (given) => trigger('hc_rename', { id, text: given }),
+);
+acts.hc_delete = ({ button, id }) => ask({
+  title: 'Delete this chat?', action: 'Delete', danger: true,
+  text: `“${titleBeside(button)}” and all that was learnt from it will be gone for good.`,
+}, () => trigger('hc_delete', { id, text: '' }));

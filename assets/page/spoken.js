@@ -1,0 +1,40 @@
+// What a screen reader needs beyond the words: landmarks, names, and a reply that is told once.
+const LANDMARKS = {
+  '#hc-sidebar': ['complementary', 'Chats and settings'],
+  '#hc-main': ['main', ''],
+  '#hc-chat': ['region', 'Conversation'],
+  '#hc-versus': ['region', 'Comparison'],
+  '#hc-composer': ['form', 'Message'],
+};
+for (const [selector, [role, name]] of Object.entries(LANDMARKS)) {
+  when(selector, (element) => {
+    element.setAttribute('role', role);
+    if (name) element.setAttribute('aria-label', name);
+  });
+}
+when('#hc-model svg', (arrow) => arrow.setAttribute('aria-hidden', 'true'));
+// Gradio's own landmark holds the sidebar, too.
+when('#hc-main', (main) => main.closest('main')?.setAttribute('role', 'presentation'));
+
+find('#hc-said')?.remove();
+const said = made('div', { id: 'hc-said', className: 'hc-spoken', role: 'status' });
+document.body.append(said);
+
+const feet = () => [...document.querySelectorAll('#hc-thread .hc-foot')].map((foot) => foot.dataset.message);
+let told = [];
+let writingIn = null; // the chat; a new one gets its id a moment later
+onBusy.push((writing) => {
+  if (writing) {
+    told = feet();
+    writingIn = props.value;
+    said.textContent = 'A reply is being written.';
+    return;
+  }
+  setTimeout(() => {
+    const last = feet().at(-1);
+    const text = find(`#hc-thread .hc-foot[data-message="${last}"]`)?.parentElement.querySelector('.hc-text');
+    const here = props.value === writingIn; // and not another chat, in which nothing is being written
+    said.textContent = here && text && !told.includes(last) ? text.textContent : '';
+  }, 100);
+});
+watch('value', () => { if (busy() && !Number(writingIn)) writingIn = props.value; });

@@ -1,0 +1,34 @@
+// What the other parts wait for: that something is there, that it changed, that a reply begins or ends.
+const find = (selector) => document.querySelector(selector);
+
+function changes(node, then, options = { childList: true, subtree: true, characterData: true }) {
+  const observer = new MutationObserver(then);
+  observer.observe(node, options);
+  window.hcEnd.signal.addEventListener('abort', () => observer.disconnect());
+}
+
+// Calls back once `selector` is on the page: Gradio builds it piece by piece.
+function when(selector, then) {
+  if (find(selector)) return void then(find(selector));
+  const observer = new MutationObserver(() => {
+    if (!find(selector)) return;
+    observer.disconnect();
+    then(find(selector));
+  });
+  observer.observe(document.body, { childList: true, subtree: true });
+}
+
+const narrow = () => window.innerWidth <= 768;
+const touch = () => window.matchMedia('(hover: none)').matches;
+
+// A reply is being written while Stop can be pressed.
+const busy = () => Boolean(find('#hc-stop')?.checkVisibility());
+const onBusy = [];
+when('#hc-stop', (stop) => {
+  let was = busy();
+  changes(stop, () => {
+    if (busy() === was) return;
+    was = !was;
+    onBusy.forEach((then) => then(was));
+  }, { attributes: true });
+});

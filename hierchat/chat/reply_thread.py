@@ -1,0 +1,63 @@
+"""Runs a reply in a thread of its own, ahead of whoever reads it.
+
+Decoding then does not wait for the page, and all of a reply's forwards come from one thread: torch keeps a team of
+helper threads for each thread that calls it, and two teams on the same cores get in each other's way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import closing
+from queue import SimpleQueue
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class _End:
+    """The last item: how the reply's thread ended."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+def in_reply_thread(
+    make: Callable[[], Generator[T, None, None]], stop: threading.Event
+) -> Generator[T, None, None]:
+    """Yield what `make()` yields; where the reader is slow, only the latest. A reader that leaves sets `stop`, and the
+    thread has ended when this generator has. Exceptions pass through."""
+    items: SimpleQueue[T | _End] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            with closing(make()) as values:
+                for value in values:
+                    items.put(value)
+        except BaseException as error:  # raised again in the reader's thread
+            items.put(_End(error))
+        else:
+            items.put(_End())
+
+    thread = threading.Thread(target=work, name="reply", daemon=True)
+    thread.start()
+    try:
+        ended: _End | None = None
+        while ended is None:
+            latest: T | None = None
+            item = items.get()
+            while not isinstance(item, _End):
+                latest = item
+                if items.empty():
+                    break
+                item = items.get()
+            if isinstance(item, _End):
+                ended = item
+            if latest is not None:
+                yield latest
+        if ended.error is not None:
+            raise ended.error
+    finally:
+        if thread.is_alive():
+            stop.set()
+            thread.join()

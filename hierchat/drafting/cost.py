@@ -1,0 +1,86 @@
+"""What drafts cost, in tokens: the milliseconds that rows add to a forward over the milliseconds that a token takes.
+
+A draft pays when the tokens that it brings on expectation are worth more than its row. A token is worth the time that
+one takes at the present pace: less in the middle of a copy, where the next tokens come cheaply anyway, and never more
+than a plain step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+MEMORY = 6.0
+"""Tokens over which the pace is averaged."""
+
+
+class Latency(Protocol):
+    """Costs on this machine, as the engine measures them."""
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        """Milliseconds of a step over 1, 2, ... positions behind `context` tokens; never falling. The same object as
+        long as nothing changed."""
+        ...
+
+
+class FreeRows:
+    """Every row is free up to a fixed width."""
+
+    def __init__(self, width: int) -> None:
+        self._step_ms = [1.0] * width
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        return self._step_ms
+
+
+class DraftCost:
+    """Prices of drafts at the present pace: `extra` [n] are the milliseconds that n drafts add to a step, `onward` [n]
+    the least that one more can come at. A draft that is accepted less often than onward / token_ms does not pay."""
+
+    def __init__(self, latency: Latency) -> None:
+        self._latency = latency
+        self._step_ms: Sequence[float] = ()
+        self.otherwise_ms = float("inf")
+        """What a token costs where something else drafts."""
+        self.begin(0)
+
+    def begin(self, context: int) -> None:
+        """A new reply: as slow as plain decoding until it shows otherwise."""
+        self.look(context)
+        self._ms, self._tokens = self._step_ms[0] * MEMORY, MEMORY
+
+    def look(self, context: int) -> None:
+        """Take the costs behind `context` tokens."""
+        step_ms = self._latency.step_ms(context)
+        if step_ms is self._step_ms:
+            return
+        self._step_ms = step_ms
+        extra = [ms - step_ms[0] for ms in step_ms]
+        # The cheapest way on from n drafts: rows may come in groups, of which all but the first are free.
+        onward = [
+            min((extra[m] - extra[n]) / (m - n) for m in range(n + 1, len(extra)))
+            for n in range(len(extra) - 1)
+        ]
+        self.extra, self.onward = np.array(extra), np.array(onward)
+
+    def note(self, width: int, tokens: int) -> None:
+        """A step over `width` positions brought `tokens`."""
+        keep = (1.0 - 1.0 / MEMORY) ** tokens
+        self._ms = self._ms * keep + self._step_ms[min(width, len(self._step_ms)) - 1]
+        self._tokens = self._tokens * keep + tokens
+
+    @property
+    def token_ms(self) -> float:
+        """What a token is worth."""
+        return min(self._ms / self._tokens, self._step_ms[0], self.otherwise_ms)
+
+    def step_ms(self, drafts: int) -> float:
+        """What a step over so many drafts costs."""
+        return self._step_ms[min(drafts, len(self._step_ms) - 1)]
+
+    @property
+    def most(self) -> int:
+        """Drafts whose costs are known."""
+        return self.onward.size

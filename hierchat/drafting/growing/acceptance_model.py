@@ -1,0 +1,203 @@
+"""How likely each candidate is to be accepted, given all the evidence; and what is learned from what followed.
+
+A multinomial logistic regression: the chances of all candidates at a place and of "none of them" are one softmax, so
+that siblings never sum above 1. It stands on a small hidden layer, fitted beforehand, that lets the sources modify each
+other's word; the regression itself goes on learning from every place where it is known what followed, drafted or not,
+and drifts back to what was fitted, so that what was long ago is forgotten.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hierchat.drafting.growing import kernel
+from hierchat.drafting.growing.layout import (
+    ALL_VOTES,
+    COUNT,
+    HIDDEN,
+    INPUTS,
+    KNOWN,
+    LENGTH,
+    LONGEST,
+    NEWEST,
+    OCCURRENCES,
+    POPULATION,
+    RECENT,
+    SAMPLE,
+    SAMPLED,
+    SLOTS,
+    SUCCESSORS,
+    SUFFIX,
+    VOTES,
+)
+
+LEAST = np.float32(1e-3)
+ONE = np.float32(1.0)
+
+
+@kernel
+def read(seen, known, out):  # type: ignore[no-untyped-def]
+    """What the model reads of a candidate: seen [SLOTS, SEEN], known [SLOTS, KNOWN], out [SLOTS * INPUTS]."""
+    out[:] = 0.0
+    for slot in range(SLOTS):
+        x, one, all_ = out[slot * INPUTS : (slot + 1) * INPUTS], seen[slot], known[slot]
+        if slot == SUCCESSORS:
+            x[:4] = one[:4]
+            continue
+        if one[COUNT] > 0:
+            share = one[VOTES] / all_[ALL_VOTES]
+            x[0] = ONE
+            x[1] = np.log(one[LENGTH])
+            x[2] = np.log(max(share, LEAST))
+            x[3] = np.log(one[COUNT])
+            x[4] = one[NEWEST]
+            x[8] = np.log(ONE + all_[OCCURRENCES] - one[COUNT])
+            x[9] = share
+        elif all_[OCCURRENCES] > 0:
+            x[11] = ONE
+            x[12] = np.log(all_[LONGEST])
+        if one[SAMPLED] > 0:
+            share = one[SAMPLED] / all_[SAMPLE]
+            x[5] = ONE
+            x[6] = np.log(max(share, LEAST))
+            x[7] = all_[SUFFIX] / np.float32(4.0)
+            x[10] = share
+        elif all_[SAMPLE] > 0:
+            x[13] = ONE
+
+
+@kernel
+def read_around(known, out):  # type: ignore[no-untyped-def]
+    """What the acceptance model reads of a place: known [SLOTS, KNOWN], out [SLOTS * KNOWN]."""
+    out[:] = 0.0
+    for slot in range(SLOTS):
+        z, all_ = out[slot * KNOWN : (slot + 1) * KNOWN], known[slot]
+        z[6] = all_[RECENT]
+        if slot == SUCCESSORS:
+            z[:2] = all_[:2]
+            continue
+        if all_[OCCURRENCES] > 0:
+            z[0] = ONE
+            z[1] = np.log(all_[LONGEST])
+            z[2] = np.log(all_[OCCURRENCES])
+        if all_[POPULATION] > 0:
+            z[3] = ONE
+            z[4] = all_[SUFFIX] / np.float32(4.0)
+            z[5] = np.log(all_[POPULATION]) / np.float32(4.0)
+
+
+@kernel
+def score(places, place, model):  # type: ignore[no-untyped-def]
+    """The chances of row `place`, and its candidates from the likeliest on."""
+    around = np.empty(SLOTS * KNOWN, np.float32)
+    read_around(places.known[place], around)
+    common = model.bias.copy()
+    aside = model.none_bias.copy()
+    for j in range(len(around)):
+        value = around[j]
+        if value != 0:
+            for h in range(HIDDEN):
+                common[h] += value * model.surroundings[j, h]
+                aside[h] += value * model.none_inputs[j, h]
+    none = model.none[HIDDEN]
+    for h in range(HIDDEN):
+        aside[h] = max(aside[h], np.float32(0.0))
+        places.none[place, h] = aside[h]
+        none += aside[h] * model.none[h]
+    count = places.candidates[place]
+    scores = np.empty(count, np.float32)
+    highest = none
+    last = HIDDEN + SLOTS * INPUTS
+    unit = np.empty(HIDDEN, np.float32)
+    for i in range(count):
+        x = places.inputs[place, i]
+        read(places.seen[place, i], places.known[place], x)
+        unit[:] = common
+        score = model.score[last]
+        for j in range(len(x)):
+            value = x[j]
+            if value != 0:
+                score += value * model.score[HIDDEN + j]
+                for h in range(HIDDEN):
+                    unit[h] += value * model.inputs[j, h]
+        for h in range(HIDDEN):
+            unit[h] = max(unit[h], np.float32(0.0))
+            score += unit[h] * model.score[h]
+        places.hidden[place, i] = unit
+        scores[i] = score
+        highest = max(highest, score)
+    total = np.exp(none - highest)
+    for i in range(count):
+        scores[i] = np.exp(scores[i] - highest)
+        total += scores[i]
+    for i in range(count):
+        chance = scores[i] / total
+        places.chances[place, i] = chance
+        j = i
+        while j > 0 and places.chances[place, places.ranked[place, j - 1]] < chance:
+            places.ranked[place, j] = places.ranked[place, j - 1]
+            j -= 1
+        places.ranked[place, j] = i
+
+
+@kernel
+def learn(places, place, model, prior, token, rate, forget):  # type: ignore[no-untyped-def]
+    """`token` followed at row `place`. Returns the candidate that it was, or -1."""
+    right = -1
+    count = places.candidates[place]
+    none = np.float32(1.0)
+    for i in range(count):
+        if places.tokens[place, i] == token:
+            right = i
+        none -= places.chances[place, i]
+    for j in range(len(model.score)):
+        model.score[j] -= forget * (model.score[j] - prior.score[j])
+    for j in range(len(model.none)):
+        model.none[j] -= forget * (model.none[j] - prior.none[j])
+    for i in range(count):
+        error = rate * ((ONE if i == right else np.float32(0.0)) - places.chances[place, i])
+        if abs(error) < rate * LEAST:
+            continue
+        for h in range(HIDDEN):
+            model.score[h] += error * places.hidden[place, i, h]
+        x = places.inputs[place, i]
+        for j in range(len(x)):
+            if x[j] != 0:
+                model.score[HIDDEN + j] += error * x[j]
+        model.score[len(model.score) - 1] += error
+    error = rate * ((ONE if right < 0 else np.float32(0.0)) - none)
+    for h in range(HIDDEN):
+        model.none[h] += error * places.none[place, h]
+    model.none[HIDDEN] += error
+    return right
+
+
+@kernel
+def first_choices(places, place, out):  # type: ignore[no-untyped-def]
+    """The token that each slot by itself would have named first, -1 where it knew none: out [SLOTS]."""
+    for slot in range(SLOTS):
+        best = np.float32(0.0)
+        out[slot] = -1
+        for i in range(places.candidates[place]):
+            one = places.seen[place, i, slot]
+            if slot == SUCCESSORS:
+                value = (
+                    np.float32(10.0) * one[0] - one[1] + one[2] - one[3] + (one[2] + one[0]) * np.float32(5.0)
+                )
+            else:
+                value = one[VOTES] + np.float32(0.01) * one[SAMPLED]
+            if value > best:
+                best, out[slot] = value, places.tokens[place, i]
+
+
+@kernel
+def slot_of(places, place, candidate):  # type: ignore[no-untyped-def]
+    """The slot of highest locality that names a candidate."""
+    for slot in range(SLOTS):
+        one = places.seen[place, candidate, slot]
+        if slot == SUCCESSORS:
+            if one[0] > 0 or one[2] > 0:
+                return slot
+        elif one[COUNT] > 0 or one[SAMPLED] > 0:
+            return slot
+    return SLOTS - 1

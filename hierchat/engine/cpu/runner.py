@@ -1,0 +1,281 @@
+"""The runner on the CPU engine, and its sequences."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from hierchat.engine.cpu.attention import lay_out
+from hierchat.engine.cpu.dot import ROWS
+from hierchat.engine.cpu.forward import COUNTERS, PARTS, forward
+from hierchat.engine.cpu.memory import (
+    CHUNK,
+    KeyValues,
+    Shape,
+    Texts,
+    Weights,
+    make_key_values,
+    make_work,
+)
+from hierchat.engine.cpu.phases import COUNTER
+from hierchat.engine.cpu.team import Team
+from hierchat.engine.errors import clear_memory_errors
+from hierchat.engine.rows import ArrayRows, Rows
+from hierchat.engine.runner import Block, CachedSequence, TooManySequences
+from hierchat.engine.selftest import cache_key, prove
+from hierchat.jit import INSTRUCTIONS
+from hierchat.models.block_model import MATRICES, BlockModel, heads_of
+from hierchat.models.blocks import Blocks
+from hierchat.models.rope import tables
+
+MOST_ROWS = 128
+"""Positions of the widest forward."""
+_NO_CYCLES = np.zeros(0, np.int64)
+ATTENDED = 32 * 2**20
+"""Floats, at most, for the attention of one forward; a chunk of a prompt is cut to fit where the context is long."""
+
+
+class CpuRunner:
+    """A BlockModel behind the Runner contract. Rows never mix: exact for every width, tree and chunking, and whatever
+    other sequences go through the same forward.
+
+    Slots for `sequences` texts: the system hands out memory only for those that are written.
+    """
+
+    def __init__(
+        self,
+        model: BlockModel,
+        *,
+        context_length: int,
+        threads: int | None = None,
+        backend: str = "blocks",
+        key: str | None = None,
+        sequences: int = 1,
+    ) -> None:
+        config = model.config
+        heads, kv_heads, size = heads_of(config)
+        self.model = model
+        self.backend = backend
+        self.vocabulary: int = model.head.shape[0]
+        self.context_length = context_length
+        self.shape = Shape(
+            layers=config["num_hidden_layers"],
+            hidden=config["hidden_size"],
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=size,
+            inner=config["intermediate_size"],
+            vocabulary=self.vocabulary,
+            epsilon=config["rms_norm_eps"],
+        )
+        self.positions = context_length + MOST_ROWS
+        """Slots of a sequence: a block may stand behind a full context."""
+        self.weights = _weights(model, self.positions)
+        self.team = Team(threads)
+        weakref.finalize(self, self.team.close)
+        self._chunks = -(-self.positions // CHUNK)
+        self.slots = make_key_values(self.shape, sequences * self._chunks * CHUNK)
+        self._free = [number * self._chunks for number in reversed(range(sequences))]
+        self.most_sequences = sequences
+        self._work = make_work(self.shape, MOST_ROWS, self.team.threads)
+        self._identity = np.arange(CHUNK, dtype=np.int32)
+        self._cycles = _NO_CYCLES
+        self.exact = True
+        name = f"{self.backend} {INSTRUCTIONS}"
+        sequence = self.open()
+        self.exact = prove(sequence, key and cache_key(key, name), border=CHUNK)
+        sequence.close()
+
+    def open(self) -> CpuSequence:
+        if not self._free:
+            raise TooManySequences(f"All slots are taken: the runner holds {self.most_sequences} sequences.")
+        return CpuSequence(self, self._free.pop())
+
+    def release(self, chunk: int) -> None:
+        """A sequence's slots, from this chunk on, are free."""
+        self._free.append(chunk)
+
+    def forward(self, blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
+        logits = self.run(blocks, logits=True)
+        ends = np.cumsum([len(block.tokens) for block in blocks]).tolist()
+        return [ArrayRows(logits[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+
+    @contextmanager
+    def profile(self) -> Iterator[dict[str, float]]:
+        """While it lasts, forwards are timed; then the dictionary holds each part's share of their time."""
+        self._cycles, found = np.zeros(len(PARTS), np.int64), dict[str, float]()
+        try:
+            yield found
+        finally:
+            found |= dict(zip(PARTS, (self._cycles / max(self._cycles.sum(), 1)).tolist(), strict=True))
+            self._cycles = _NO_CYCLES
+
+    def rows_that_fit(self, start: int, wanted: int) -> int:
+        """Positions of a prompt that can be read in one forward behind `start`."""
+        per_row = self.shape.heads * (self.shape.head_dim + 2)
+        chunks = (start + wanted) // CHUNK + 1
+        return max(1, min(MOST_ROWS, ATTENDED // (per_row * chunks)))
+
+    @clear_memory_errors()
+    def run(self, blocks: Sequence[Block], *, logits: bool) -> Any:
+        """Logits [nodes of all blocks, vocabulary], or [0, vocabulary]: a prompt's own logits are never needed."""
+        sequences = [_own(block.sequence) for block in blocks]
+        tokens = [token for block in blocks for token in block.tokens]
+        rows = len(tokens)
+        if not 0 < rows <= MOST_ROWS:
+            raise ValueError(f"A forward over {rows} positions: at most {MOST_ROWS} at a time.")
+        if min(tokens) < 0 or max(tokens) >= self.vocabulary:
+            raise ValueError(f"A token is none of the model's {self.vocabulary}.")
+        texts = Texts(
+            np.array([len(sequence.tokens) for sequence in sequences], np.int64),
+            np.cumsum([0, *(len(block.tokens) for block in blocks)]),
+            np.array([sequence.chunk for sequence in sequences], np.int64),
+        )
+        needed = 0
+        work = self._work
+        for text, (sequence, block) in enumerate(zip(sequences, blocks, strict=True)):
+            start, width = len(sequence.tokens), len(block.tokens)
+            if not width or start + width > self.positions:
+                raise ValueError(
+                    f"A block of {width} positions behind {start} does not fit: {self.positions} in all."
+                )
+            sequence.block = block.tokens
+            mine = slice(texts.rows[text], texts.rows[text + 1])
+            work.texts[mine] = text
+            lay_out(np.asarray(block.parents, np.int64), start, work.positions[mine], work.order[mine])
+            needed = max(needed, (start + width - 1) // CHUNK + 1)
+        work = self._with_attended(rows * self.shape.heads * needed * (self.shape.head_dim + 2))
+        work.x[:rows] = self.model.embedding.floats(np.asarray(tokens, np.int64))
+        padded = -(-rows // ROWS) * ROWS if rows > 1 else 1
+        out = np.empty((padded if logits else 0, self.vocabulary), np.float32)
+        counters = np.zeros((self.shape.layers * COUNTERS + 2) * COUNTER, np.int64)
+
+        def job(rank: int) -> None:
+            forward(
+                self.shape,
+                self.weights,
+                self.slots,
+                work,
+                self._identity,
+                texts,
+                out,
+                counters,
+                self.team.threads,
+                rank,
+                self._cycles if rank == 0 else _NO_CYCLES,
+            )
+
+        self.team.run(job)
+        return out[:rows]
+
+    def _with_attended(self, needed: int) -> Any:
+        if self._work.attended.size < needed:
+            self._work = self._work._replace(attended=np.zeros(2 * needed, np.float32))
+        return self._work
+
+
+class CpuSequence:
+    """One text of a CpuRunner; its slots begin at `chunk`."""
+
+    def __init__(self, runner: CpuRunner, chunk: int) -> None:
+        self.runner = runner
+        self.chunk = chunk
+        self.vocabulary = runner.vocabulary
+        self.context_length = runner.context_length
+        self.exact = runner.exact
+        self.tokens: list[int] = []
+        self.block: Sequence[int] = ()
+
+    def rollback(self, length: int) -> None:
+        del self.tokens[length:]
+
+    def read(self, tokens: Sequence[int]) -> None:
+        rows = self.runner.rows_that_fit(len(self.tokens), len(tokens))
+        for begin in range(0, len(tokens), rows):
+            part = tokens[begin : begin + rows]
+            self.runner.run([Block(self, part, range(-1, len(part) - 1))], logits=False)
+            self.tokens.extend(part)
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        return self.runner.forward([Block(self, tokens, parents)])[0]
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        start = self.chunk * CHUNK + len(self.tokens)
+        for place, node in enumerate(nodes):
+            if node != place:
+                _move(self.runner.slots, start + node, start + place)
+        self.tokens.extend(self.block[node] for node in nodes)
+
+    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
+        """As the contract has it: where `other` is of a CpuRunner of the same shape."""
+        start, end = len(self.tokens), len(self.tokens) + len(tokens)
+        if not isinstance(other, CpuSequence) or other.runner.shape != self.runner.shape:
+            return False
+        if other.tokens[:end] != [*self.tokens, *tokens]:
+            return False
+        _copy(other.runner.slots, self.runner.slots, (other.chunk, self.chunk), start, end)
+        self.tokens.extend(tokens)
+        return True
+
+    def close(self) -> None:
+        self.tokens.clear()
+        self.runner.release(self.chunk)
+
+
+def _own(sequence: CachedSequence) -> CpuSequence:
+    assert isinstance(sequence, CpuSequence)
+    return sequence
+
+
+def _move(slots: KeyValues, source: int, goal: int) -> None:
+    """A slot's keys and values to an earlier slot, in every layer."""
+    (c, t), (d, u) = divmod(source, CHUNK), divmod(goal, CHUNK)
+    slots.keys[:, :, d, :, u] = slots.keys[:, :, c, :, t]
+    slots.key_scales[:, :, d, u] = slots.key_scales[:, :, c, t]
+    slots.values[:, :, d, u] = slots.values[:, :, c, t]
+    slots.value_scales[:, :, d, u] = slots.value_scales[:, :, c, t]
+
+
+def _copy(source: KeyValues, goal: KeyValues, chunks: tuple[int, int], start: int, end: int) -> None:
+    """Keys and values of positions start .. end - 1, in every layer, between texts that begin at these chunks."""
+    for chunk in range(start // CHUNK, -(-end // CHUNK)):
+        first, last = max(start - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
+        one, other = chunks[0] + chunk, chunks[1] + chunk
+        goal.keys[:, :, other, :, first:last] = source.keys[:, :, one, :, first:last]
+        goal.key_scales[:, :, other, first:last] = source.key_scales[:, :, one, first:last]
+        goal.values[:, :, other, first:last] = source.values[:, :, one, first:last]
+        goal.value_scales[:, :, other, first:last] = source.value_scales[:, :, one, first:last]
+
+
+def _weights(model: BlockModel, positions: int) -> Weights:
+    none = np.zeros((0, 0), np.float32)
+    vectors = model.vectors
+    matrices = np.zeros((len(model.layers) + 1, len(MATRICES), 5), np.int64)
+    for number, layer in enumerate(model.layers):
+        for place, name in enumerate(MATRICES):
+            matrices[number, place] = _record(layer[name])
+    matrices[-1, 0] = _record(model.head)
+    cosines, sines = tables(model.config, positions, vectors.get("rope_factors"))
+    return Weights(
+        matrices=matrices,
+        attention_norms=vectors["attention_norms"],
+        inner_norms=vectors["inner_norms"],
+        query_norms=vectors.get("query_norms", none),
+        key_norms=vectors.get("key_norms", none),
+        biases=vectors.get("biases", np.zeros((0, 0, 0), np.float32)),
+        last_norm=vectors["last_norm"],
+        cosines=cosines,
+        sines=sines,
+    )
+
+
+def _record(matrix: Blocks) -> list[int]:
+    """A matrix as the kernels find it; the model keeps the arrays alive."""
+    rows, columns = matrix.shape
+    parts = (matrix.weights, matrix.scales)
+    assert all(part.flags.c_contiguous for part in parts)
+    return [int(matrix.kind), *(part.ctypes.data for part in parts), rows, columns // 32]

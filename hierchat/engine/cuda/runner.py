@@ -1,0 +1,259 @@
+"""The runner on CUDA: transformers' own modules over static slots, replayed as CUDA graphs.
+
+Graphs are recorded per number of rows and length of the view. Attention takes every row alone (row_attention.py); what
+else a forward does - cuBLAS, bitsandbytes, sums of norms - is chosen by the number of rows, so that a row gets the same
+bits in any two forwards over equally many. The self-test finds out whether that holds for multiples of 16 rows;
+otherwise every forward is over exactly as many, the prompt's as well, and a wider block is computed part by part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hierchat.engine.cuda.graphs import Graphs, capture
+from hierchat.engine.cuda.row_attention import NAME
+from hierchat.engine.cuda.static_block import DEPTH, StaticBlock
+from hierchat.engine.cuda.static_slots import StaticSlots
+from hierchat.engine.rows import LateRows, Rows
+from hierchat.engine.runner import Block, CachedSequence, TooManySequences, in_turn
+from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
+from hierchat.engine.torch.runner import gpu, precision, require_full_attention
+
+REGIMES = ((16, DEPTH), (32, 32), (16, 16))
+"""(quantum, widest): forwards over multiples of `quantum` rows up to `widest`; the first that passes is taken."""
+FIRST_VIEW = 512
+"""Views are this long or a power of two times as long."""
+
+Out: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+"""Logits [rows, vocabulary] and the likeliest tokens [rows], -1 where a row's logits are no numbers."""
+
+
+class CudaRunner:
+    """A causal language model of transformers behind the Runner contract. Sequences take turns; each has slots for the
+    whole context at addresses that its graphs know.
+
+    `key` names the weights, to keep the self-test's result under. Raises UnsupportedModel as TorchRunner does.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        context_length: int | None = None,
+        key: str | None = None,
+        regime: tuple[int, int] | None = None,
+        graphs: Graphs[Out | None] | None = None,
+        sequences: int = 1,
+    ) -> None:
+        """`regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
+        self.context_length: int = context_length or model.config.max_position_embeddings
+        require_full_attention(model.config, self.context_length)
+        self.model = model
+        self.device: torch.device = model.device
+        self.vocabulary: int = model.config.vocab_size
+        self.backend = precision(model)
+        model.set_attn_implementation(NAME)
+        self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
+        self._blocks: dict[int, StaticBlock] = {}
+        self._free = [self._slots() for _ in range(sequences)]
+        self.most_sequences = sequences
+        self._rows: LateRows | None = None
+        self._flying = False
+        self._pinned = torch.empty(0)
+        self.quantum, self.widest = regime or REGIMES[0]
+        self.exact = True
+        if regime is None:
+            proof = remembered(
+                key and cache_key(key, f"{self.backend} graphs", gpu(self.device)), self._prove
+            )
+            self.quantum, self.widest, self.exact = proof.quantum, proof.widest or DEPTH, proof.exact
+            sequence = self.open()
+            sequence.read([0])
+            sequence.forward([0], [-1])  # so that the first reply finds its graphs
+            sequence.close()
+
+    def open(self) -> CudaSequence:
+        if not self._free:
+            raise TooManySequences(f"All slots are taken: the runner holds {self.most_sequences} sequences.")
+        return CudaSequence(self, self._free.pop())
+
+    def release(self, slots: StaticSlots) -> None:
+        """A sequence's slots are free."""
+        slots.rollback(0)
+        self._free.append(slots)
+
+    def forward(self, blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
+        return in_turn(blocks, padded=padded)
+
+    def rows(self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], padded: bool) -> LateRows:
+        """Of a block behind what is committed in `slots`; returns while the device still computes."""
+        logits, best = self.run(slots, tokens, parents, padded=padded, logits=True)
+        self._rows = LateRows(
+            partial(self._fetch, best),
+            partial(self._fetch_rows, logits),
+            len(tokens),
+            self._graphs.recorded,
+            partial(self._fetch_top, logits),
+        )
+        return self._rows
+
+    @torch.inference_mode()
+    def run(
+        self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], *, padded: bool, logits: bool
+    ) -> Out:
+        """One forward, or several over parts of a block that is too wide; of `logits` False, nothing is returned."""
+        if self._rows is not None:
+            self._rows.expire()
+        if slots.length + len(tokens) + DEPTH > slots.capacity:  # a device would only stop working
+            raise ValueError(f"Behind {slots.length} positions there is no room for {len(tokens)} more.")
+        most = self.widest if padded else DEPTH
+        parts: list[Out] = []
+        for begin in range(0, len(tokens), most):
+            count = min(most, len(tokens) - begin)
+            width = -(-count // self.quantum) * self.quantum if padded else count
+            if width not in self._blocks:
+                self._blocks[width] = StaticBlock(width, self.device)
+            block = self._blocks[width]
+            self.land()
+            block.fill(tokens, parents, slots.length, begin)
+            block.view = _view(slots.length + begin + width)
+            self._flying = True
+            out = self._graphs.run(
+                (id(slots), width, block.view, logits), partial(self._compute, slots, block, logits)
+            )
+            if out is not None:
+                parts.append((out[0][:count], out[1][:count]))
+                if len(tokens) > most:  # the next part's graph may use the same memory
+                    parts[-1] = (parts[-1][0].clone(), parts[-1][1].clone())
+        if len(parts) == 1:
+            return parts[0]
+        empty = torch.empty(0, device=self.device)
+        return (
+            (torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])) if parts else (empty, empty)
+        )
+
+    def _compute(self, slots: StaticSlots, block: StaticBlock, logits: bool) -> Out | None:
+        """What a graph records: nothing but tensors at fixed addresses decides what it does."""
+        slots.writing = block.slots
+        arguments = {
+            "input_ids": block.ids[None],
+            "position_ids": block.positions[None],
+            "past_key_values": slots,
+            "use_cache": True,
+            "block": block,
+        }
+        if not logits:
+            self.model.base_model(**arguments)
+            return None
+        rows = self.model(**arguments).logits[0]
+        best = rows.argmax(-1)
+        finite = rows.gather(1, best[:, None])[:, 0].isfinite()
+        return rows, torch.where(finite, best, -1)
+
+    def land(self) -> None:
+        """Wait for what is under way, so that its inputs may be overwritten."""
+        if self._flying and self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        self._flying = False
+
+    def _fetch(self, tensor: torch.Tensor) -> NDArray[Any]:
+        found = tensor.cpu().numpy()
+        self._flying = False
+        return found
+
+    @torch.inference_mode()
+    def _fetch_rows(self, logits: torch.Tensor) -> NDArray[np.float32]:
+        """Through page-locked memory, which takes a tenth of the time."""
+        if self._pinned.shape < logits.shape:
+            self._pinned = torch.empty(logits.shape, pin_memory=self.device.type == "cuda")
+        rows = self._pinned[: len(logits)]
+        rows.copy_(logits.float())
+        self._flying = False
+        return rows.numpy()
+
+    @torch.inference_mode()
+    def _fetch_top(self, logits: torch.Tensor, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        """topk leaves open which of several equals comes first: so each value is put in front of its token, as one
+        number that orders as they do."""
+        rows = logits[list(nodes)].float()
+        values = rows.view(torch.int32)
+        values = torch.where(rows == 0, 0, values ^ (values >> 31 & 0x7FFFFFFF)).long()
+        keys = values << 32 | torch.arange(self.vocabulary - 1, -1, -1, device=rows.device)
+        found = torch.full((len(rows), count), -1, dtype=torch.int32, device=rows.device)
+        best = keys.topk(min(count, self.vocabulary), dim=1).values
+        found[:, : best.shape[1]] = self.vocabulary - 1 - (best & 0xFFFFFFFF)
+        return self._fetch(found)
+
+    def _slots(self) -> StaticSlots:
+        # Behind the context there is room for a block and its padding, and for the self-test of a short context.
+        return StaticSlots(self.model.config, self.context_length + 3 * DEPTH, self.model.dtype, self.device)
+
+    def _prove(self) -> Proof:
+        border = FIRST_VIEW if self.context_length > FIRST_VIEW else BORDER
+        sequence = self.open()
+        try:
+            for self.quantum, self.widest in REGIMES:
+                if invariant(sequence, quantum=self.quantum, border=border):
+                    return Proof(exact=True, quantum=self.quantum, widest=self.widest)
+                self._graphs.clear()
+        finally:
+            sequence.close()
+        return Proof(exact=False, quantum=REGIMES[0][0], widest=REGIMES[0][1])
+
+
+class CudaSequence:
+    """One text of a CudaRunner."""
+
+    def __init__(self, runner: CudaRunner, slots: StaticSlots) -> None:
+        self.runner = runner
+        self.slots = slots
+        self.vocabulary = runner.vocabulary
+        self.context_length = runner.context_length
+        self.tokens: list[int] = []
+        self._block: list[int] = []
+
+    @property
+    def exact(self) -> bool:
+        return self.runner.exact
+
+    def rollback(self, length: int) -> None:
+        self.slots.rollback(length)
+        del self.tokens[length:]
+
+    def read(self, tokens: Sequence[int]) -> None:
+        widest = self.runner.widest
+        for begin in range(0, len(tokens), widest):
+            part = list(tokens[begin : begin + widest])
+            self.runner.run(self.slots, part, range(-1, len(part) - 1), padded=True, logits=False)
+            self.slots.commit(list(range(len(part))))
+            self.tokens += part
+        self.runner.land()
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        """Returns while the device still computes."""
+        self._block = list(tokens)
+        return self.runner.rows(self.slots, self._block, parents, padded)
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        self.slots.commit(list(nodes))
+        self.tokens.extend(self._block[node] for node in nodes)
+
+    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.tokens.clear()
+        self.runner.release(self.slots)
+
+
+def _view(positions: int) -> int:
+    view = FIRST_VIEW
+    while view < positions:
+        view *= 2
+    return view

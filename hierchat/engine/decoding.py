@@ -1,0 +1,161 @@
+"""One reply in progress: what belongs to one text, from its prompt to its last token."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from types import MappingProxyType
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.tree import DraftTree
+from hierchat.engine.latency import LatencyCurve
+from hierchat.engine.rows import Rows
+from hierchat.engine.runner import Block, CachedSequence, Runner
+from hierchat.engine.sampling.sampler import Counts
+from hierchat.engine.step import TARGET, Finish, Step
+from hierchat.engine.stopping import Stopping
+from hierchat.engine.verify import verify, wait_for
+
+CHUNK = 128
+"""Prompt tokens read between two looks at `stop`."""
+
+
+class PromptTooLong(ValueError):
+    """The prompt leaves no room for a reply."""
+
+
+class Decoding:
+    """A reply over one sequence of a runner: draft, forward, verify, commit, until it ends.
+
+    `draft` and `take` stand on either side of a forward, which several replies may share. `decode` turns token ids into
+    text. Where the step was this reply's alone, `latency` learns what it cost. Raises PromptTooLong.
+    """
+
+    def __init__(
+        self,
+        sequence: CachedSequence,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        end_ids: Collection[int],
+        decode: Callable[[Sequence[int]], str],
+        drafter: Proposer | None = None,
+        stop: threading.Event | None = None,
+        latency: LatencyCurve | None = None,
+        begun: int = 0,
+    ) -> None:
+        """`begun`: the last so many of `prompt_ids` are the reply so far. It goes on as it would have by itself;
+        `settings.max_new_tokens` counts them, too."""
+        if not prompt_ids or sequence.context_length <= len(prompt_ids):
+            raise PromptTooLong(
+                f"The prompt has {len(prompt_ids)} tokens; the model's context holds "
+                f"{sequence.context_length}. Shorten the message or start a new conversation."
+            )
+        self.sequence = sequence
+        self.prompt_ids = prompt_ids
+        self.settings = settings
+        self.stop = stop or threading.Event()
+        self.finish: Finish | None = None
+        """Why it ended; None while it goes on."""
+        self._drafter = drafter
+        self._latency = latency
+        asked = len(prompt_ids) - begun
+        self._stopping = Stopping(settings, end_ids, decode, prompt_ids[asked:])
+        self._counts = Counts(prompt_ids[:asked], prompt_ids[asked:])
+        self._last, self._position = prompt_ids[-1], len(prompt_ids)
+        self._drafts = DraftTree()
+        self._tokens: tuple[int, ...] = ()
+        self._parents: tuple[int, ...] = ()
+        self._began = self._drafted = 0.0
+
+    def read(self) -> Iterator[Step]:
+        """Commit all of the prompt but its last token, which opens the first block; then begin to draft."""
+        sequence, prompt, total = self.sequence, self.prompt_ids, len(self.prompt_ids)
+        needed = total - 1
+        common = common_prefix(sequence.tokens, prompt[:needed])
+        sequence.rollback(common)
+        yield Step(prompt_read=common, prompt_tokens=total)
+        while common < needed and not self.stop.is_set():
+            began = time.perf_counter()
+            chunk = prompt[common : min(common + CHUNK, needed)]
+            sequence.read(chunk)
+            common += len(chunk)
+            ms = (time.perf_counter() - began) * 1e3
+            yield Step(width=len(chunk), forward_ms=ms, prompt_read=common, prompt_tokens=total)
+        if self.stop.is_set():
+            self.finish = "stopped"
+            yield Step(prompt_tokens=total, prompt_read=len(sequence.tokens), finish="stopped")
+        elif self._drafter:
+            self._drafter.begin(prompt)
+
+    def draft(self) -> Block:
+        """The block of the next forward: the last committed token and what may follow it."""
+        self._began = time.perf_counter()
+        room = self.sequence.context_length - self._position
+        self._drafts = self._drafter.propose(room) if self._drafter else DraftTree()
+        self._tokens = (self._last, *self._drafts.tokens)
+        self._parents = (-1, *(parent + 1 for parent in self._drafts.parents))
+        self._drafted = time.perf_counter()
+        return Block(self.sequence, self._tokens, self._parents)
+
+    def take(self, rows: Rows, *, alone: bool = True) -> Step:
+        """Verify the block, and commit what stands. `alone`: no other sequence was in the forward."""
+        wait_for(rows, self.settings)
+        forwarded = time.perf_counter()
+        drafts, drafter = self._drafts, self._drafter
+        found = verify(rows, self._tokens, self._parents, self._position, self.settings, self._counts)
+        kept: list[int] = []
+        for token in found.tokens:
+            kept.append(token)
+            self.finish = self._stopping.add(token)
+            if self.finish is None and self._position + len(kept) >= self.sequence.context_length:
+                self.finish = "context"
+            if self.finish:
+                break
+        nodes = found.nodes[: len(kept)]
+        self.sequence.commit(nodes)
+        if drafter:
+            drafter.observe(kept, rows.likeliest(nodes, drafter.top) if drafter.top else None)
+            if self._latency and alone and not rows.recorded:
+                own_ms = (forwarded - self._began) * 1e3 - drafts.models_ms
+                self._latency.note(len(self._tokens), self._position, own_ms)
+        if self.finish is None and self.stop.is_set():
+            self.finish = "stopped"
+        self._last, self._position = kept[-1], self._position + len(kept)
+        return Step(
+            tokens=tuple(kept),
+            sources=_sources(found.nodes, drafts, len(kept)),
+            proposed=MappingProxyType(dict(Counter(drafts.sources))),
+            width=len(self._tokens),
+            draft_ms=(self._drafted - self._began) * 1e3,
+            forward_ms=(forwarded - self._drafted) * 1e3,
+            verify_ms=(time.perf_counter() - forwarded) * 1e3,
+            prompt_read=len(self.prompt_ids),
+            prompt_tokens=len(self.prompt_ids),
+            finish=self.finish,
+        )
+
+
+def step_together(runner: Runner, replies: Sequence[Decoding]) -> list[Step]:
+    """A step of each of these replies, in one forward of the runner that holds their sequences."""
+    rows = runner.forward([reply.draft() for reply in replies])
+    alone = len(replies) == 1
+    return [reply.take(mine, alone=alone) for reply, mine in zip(replies, rows, strict=True)]
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of what two token sequences share from their beginning on."""
+    same = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        same += 1
+    return same
+
+
+def _sources(nodes: Sequence[int], drafts: DraftTree, kept: int) -> tuple[str, ...]:
+    """A chosen token came from the draft node that it matched; the bonus token from the target alone."""
+    accepted = [drafts.sources[node - 1] for node in nodes[1:]]
+    return tuple([*accepted, TARGET][:kept])

@@ -1,0 +1,107 @@
+"""A model runner: weights and kernels, over sequences that hold what belongs to one text each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from hierchat.engine.rows import Rows
+
+
+class CachedSequence(Protocol):
+    """One text of a runner: the tokens whose keys and values it holds.
+
+    A block is `tokens` with `parents`: parents[i] < i is the node that node i follows, -1 what is committed. Equal
+    positions get equal bits whatever else is in the forward where `exact` is true.
+    """
+
+    @property
+    def runner(self) -> Runner: ...
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def context_length(self) -> int:
+        """Positions that it can hold."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether row invariance was proved when the runner was made."""
+        ...
+
+    @property
+    def tokens(self) -> list[int]:
+        """Committed tokens; do not change."""
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Forget all but the first `length` committed tokens."""
+        ...
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Commit a chunk of the prompt."""
+        ...
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        """Logits of every node of a block, of this sequence alone; nothing is committed. padded=False: fastest, maybe
+        other bits."""
+        ...
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        """Commit a path of nodes of the last block, from its root on."""
+        ...
+
+    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
+        """Commit tokens without a forward, with the keys and values that `other` holds for them, which may be of
+        another model of the same shape. False where that cannot be done, and nothing happened: asked with no tokens,
+        it only says so."""
+        ...
+
+    def close(self) -> None:
+        """Give the slots back; the sequence is not used again."""
+        ...
+
+
+class Block(NamedTuple):
+    """What one sequence brings into a forward."""
+
+    sequence: CachedSequence
+    tokens: Sequence[int]
+    parents: Sequence[int]
+
+
+class Runner(Protocol):
+    """Holds up to `most_sequences` sequences, which take turns or go through a forward together."""
+
+    backend: str
+    """What computes it, e.g. blocks, float32, nf4."""
+    vocabulary: int
+    context_length: int
+    """Positions that a sequence can hold."""
+    exact: bool
+
+    @property
+    def most_sequences(self) -> int: ...
+
+    def open(self) -> CachedSequence:
+        """A new, empty sequence. Raises TooManySequences."""
+        ...
+
+    def forward(self, blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
+        """The rows of each block. One forward over all of them where rows are exact then, else one after the other."""
+        ...
+
+
+class TooManySequences(RuntimeError):
+    """A runner has no slots for another sequence."""
+
+
+def in_turn(blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
+    """Runner.forward of a runner that computes one sequence at a time."""
+    found = []
+    for block in blocks:
+        rows = block.sequence.forward(block.tokens, block.parents, padded=padded)
+        found.append(rows.kept() if len(blocks) > 1 else rows)  # the next forward uses the same memory
+    return found

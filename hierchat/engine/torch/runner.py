@@ -1,0 +1,184 @@
+"""The runner on torch: transformers' own modules with our attention, slots and padding."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from hierchat.engine.errors import UnsupportedModel
+from hierchat.engine.rows import ArrayRows, Rows
+from hierchat.engine.runner import Block, CachedSequence, in_turn
+from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
+from hierchat.engine.torch import attention
+from hierchat.engine.torch.layout import CHUNK, lay_out
+from hierchat.engine.torch.packed import can_pack, pack
+from hierchat.engine.torch.slots import Slots
+from hierchat.engine.torch.threads import Threads
+from hierchat.models.runnable import refused
+
+QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
+"""Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""
+FIRST_SLOTS = 1024
+MOST_SEQUENCES = 64
+"""Sequences whose slots grow as they need; memory ends it sooner."""
+BUCKET = 512
+"""Views of the slots on CUDA are multiples of this, since kernels are chosen by shape. On the CPU a chunk will do."""
+
+
+class TorchRunner:
+    """A causal language model of transformers behind the Runner contract; sequences take turns.
+
+    `packed`: float16-packed linear layers on the CPU (None: where they can be). `quantum`: rows to whose multiples
+    blocks are padded, where it is known; otherwise the self-test finds it, and keeps it under `key`, which names the
+    weights (None: not kept). Raises UnsupportedModel for sliding windows, linear attention and recurrent layers,
+    whose state cannot be rolled back.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        context_length: int | None = None,
+        packed: bool | None = None,
+        quantum: int | None = None,
+        key: str | None = None,
+    ) -> None:
+        config = model.config
+        require_full_attention(config, context_length or config.max_position_embeddings)
+        self.model = model
+        self.device = model.device
+        self.vocabulary: int = config.vocab_size
+        self.context_length: int = context_length or config.max_position_embeddings
+        on_cpu = self.device.type == "cpu" and model.dtype == torch.float32
+        if packed is None:
+            packed = on_cpu and can_pack(model)
+        if packed:
+            pack(model)
+        self.backend = "float16-packed" if packed else precision(model)
+        model.set_attn_implementation(attention.NAME)
+        self._threads = Threads()
+        self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
+        self._group = config.num_attention_heads // getattr(
+            config, "num_key_value_heads", config.num_attention_heads
+        )
+        self.most_sequences = MOST_SEQUENCES
+        self.quantum = quantum or 1
+        self.exact = True
+        if quantum is None:
+            proof = remembered(key and cache_key(key, self.backend, gpu(self.device)), self._find_quantum)
+            self.quantum, self.exact = proof.quantum, proof.exact
+
+    def open(self) -> TorchSequence:
+        layers = self.model.config.num_hidden_layers
+        return TorchSequence(self, Slots(layers, min(FIRST_SLOTS, self.context_length), self._bucket))
+
+    def forward(self, blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
+        return in_turn(blocks, padded=padded)
+
+    @torch.inference_mode()
+    def run(
+        self, slots: Slots, tokens: Sequence[int], parents: Sequence[int], *, padded: bool, logits: bool
+    ) -> torch.Tensor:
+        """Logits [nodes, vocabulary], or an empty tensor: the prompt's own logits are never needed."""
+        ids, follows = list(tokens), list(parents)
+        while padded and len(ids) % self.quantum:
+            follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
+            ids.append(ids[-1])
+        slots.reserve(slots.length + len(ids))
+        layout = lay_out(
+            slots.length,
+            follows,
+            group=self._group,
+            bucket=self._bucket,
+            dtype=self.model.dtype,
+            device=self.device,
+        )
+        if not padded and len(ids) == 1:
+            layout = replace(layout, plain=True)
+        arguments = {
+            "input_ids": torch.tensor([ids], device=self.device),
+            "position_ids": layout.positions[None],
+            "past_key_values": slots,
+            "use_cache": True,
+            "block": layout,
+        }
+        self._threads.enter()
+        began = time.perf_counter()
+        out = (
+            self.model(**arguments).logits[0, : len(tokens)] if logits else self.model.base_model(**arguments)
+        )
+        if self.device.type == "cpu":
+            self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
+        return out if logits else torch.empty(0)
+
+    def _find_quantum(self) -> Proof:
+        """The smallest row quantum under which the bits of a row do not depend on the block, if there is one."""
+        sequence = self.open()
+        for self.quantum in QUANTA:
+            if invariant(sequence, quantum=self.quantum, border=self._bucket, one_thread=self._threads.alone):
+                return Proof(exact=True, quantum=self.quantum)
+        return Proof(exact=False, quantum=8)
+
+
+class TorchSequence:
+    """One text of a TorchRunner, with slots of its own."""
+
+    def __init__(self, runner: TorchRunner, slots: Slots) -> None:
+        self.runner = runner
+        self.slots = slots
+        self.vocabulary = runner.vocabulary
+        self.context_length = runner.context_length
+        self.tokens: list[int] = []
+        self._block: Sequence[int] = ()
+
+    @property
+    def exact(self) -> bool:
+        return self.runner.exact
+
+    def rollback(self, length: int) -> None:
+        self.slots.rollback(length)
+        del self.tokens[length:]
+
+    def read(self, tokens: Sequence[int]) -> None:
+        self._block = tokens
+        self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
+        self.commit(range(len(tokens)))
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        self._block = tokens
+        rows = self.runner.run(self.slots, tokens, parents, padded=padded, logits=True)
+        return ArrayRows(rows.float().numpy(force=True))
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        self.slots.commit(list(nodes))
+        self.tokens.extend(self._block[node] for node in nodes)
+
+    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.tokens.clear()
+
+
+def precision(model: Any) -> str:
+    """What a transformers model computes in: a dtype, nf4 or int8."""
+    if getattr(model, "is_loaded_in_4bit", False):
+        return "nf4"
+    if getattr(model, "is_loaded_in_8bit", False):
+        return "int8"
+    return str(model.dtype).removeprefix("torch.")
+
+
+def gpu(device: torch.device) -> str | None:
+    """Name of a CUDA device; None for the processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+
+
+def require_full_attention(config: Any, context_length: int) -> None:
+    """Raises UnsupportedModel unless every layer sees all positions."""
+    if reason := refused(config.to_dict(), context_length):
+        raise UnsupportedModel(f"This model cannot be computed here: {reason}. Choose another model.")

@@ -1,0 +1,269 @@
+"""The plan in force: searched again as costs and acceptances become known, or change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hierchat.drafting.cost import Latency
+from hierchat.hierarchy.estimates import CLIP, Agreement, RetrievalEstimate, likely_run
+from hierchat.hierarchy.expected import by_renewal
+from hierchat.hierarchy.level import Provenance
+from hierchat.hierarchy.plan import Ladder, Plan, RetrievalLevel, TokenAcceptance
+from hierchat.hierarchy.search import MOST, Found, best_plan
+
+BUCKETS = (1024, 4096)
+"""Where contexts are told apart, in tokens."""
+EVERY = 32
+"""Forwards of the target between two searches."""
+BETTER = 0.98
+"""Another plan takes over if it is expected to take less than this part of the present one's time."""
+AVERAGED = 1 / 200
+"""Weight of a step in what the databases bring the target."""
+FIRST_TOKENS = 1.5
+"""What they bring before anything was seen."""
+REPLY = 200.0
+"""Tokens of a reply before one was seen; then the average of the last ones."""
+REPLIES = 1 / 20
+"""Weight of a reply in that."""
+LARGE = 1e9
+"""Nothing that was really measured is so large."""
+TRUSTED = 50.0
+"""Steps that what the databases expect of themselves is trusted for."""
+UNKNOWN = 0.5
+"""Acceptance where nobody measured it."""
+
+
+class Hierarchy:
+    """What is known of a model's levels, from the smallest draft model to the target. Kept from reply to reply.
+
+    `priors`: acceptance of a level's tokens by one above, as (below, above); measured after loading.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        latencies: Sequence[Latency],
+        priors: Mapping[tuple[int, int], float] | None = None,
+        *,
+        retrieval: bool = True,
+        most: int = MOST,
+    ) -> None:
+        self.names = tuple(names)
+        self._latencies = tuple(latencies)
+        self._priors = dict(priors or {})
+        self._retrieval = retrieval
+        self._most = most
+        self._agreements: dict[tuple[int, int, int], Agreement] = {}
+        self._retrieval_levels: dict[tuple[int, int], RetrievalEstimate] = {}
+        self._tree_tokens, self._tree_ms = FIRST_TOKENS, 0.0
+        # Of steps over trees alone, (tokens, costs): what was believed of them, and what came.
+        self._believed, self._came = np.full(2, TRUSTED), np.full(2, TRUSTED)
+        self._reply_tokens, self._reply = REPLY, 0
+        self._found: dict[int, Found] = {}
+        self._measured: dict[Plan, tuple[float, float]] = {}
+        self._steps = 0
+
+    @property
+    def target(self) -> int:
+        return len(self.names) - 1
+
+    def only(self, levels: Sequence[int], *, retrieval: bool = False) -> Hierarchy:
+        """These draft models and the target, with or without the databases, as they were known after loading."""
+        kept = [*levels, self.target]
+        return Hierarchy(
+            [self.names[level] for level in kept],
+            [self._latencies[level] for level in kept],
+            {
+                (low, high): self._priors[kept[low], kept[high]]
+                for high in range(len(kept))
+                for low in range(high)
+                if (kept[low], kept[high]) in self._priors
+            },
+            retrieval=retrieval,
+            most=self._most,
+        )
+
+    def agreement(self, below: int, above: int, context: int) -> Agreement:
+        """What is learned of a pair of levels."""
+        key = (below, above, bucket(context))
+        if key not in self._agreements:
+            self._agreements[key] = Agreement(self._priors.get((below, above), UNKNOWN))
+        return self._agreements[key]
+
+    def retrieval_estimate(self, level: int, context: int) -> RetrievalEstimate:
+        """What is learned of a level with the databases below it."""
+        return self._retrieval_levels.setdefault((level, bucket(context)), RetrievalEstimate())
+
+    def saw_tree(self, tokens: float, ms: float) -> None:
+        """The databases alone would bring the target so many tokens in a step, which would take so long."""
+        self._tree_tokens += AVERAGED * (tokens - self._tree_tokens)
+        self._tree_ms += (ms - self._tree_ms) * (AVERAGED if self._tree_ms else 1.0)
+
+    def tree_brought(self, expected: tuple[float, float], came: tuple[float, float]) -> None:
+        """A step over nothing but what the databases knew brought and took so much: (tokens, milliseconds)."""
+        slower = min(came[1] / max(expected[1], 1e-6), CLIP)  # steps count alike, however long they take
+        self._believed = (1.0 - AVERAGED) * self._believed + [expected[0], 1.0]
+        self._came = (1.0 - AVERAGED) * self._came + [came[0], slower]
+
+    def skips_models(
+        self, plan: Plan, plan_ms: float, tree: tuple[float, float], drafts: int, context: int
+    ) -> bool:
+        """Whether a step over nothing but the databases' tree gains more on the plan's usual pace, `plan_ms` per token,
+        than a step of the plan. `tree`: the tokens and milliseconds that the databases expect of it.
+
+        A good match makes the plan's own step cheaper, too: its lowest level verifies it in one forward. So the
+        databases must promise no less than the block that the plan would have written.
+        """
+        tokens, ms = self._came / self._believed * tree
+        if tokens < plan.lengths[-1] + 1.0:
+            return False
+        below = self.retrieval_estimate(plan.levels[0], context).retrieval_level() if plan.retrieval else None
+        if below is None:
+            return bool(tokens * plan_ms > ms)
+        costs = self._latencies[plan.levels[0]].step_ms(context)
+        spared = (plan.lengths[0] + 1.0) * below.ms / below.brings.tokens - costs[min(drafts, len(costs) - 1)]
+        return bool(tokens * plan_ms - ms > spared)
+
+    def begin_reply(self) -> None:
+        """Another reply begins."""
+        if self._reply:
+            self._reply_tokens += REPLIES * (self._reply - self._reply_tokens)
+        self._reply = 0
+
+    def worth_reading(self, plan: Plan, context: int, reading_ms: float) -> bool:
+        """Whether what a plan saves in a reply is more than its draft models need to read the text first."""
+        ladder = self.ladder(context)
+        alone = Plan((self.target,), (), self._retrieval)
+        saved = by_renewal(ladder, alone) - by_renewal(ladder, plan)
+        return saved * self._reply_tokens > reading_ms
+
+    def ladder(self, context: int) -> Ladder:
+        """All that is known, behind so many tokens."""
+        costs = [latency.step_ms(context) for latency in self._latencies]
+        levels = range(len(self.names))
+        acceptance: list[list[TokenAcceptance]] = [
+            [self.agreement(below, above, context).acceptance() for above in levels] for below in levels[:-1]
+        ]
+        retrieval_levels = (
+            [self._retrieval_level(level, costs, context) for level in levels] if self._retrieval else []
+        )
+        return Ladder(costs, acceptance, retrieval_levels)
+
+    def _retrieval_level(self, level: int, costs: Sequence[Sequence[float]], context: int) -> RetrievalLevel:
+        tokens, ms = self._came / self._believed * [self._tree_tokens, self._tree_ms]
+        target = RetrievalLevel(likely_run(tokens), ms or costs[self.target][0] * FIRST_TOKENS)
+        if level == self.target:
+            return target
+        seen = self.retrieval_estimate(level, context).retrieval_level()
+        # Before it was seen: the databases know a draft model's words as well as the target's.
+        return seen or RetrievalLevel(target.brings, target.ms * costs[level][0] / costs[self.target][0])
+
+    def found(self, context: int) -> Found:
+        """The plan to follow behind so many tokens, and what is expected of it."""
+        key = bucket(context)
+        if key not in self._found or self._steps >= EVERY:
+            self._steps = 0
+            ladder = self.ladder(context)
+            best = best_plan(ladder, self._most)
+            now = self._found.get(key)
+            if now is not None:
+                now = Found(now.plan, by_renewal(ladder, now.plan))
+            self._found[key] = now if now is not None and best.ms > BETTER * now.ms else best
+        return self._found[key]
+
+    def step(self, plan: Plan, tokens: int, ms: float) -> None:
+        """A step of a plan brought so many tokens and took so long, drafting, forward and verification together."""
+        self._steps += 1
+        self._reply += tokens
+        before = self._measured.get(plan, (0.0, 0.0))
+        keep = 1.0 - AVERAGED
+        self._measured[plan] = (keep * before[0] + ms, keep * before[1] + tokens)
+
+    def measured_ms(self, plan: Plan) -> float | None:
+        """Milliseconds per token that a plan took of late; None where it was not followed yet."""
+        ms, tokens = self._measured.get(plan, (0.0, 0.0))
+        return ms / tokens if tokens else None
+
+    def without(self, level: int, context: int) -> str:
+        """Why a draft model is not in the plan."""
+        ladder, found = self.ladder(context), self.found(context)
+        costs = ladder.forward_ms
+        if costs[level][0] >= costs[self.target][0]:
+            return f"{costs[level][0]:.1f} ms a forward, no faster than the target"
+        blocks = range(1, self._most + 1)
+        best = min(by_renewal(ladder, Plan((level, self.target), (block,))) for block in blocks)
+        accepted = ladder.acceptance[level][self.target].overall
+        return (
+            f"{costs[level][0]:.1f} ms a forward, {accepted:.0%} accepted: "
+            f"{best:.1f} ms a token alone, {found.ms:.1f} with the plan"
+        )
+
+    def state(self) -> bytes:
+        """What was learned."""
+        said: dict[str, Any] = {
+            "names": self.names,
+            "agreements": [[*key, *one.state()] for key, one in self._agreements.items()],
+            "retrieval_levels": [[*key, one.state()] for key, one in self._retrieval_levels.items()],
+            "tree": [self._tree_tokens, self._tree_ms, *self._believed.tolist(), *self._came.tolist()],
+            "reply": self._reply_tokens,
+        }
+        return json.dumps(said).encode()
+
+    def restore(self, state: bytes) -> None:
+        """Go on from an earlier run. Raises ValueError where that is damaged, or was learned of other models."""
+        damaged = ValueError("What was learned of draft models is damaged.")
+        try:
+            said = json.loads(state)
+            names = tuple(said["names"])
+            agreements: dict[tuple[int, int, int], Agreement] = {}
+            for below, above, place, *values in said["agreements"]:
+                agreements[below, above, place] = one = Agreement(UNKNOWN)
+                one.restore(values)
+            retrieval_levels: dict[tuple[int, int], RetrievalEstimate] = {}
+            for level, place, values in said["retrieval_levels"]:
+                retrieval_levels[level, place] = below = RetrievalEstimate()
+                below.restore(values)
+            tokens, ms, *others = (float(value) for value in said["tree"])
+            believed, came = np.array(others).reshape(2, 2)
+            reply = float(said["reply"])
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise damaged from error
+        if names != self.names:
+            raise ValueError("What was learned is of other draft models.")
+        if not (1.0 <= tokens < LARGE and 0.0 <= ms < LARGE and 0.0 < reply < LARGE):
+            raise damaged
+        if not (np.all(believed > 0.0) and np.all(came > 0.0) and np.all(believed + came < LARGE)):
+            raise damaged
+        self._agreements, self._retrieval_levels = agreements, retrieval_levels
+        self._tree_tokens, self._tree_ms = tokens, ms
+        self._believed, self._came, self._reply_tokens = believed, came, reply
+        self._found = {}
+
+
+def bucket(context: int) -> int:
+    """Which of the context lengths that are told apart."""
+    return sum(context >= border for border in BUCKETS)
+
+
+class Learner:
+    """A level.Watcher: what becomes of one level's work goes to what is known of it. `context`: the tokens now."""
+
+    def __init__(self, hierarchy: Hierarchy, level: int, above: int, *, with_retrieval: bool) -> None:
+        self._hierarchy, self._level, self._above, self._with_retrieval = (
+            hierarchy,
+            level,
+            above,
+            with_retrieval,
+        )
+        self.context = 0
+
+    def forwarded(self, kept: int, bonus: bool, ms: float) -> None:
+        if self._with_retrieval:
+            self._hierarchy.retrieval_estimate(self._level, self.context).note(kept, bonus, ms)
+
+    def looked_at(self, kinds: Sequence[Provenance], accepted: int) -> None:
+        self._hierarchy.agreement(self._level, self._above, self.context).note(kinds, accepted)

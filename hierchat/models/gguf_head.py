@@ -1,0 +1,136 @@
+"""The head of a GGUF file: what model it is and what its tensors are, read in a moment.
+
+gguf's own reader makes arrays of every token of the vocabulary, which takes tens of seconds; here they are passed over.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hierchat.models.errors import BrokenFileError
+
+_MAGIC, _VERSIONS = b"GGUF", (2, 3)
+_SCALARS = dict(enumerate(("B", "b", "H", "h", "I", "i", "f", "?", None, None, "Q", "q", "d")))
+"""By the number of a value's type: how struct reads it."""
+_STRING, _ARRAY = 8, 9
+_LONGEST_TEXT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """`shape`: the row's length first; `type`: of its blocks, as gguf calls it."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """`values` by key, arrays left out."""
+
+    values: dict[str, Any]
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def architecture(self) -> str:
+        """As the file calls it; empty where it does not say."""
+        return str(self.values.get("general.architecture", ""))
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in all tensors."""
+        return sum(math.prod(tensor.shape) for tensor in self.tensors)
+
+    def of_architecture(self, key: str) -> Any:
+        """A value that belongs to the architecture, such as "block_count"; None where it is not there."""
+        return self.values.get(f"{self.architecture}.{key}")
+
+
+def read_head(path: Path) -> Head:
+    """Raises BrokenFileError for what is no whole GGUF file."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _Reader(data).head()
+    except (struct.error, ValueError, IndexError, KeyError, OverflowError, RecursionError) as error:
+        raise BrokenFileError(f"{path} is no whole GGUF file. Fetch or copy it again.") from error
+    except OSError as error:
+        raise BrokenFileError(f"{path} cannot be read ({error.strerror}).") from error
+
+
+class _Reader:
+    def __init__(self, data: mmap.mmap) -> None:
+        self._data, self._at = data, 0
+
+    def head(self) -> Head:
+        if self._data[:4] != _MAGIC:
+            raise ValueError("another kind of file")
+        self._at = 4
+        if self._number("I") not in _VERSIONS:
+            raise ValueError("another version")
+        tensors, count = self._number("Q"), self._number("Q")
+        values = {}
+        for _ in range(count):
+            key = self._text()
+            value = self._value(self._number("I"))
+            if value is not None:
+                values[key] = value
+        found = [self._tensor() for _ in range(tensors)]
+        alignment = int(values.get("general.alignment", 32))
+        begin = -(-self._at // alignment) * alignment
+        if begin + max((end for _, end in found), default=0) > len(self._data):
+            raise ValueError("cut off")
+        return Head(values, tuple(tensor for tensor, _ in found))
+
+    def _tensor(self) -> tuple[Tensor, int]:
+        """A tensor, and where its data end."""
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        name = self._text()
+        shape = tuple(self._number("Q") for _ in range(self._number("I")))
+        number, at = self._number("I"), self._number("Q")
+        if number not in set(GGMLQuantizationType):
+            return Tensor(name, shape, f"number {number}"), at  # newer than we are
+        kind = GGMLQuantizationType(number)
+        block, size = GGML_QUANT_SIZES[kind]
+        return Tensor(name, shape, kind.name), at + math.prod(shape) // block * size
+
+    def _value(self, kind: int) -> Any:
+        """A value; None for an array."""
+        if kind == _STRING:
+            return self._text()
+        if kind != _ARRAY:
+            return self._number(_SCALARS[kind] or "")
+        inner, count = self._number("I"), self._number("Q")
+        if inner == _STRING:
+            for _ in range(count):
+                self._skip(self._number("Q"))
+        elif inner == _ARRAY:
+            for _ in range(count):
+                self._value(_ARRAY)
+        else:
+            self._skip(count * struct.calcsize(f"<{_SCALARS[inner]}"))
+        return None
+
+    def _number(self, form: str) -> Any:
+        (value,) = struct.unpack_from(f"<{form}", self._data, self._at)
+        self._at += struct.calcsize(f"<{form}")
+        return value
+
+    def _text(self) -> str:
+        length = self._number("Q")
+        if length > _LONGEST_TEXT:
+            raise ValueError("a text without end")
+        begin = self._at
+        self._skip(length)
+        return self._data[begin : self._at].decode("utf-8", "replace")
+
+    def _skip(self, count: int) -> None:
+        self._at += count
+        if self._at > len(self._data):
+            raise ValueError("cut off")

@@ -1,0 +1,1 @@
+"""A loaded model with its databases, draft models and measured costs."""

@@ -1,0 +1,1 @@
+"""Earlier texts of a user and a model to draft from, kept in step with the store."""

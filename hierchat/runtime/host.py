@@ -1,0 +1,168 @@
+"""The model that answers: loaded in the background, replaced on request, one at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hierchat import logs
+from hierchat.config import GenerationSettings
+from hierchat.models.catalogue import Backend, Catalogue
+from hierchat.models.check import require_runnable
+from hierchat.models.errors import ModelError
+from hierchat.models.fetch import bring
+from hierchat.models.memory import best_device, held_memory
+from hierchat.models.progress import Progress, Report, silent
+from hierchat.runtime.costs import Costs
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.load import load_hosted
+
+HostPhase = Literal[
+    "none",
+    "downloading",
+    "converting",
+    "loading",
+    "compiling",
+    "reading",
+    "sorting",
+    "measuring",
+    "ready",
+    "failed",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """What the host is doing; `done` of `total` as in models.progress."""
+
+    name: str = ""
+    phase: HostPhase = "none"
+    done: int = 0
+    total: int | None = None
+    message: str = ""
+    """What went wrong in phase "failed"; in "ready", why another model that was asked for did not come, or
+    why it does not run on the fastest engine."""
+    exact: bool | None = field(default=None, compare=False)
+    """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
+
+
+Loader = Callable[[str, Report], Hosted]
+Preparation = Callable[[str, Report], None]
+"""What is done of loading while another model still answers. Raises a ModelError where it is in vain."""
+
+
+class ModelHost:
+    """Holds one model. `engine_lock` is held for a whole reply, so that no model leaves in the middle of one."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        report: Report = silent,
+        load: Loader | None = None,
+        backend: Backend | None = None,
+        prepare: Preparation | None = None,
+    ) -> None:
+        self.catalogue = catalogue
+        offered = [name for name, entry in catalogue.models.items() if not entry.draft_only]
+        self.names = sorted(offered, key=lambda name: name != catalogue.default)
+        self.status = HostStatus()
+        self.engine_lock = threading.Lock()
+        self.hosted: Hosted | None = None
+        self.costs: Costs | None = None
+        """Where what steps cost is kept from run to run; the chat service sets it."""
+        self._report = report
+        self._backend = backend
+        self._load = load or self._load_model
+        self._prepare = prepare or (_nothing if load else self._prepare_model)
+        self._leaving = False
+        self._starting = threading.Lock()
+
+    def settings(self, name: str) -> GenerationSettings:
+        """The model's default sampling."""
+        return self.catalogue.entry(name).sampling
+
+    @property
+    def answers(self) -> bool:
+        """Whether a model can answer now; it goes on while another one is looked at and fetched."""
+        return self.hosted is not None and not self._leaving
+
+    def start(self, name: str) -> None:
+        """Load a model in the background, in place of the present one, which stays until it is known that the other
+        one can run and its files are here. Raises UnknownModelError."""
+        self.catalogue.entry(name)
+        self.status = HostStatus(name, "loading", message=name)
+        threading.Thread(target=self._replace, args=(name,), name=f"load {name}", daemon=True).start()
+
+    def _replace(self, name: str) -> None:
+        with self._starting:
+            if self.hosted and (trouble := self._trouble(name, self._prepare)):
+                self._go_on(self.hosted, trouble)
+                return
+            self._leaving = True
+            try:
+                with self.engine_lock:
+                    self._exchange(name)
+            finally:
+                self._leaving = False
+
+    def _exchange(self, name: str) -> None:
+        before = self.hosted.name if self.hosted else None
+        self.hosted = None  # its memory counts
+        trouble = self._trouble(name, self._host)
+        if trouble and before and before != name and self._trouble(before, self._host) is None:
+            assert self.hosted is not None
+            self._go_on(self.hosted, trouble)
+        elif trouble:
+            self.status = HostStatus(name, "failed", message=trouble)
+
+    def _go_on(self, present: Hosted, trouble: str) -> None:
+        message = f"{trouble} {present.name} goes on answering."
+        self.status = HostStatus(present.name, "ready", message=message, exact=present.engine.exact)
+
+    def _trouble(self, name: str, work: Callable[[str, Report], None]) -> str | None:
+        """Do a part of loading a model, or say why it could not be done."""
+
+        def report(progress: Progress) -> None:
+            self.status = HostStatus(name, progress.phase, progress.done, progress.total, progress.message)
+            self._report(progress)
+
+        try:
+            work(name, report)
+        except ModelError as error:
+            return str(error)
+        except MemoryError:
+            return (
+                f"{name} ran out of memory while it was loaded. Close other programs or choose a smaller one."
+            )
+        except Exception as error:  # a thread of its own: nobody else would hear of it
+            return f"{name} could not be loaded. {logs.said(error)}"
+        return None
+
+    def _host(self, name: str, report: Report) -> None:
+        self.hosted = hosted = self._load(name, report)
+        self.status = HostStatus(name, "ready", message=hosted.note, exact=hosted.engine.exact)
+
+    def _prepare_model(self, name: str, report: Report) -> None:
+        entry, device = self.catalogue.entry(name), best_device()
+        require_runnable(entry, device, self._backend, report, held_memory(device))
+        bring(entry, report, device)
+
+    def _load_model(self, name: str, report: Report) -> Hosted:
+        def measuring() -> None:
+            self.status = HostStatus(name, "measuring", message="measuring plain decoding")
+
+        return load_hosted(
+            self.catalogue.entry(name),
+            self._backend,
+            report,
+            measuring,
+            stored=True,
+            costs=self.costs,
+            catalogue=self.catalogue,
+        )
+
+
+def _nothing(name: str, report: Report) -> None:
+    pass

@@ -1,0 +1,58 @@
+"""A model ready to answer, with all that drafts for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hierchat.corpus.format import Statistics
+from hierchat.engine.engine import Engine
+from hierchat.engine.local import LocalEngine
+from hierchat.runtime.prompt import PromptBuilder
+
+if TYPE_CHECKING:
+    from hierchat.runtime.levels import Levels
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A model ready to answer."""
+
+    name: str
+    model_key: str
+    engine: Engine
+    prompts: PromptBuilder
+    vanilla_ms: float | None
+    """Fastest plain decoding, milliseconds per token, measured after loading at a short context; None where the engine
+    cannot measure it."""
+    note: str = ""
+    """Why it does not run on the engine that would be fastest here."""
+    statistics: tuple[Statistics, ...] = ()
+    """The texts of the seed pack and of corpora, to draft from."""
+    levels: Levels | None = None
+    """The draft models below it; None where it has none."""
+    machine: str = ""
+    """Names the machine and the backend whose costs are kept; empty: they are not."""
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Tokens that end a reply; none where the engine elsewhere knows them."""
+        return self.local.end_ids if self.is_local else frozenset()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is computed here, so that we draft; an engine elsewhere drafts for itself."""
+        return isinstance(self.engine, LocalEngine)
+
+    @property
+    def local(self) -> LocalEngine:
+        """The engine on this machine, for what only that can do. Raises NotLocal."""
+        if not isinstance(self.engine, LocalEngine):
+            raise NotLocal(
+                f"{self.name} is computed elsewhere: only a model on this machine can be measured so."
+            )
+        return self.engine
+
+
+class NotLocal(ValueError):
+    """Something was asked of a model that only the engine on this machine can do."""

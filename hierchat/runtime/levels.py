@@ -1,0 +1,236 @@
+"""The draft models that stand below a loaded model: which there are, what they cost, and how often they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.corpus.format import Statistics
+from hierchat.drafting.suffix_index import BREAK
+from hierchat.engine.errors import UnsupportedModel
+from hierchat.engine.fewer_tokens import FewerTokens
+from hierchat.engine.latency import LatencyCurve
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.runner import CachedSequence
+from hierchat.hierarchy.planner import Hierarchy
+from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
+from hierchat.models.errors import BrokenFileError, ModelError
+from hierchat.models.fetch import has_blocks, status
+from hierchat.models.known_tokens import read_known
+from hierchat.models.loaded import LoadedModel
+from hierchat.models.progress import Report, silent
+from hierchat.models.tokens import same_tokens
+from hierchat.runtime.costs import Costs, machine_name, measure_costs
+from hierchat.store import StoreError
+
+SAMPLES, SAMPLE = 4, 96
+"""Texts, and tokens of each, over which models are compared after loading."""
+TEXT = (
+    "A lighthouse stands where ships would otherwise come too close to the rocks. Its keeper lit the lamp at dusk and "
+    "put it out at dawn, wound the clockwork that turned the lens, and wrote the weather into a book. Today most of "
+    "the lamps are electric and light themselves, but the towers are still there, and people climb them for the view."
+    "\n\n"
+    "Here are three things that you can do on a rainy day:\n\n1. Read a book that you have wanted to read for a long "
+    "time.\n2. Bake bread. You need flour, water, salt and yeast, and most of the time you only wait.\n3. Write a "
+    "letter to a friend."
+)
+"""What models are compared over where none of their own words are at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A draft model that is not there, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Draft models from the smallest up, and what is known of them together with the target."""
+
+    sequences: tuple[CachedSequence, ...]
+    latencies: tuple[LatencyCurve, ...]
+    hierarchy: Hierarchy
+    left_out: tuple[LeftOut, ...] = ()
+    originals: tuple[CachedSequence | None, ...] = ()
+    """By draft model: the target's sequence, where it is a rounded copy and can take over what that has read."""
+    keys: tuple[tuple[str, str], ...] = ()
+    """Model and machine of each draft model and, last, of the hierarchy: what costs are kept under."""
+
+    def keep(self, costs: Costs) -> None:
+        """For the next start; nothing of what `only` made. Where they cannot be written, they are learned again."""
+        states = [*(latency.state() for latency in self.latencies), self.hierarchy.state()]
+        with suppress(StoreError):
+            for key, state in zip(self.keys, states, strict=False):
+                costs.keep_latency(*key, state)
+
+    def only(self, names: Sequence[str], *, retrieval: bool = False) -> Levels:
+        """Some of the draft models, knowing no more than after loading. `retrieval`: with the databases. Raises
+        KeyError."""
+        known = self.hierarchy.names[:-1]
+        if unknown := [name for name in names if name not in known]:
+            raise KeyError(unknown[0])
+        kept = [level for level, name in enumerate(known) if name in names]
+        return Levels(
+            tuple(self.sequences[level] for level in kept),
+            tuple(self.latencies[level] for level in kept),
+            self.hierarchy.only(kept, retrieval=retrieval),
+            self.left_out,
+            tuple(self.originals[level] for level in kept) if self.originals else (),
+        )
+
+
+def load_levels(
+    entry: ModelEntry,
+    loaded: LoadedModel,
+    engine: LocalEngine,
+    statistics: Sequence[Statistics],
+    catalogue: Catalogue,
+    report: Report = silent,
+    costs: Costs | None = None,
+) -> Levels:
+    """Loads what may draft for a model: smaller ones of its family that are on this machine, and a copy of itself in
+    lower precision. Nothing is fetched; what cannot be had is left out with the reason."""
+    from hierchat.engine.backends import make_runner
+    from hierchat.models.load import load
+
+    found: list[_Found] = []
+    left_out: list[LeftOut] = []
+    target_ms = engine.latency.step_ms(0)[0]
+    for name, candidate, backend in _candidates(entry, loaded, catalogue):
+        # What is local says itself what it lacks.
+        if not _is_local(candidate) and not status(candidate).present:
+            get = f"python -m hierchat models get {candidate.name}"
+            left_out.append(LeftOut(name, f"not on this machine; `{get}` fetches it"))
+            continue
+        try:
+            draft = load(replace_context(candidate, loaded.context_length), progress=report, backend=backend)
+            if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
+                left_out.append(LeftOut(name, f"other tokens: {reason}"))
+                continue
+            sequence = _over_all_tokens(
+                make_runner(draft, report).open(), candidate, draft, engine.runner.vocabulary
+            )
+        except (ModelError, UnsupportedModel, MemoryError) as error:
+            left_out.append(LeftOut(name, str(error) or "memory ran out"))
+            continue
+        latency = LatencyCurve()
+        key = (draft.model_key, machine_name(draft))
+        measure_costs(latency, sequence, *key, costs)
+        ms = latency.step_ms(0)[0]
+        if ms >= target_ms:
+            slow = f"{ms:.1f} ms a forward, no faster than the target's {target_ms:.1f}"
+            left_out.append(LeftOut(name, slow))
+            continue
+        found.append(_Found(ms, name, sequence, latency, key))
+    found.sort(key=lambda one: one.ms)
+    names = [*(one.name for one in found), entry.name]
+    models = [*(one.sequence for one in found), engine.sequence]
+    latencies = tuple(one.latency for one in found)
+    priors = agreement(models, samples(statistics, loaded)) if found else {}
+    hierarchy = Hierarchy(names, [*latencies, engine.latency], priors)
+    own_key = (loaded.model_key, f"{machine_name(loaded)} under it {' '.join(names[:-1])}")
+    with suppress(StoreError, ValueError):  # learned again
+        if costs and found and (state := costs.latency(*own_key)):
+            hierarchy.restore(state)
+    keys = (*(one.key for one in found), own_key)
+    originals = tuple(_original(entry, engine.sequence, one) for one in found)
+    return Levels(tuple(models[:-1]), latencies, hierarchy, tuple(left_out), originals, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A draft model that can be used; `ms`: of its forward over one position."""
+
+    ms: float
+    name: str
+    sequence: CachedSequence
+    latency: LatencyCurve
+    key: tuple[str, str]
+
+
+def _is_local(entry: ModelEntry) -> bool:
+    source = entry.source
+    return bool(source.folder or (source.gguf and source.gguf.path))
+
+
+def _over_all_tokens(
+    sequence: CachedSequence, entry: ModelEntry, loaded: LoadedModel, vocabulary: int
+) -> CachedSequence:
+    """A draft model as one of all the target's tokens, which it may know in part, or pad to another number. Raises
+    BrokenFileError."""
+    known = read_known(entry.source.folder.path) if entry.source.folder else None
+    if known is not None:
+        return FewerTokens(sequence, known, vocabulary)
+    tokens = len(loaded.tokenizer)
+    if sequence.vocabulary < tokens:
+        raise BrokenFileError(
+            f"It has {sequence.vocabulary} of {tokens} tokens, and the list of them is missing. Distil the draft again."
+        )
+    if sequence.vocabulary == vocabulary:
+        return sequence
+    return FewerTokens(sequence, np.arange(min(sequence.vocabulary, vocabulary)), vocabulary, others=0)
+
+
+def _original(entry: ModelEntry, sequence: CachedSequence, found: _Found) -> CachedSequence | None:
+    copied = found.name.startswith(f"{entry.name}:")
+    return sequence if copied and found.sequence.adopt(sequence, ()) else None
+
+
+def _candidates(
+    entry: ModelEntry, loaded: LoadedModel, catalogue: Catalogue
+) -> list[tuple[str, ModelEntry, Backend | None]]:
+    """What may draft: a name for the page, the model, and what computes it."""
+    found: list[tuple[str, ModelEntry, Backend | None]] = [
+        (name, catalogue.entry(name), None) for name in entry.drafts
+    ]
+    if loaded.device.startswith("cpu"):
+        if loaded.backend != "blocks" and has_blocks(entry):
+            found.append((f"{entry.name}:blocks", entry, "blocks"))
+    elif loaded.quantisation == "none":
+        found.append((f"{entry.name}:nf4", entry, "nf4"))
+    return found
+
+
+def replace_context(entry: ModelEntry, context_length: int) -> ModelEntry:
+    """The entry with room for no more than the target has."""
+    return entry.model_copy(
+        update={"context_length": min(entry.context_length or context_length, context_length)}
+    )
+
+
+def samples(statistics: Sequence[Statistics], loaded: LoadedModel) -> list[list[int]]:
+    """Texts to compare models over: some that the target wrote, where a pack of them is there."""
+    if not statistics:
+        tokens: list[int] = loaded.tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+        return [tokens[:SAMPLE]]
+    texts = statistics[0].tokens
+    breaks = np.flatnonzero(texts == BREAK)
+    starts = breaks[np.linspace(0, len(breaks) - 2, SAMPLES).astype(int)] + 1
+    found = [texts[start : start + SAMPLE] for start in starts.tolist()]
+    return [
+        text[: int(np.argmax(text == BREAK)) if (text == BREAK).any() else None].tolist() for text in found
+    ]
+
+
+def agreement(
+    models: Sequence[CachedSequence], texts: Sequence[Sequence[int]]
+) -> dict[tuple[int, int], float]:
+    """How often two models like the same token best, over these texts: by their numbers, the lower one first."""
+    choices = [np.concatenate([_likeliest(model, text) for text in texts]) for model in models]
+    return {
+        (low, high): float((choices[low] == choices[high]).mean())
+        for low, high in combinations(range(len(models)), 2)
+    }
+
+
+def _likeliest(model: CachedSequence, text: Sequence[int]) -> NDArray[np.int64]:
+    model.rollback(0)
+    rows = model.forward(tuple(text), tuple(range(-1, len(text) - 1)), padded=False)
+    return np.array([int(rows[node].argmax()) for node in range(len(text))])

@@ -1,0 +1,56 @@
+"""From a catalogue entry to a model ready to answer: fetched, loaded, measured, with its databases and draft models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hierchat.engine.local import LocalEngine
+from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
+from hierchat.models.progress import Progress, Report, silent
+from hierchat.runtime.costs import Costs, machine_name, measure_costs
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.prompt import PromptBuilder
+
+
+def load_hosted(
+    entry: ModelEntry,
+    backend: Backend | None = None,
+    report: Report = silent,
+    measuring: Callable[[], None] = lambda: None,
+    *,
+    stored: bool = False,
+    corpus: Path | None = None,
+    costs: Costs | None = None,
+    catalogue: Catalogue | None = None,
+) -> Hosted:
+    """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
+
+    `stored`: the corpora that the user added may draft; `corpus`: these texts, too. Raises a ModelError, or a
+    CorpusError about `corpus`. `costs`: where an earlier run's are. `catalogue`: where its draft models stand; None
+    for none.
+    """
+    # These take seconds to import: only when a model is really loaded
+    from hierchat.corpus.statistics import statistics
+    from hierchat.drafting.growing import kernel
+    from hierchat.engine.backends import make_runner
+    from hierchat.models.load import load
+    from hierchat.runtime.drafters import warm_up
+    from hierchat.runtime.levels import load_levels
+
+    loaded = load(entry, progress=report, backend=backend)
+    drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report))
+    measuring()
+    engine = LocalEngine(make_runner(loaded, report).open(), loaded.end_ids, loaded.tokenizer.decode)
+    vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
+    machine = machine_name(loaded)
+    measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)
+    levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs) if catalogue else None
+    prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
+    hosted = Hosted(
+        entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, levels, machine
+    )
+    if not kernel.has("grow.grow"):
+        report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
+    warm_up(hosted)
+    return hosted

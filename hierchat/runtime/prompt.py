@@ -1,0 +1,135 @@
+"""From a conversation to prompt tokens: the chat template, and the turns that fit the context window."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from jinja2 import TemplateError
+
+MARK = "hierchatreplygoeshere"
+"""Stands for a reply while the template is rendered; letters alone, so that no template or tokenizer merges it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message. A reply brings the tokens that the model wrote, where it wrote them itself."""
+
+    role: str
+    text: str
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Tokens to answer, and how many of the oldest turns no longer fit."""
+
+    ids: list[int]
+    dropped_turns: int = 0
+
+
+class MessageTooLong(ValueError):
+    """The last message alone does not fit the context window."""
+
+
+class PromptBuilder:
+    """Knows one model's tokenizer and context window.
+
+    Replies enter as the tokens that were written, not as their text tokenised again, so that the key-value slots of
+    earlier turns stay valid. What a user types as a control token is plain text.
+    """
+
+    def __init__(self, tokenizer: Any, context_length: int, system_prompt: str | None = None) -> None:
+        self.tokenizer = tokenizer
+        self.context_length = context_length
+        self.system_prompt = system_prompt
+        self._mark: list[int] = tokenizer(MARK, add_special_tokens=False)["input_ids"]
+
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of a text alone, for drafting."""
+        # Texts longer than the model's context are no mistake here.
+        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def build(self, messages: Sequence[Said], room: int, end_ids: Collection[int] = ()) -> Prompt:
+        """Keeps the system prompt and drops the oldest turns whole until `room` tokens are left for the reply.
+
+        `room` is reduced to a quarter of the context where it asks for more. Raises MessageTooLong.
+        """
+        limit = self.context_length - min(room, self.context_length // 4)
+        turns = _turns(messages)
+        for dropped in range(len(turns)):
+            said = [message for turn in turns[dropped:] for message in turn]
+            ids = self._render(said, end_ids)
+            if len(ids) <= limit:
+                return Prompt(ids, dropped)
+        raise MessageTooLong(
+            f"This message has {len(ids):,} tokens; the model's context leaves room for {limit:,}. "
+            "Shorten it, or choose a model with a longer context."
+        )
+
+    def _render(self, said: Sequence[Said], end_ids: Collection[int]) -> list[int]:
+        spliced = [message for message in said if message.tokens]
+        ids = self._template([MARK if message.tokens else message.text for message in said], said)
+        places = _find(ids, self._mark)
+        if len(places) != len(spliced):  # the user wrote the mark, or the template changes replies
+            return self._template([message.text for message in said], said)
+        out: list[int] = []
+        read = 0
+        for place, message in zip(places, spliced, strict=True):
+            out += ids[read:place]
+            out += message.tokens
+            read = place + len(self._mark)
+            if message.tokens[-1] in end_ids and read < len(ids) and ids[read] == message.tokens[-1]:
+                read += 1  # the reply brought its own end
+        return out + ids[read:]
+
+    def _template(self, texts: Sequence[str], said: Sequence[Said]) -> list[int]:
+        chat = [{"role": message.role, "content": text} for message, text in zip(said, texts, strict=True)]
+        if self.system_prompt and not any(message.role == "system" for message in said):
+            chat.insert(0, {"role": "system", "content": self.system_prompt})
+        try:
+            return self._encode(chat)
+        except TemplateError:
+            # Some templates insist on question and reply in turn; a question may have stayed without a reply.
+            joined = _joined(chat)
+            if len(joined) == len(chat):
+                raise
+            return self._encode(joined)
+
+    def _encode(self, chat: Sequence[dict[str, str]]) -> list[int]:
+        encoded = self.tokenizer.apply_chat_template(
+            chat, add_generation_prompt=True, sanitize_control_tokens=True
+        )
+        return list(encoded["input_ids"])
+
+
+def _turns(messages: Sequence[Said]) -> list[list[Said]]:
+    """Each user message with what follows it."""
+    turns: list[list[Said]] = []
+    for message in messages:
+        if message.role == "user" or not turns:
+            turns.append([])
+        turns[-1].append(message)
+    return turns
+
+
+def _joined(chat: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Messages of one role in a row as one."""
+    return [
+        {"role": role, "content": "\n\n".join(message["content"] for message in row)}
+        for role, row in groupby(chat, key=itemgetter("role"))
+    ]
+
+
+def _find(ids: Sequence[int], mark: Sequence[int]) -> list[int]:
+    places, at = [], 0
+    while at <= len(ids) - len(mark):
+        if list(ids[at : at + len(mark)]) == list(mark):
+            places.append(at)
+            at += len(mark)
+        else:
+            at += 1
+    return places

@@ -1,0 +1,132 @@
+"""`hierchat serve`, which is `hierchat` alone and `python app.py`, too: builds the page and serves it."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import logging
+import os
+import platform
+import socket
+from contextlib import closing
+from pathlib import Path
+from typing import Any, get_args
+
+from hierchat import logs
+from hierchat.config import data_dir
+from hierchat.models.catalogue import Backend
+
+log = logging.getLogger(__name__)
+PORTS = range(1, 65536)
+
+
+class ServeError(Exception):
+    """The page cannot be served as the flags say; the text is for the user."""
+
+
+def add_serve(commands: Any) -> None:
+    """The flags."""
+    parser = commands.add_parser("serve", help="the chat, in the browser; what a call without a command does")
+    parser.add_argument("--model", metavar="NAME", help="a name from `models list` (its default)")
+    parser.add_argument(
+        "--backend",
+        choices=get_args(Backend),
+        help="what computes it (default: the fastest that this machine has)",
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; all but loopback need a login"
+    )
+    parser.add_argument("--port", type=_port, default=7860, help="(7860)")
+    parser.add_argument("--share", action="store_true", help="a public link, relayed through a third party")
+    parser.add_argument("--db", type=Path, metavar="FILE", help="the database")
+    parser.add_argument("--auth", action="store_true", help="ask for a login on loopback too")
+    # Not to undo a --verbose that stands before the command
+    parser.add_argument(
+        "--verbose", action="store_true", default=argparse.SUPPRESS, help="say more in the terminal"
+    )
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Serve the page until the process is interrupted; the model loads meanwhile. Returns the exit code."""
+    # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+    from hierchat.models.catalogue import read_catalogue
+    from hierchat.runtime.host import ModelHost
+
+    host = ModelHost(read_catalogue(), backend=args.backend)
+    name = args.model or host.names[0]
+    if name not in host.names:
+        raise ServeError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")
+    _require_address(args.host, args.port)
+    database = _database(args.db)
+
+    from hierchat.chat.service import ChatService
+    from hierchat.store import Store
+    from hierchat.ui import launch, terminal
+    from hierchat.ui.page import build_app
+
+    with Store.open(database) as store, closing(ChatService(store, host)) as service:
+        auth = launch.login(args.host, args.share, args.auth)
+        app = build_app(service, str(database), login=auth is not None)
+        try:
+            _, local, public = app.launch(
+                server_port=args.port, share=args.share, prevent_thread_lock=True,
+                **launch.options(auth, args.host),
+            )  # fmt: skip
+        except OSError as error:
+            raise ServeError(
+                f"Cannot serve on {args.host} port {args.port}. Choose another --port or --host."
+            ) from error
+        logs.take_over("uvicorn")
+        log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
+        print(f"hierchat is at {local}\nYour data: {database}", flush=True)
+        if args.share:
+            print(f"Public link: {public or 'could not be made; the local address works'}")
+            print("It relays everything through a third party's servers: it is not private from end to end.")
+        if auth:
+            print(f"Log in as {auth[0]!r} with the password {auth[1]} (shown only once)", flush=True)
+        host.start(name)
+        terminal.follow(host)
+        app.block_thread()
+    return 0
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) not in PORTS:
+        raise argparse.ArgumentTypeError(f"{text} is no port; give a number from 1 to {PORTS[-1]}")
+    return int(text)
+
+
+def _database(given: Path | None) -> Path:
+    """The database file; only the folder that is ours is made. Raises ServeError."""
+    if given is None:
+        return data_dir() / "hierchat.db"
+    path = given.expanduser().absolute()
+    if not path.parent.is_dir():
+        raise ServeError(f"There is no folder {path.parent}. Make it, or name another file with --db.")
+    return path
+
+
+def _require_address(host: str, port: int) -> None:
+    """Raises ServeError with the reason where nothing can listen there."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            if os.name != "nt":  # there, it would let two programs share the port
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        raise ServeError(_address_error(host, port, error)) from error
+
+
+def _address_error(host: str, port: int, error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    if number == errno.EADDRINUSE:
+        return f"Port {port} of {host} is in use by another program. Choose another one with --port."
+    if number in (errno.EACCES, errno.EPERM):
+        return f"The system does not let you use port {port}. Choose one from 1024 up with --port."
+    return f"{host!r} is no address of this machine. Leave --host out to listen on 127.0.0.1."

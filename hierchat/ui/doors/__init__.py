@@ -1,0 +1,1 @@
+"""What stands before the page: which addresses and which pages it answers to, and who is logged in."""

@@ -1,0 +1,55 @@
+"""How long to wait after wrong passwords."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+FORGET_SECONDS = 15 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Attempts that are counted together: some are free, then each wait is twice the last one."""
+
+    name: str
+    free: int = 4
+    longest_seconds: float = 60
+
+
+HERE = Lane("this machine")
+# All from elsewhere together. Short waits: who floods it must not lock the owner out for long, and the password is
+# too long to be guessed anyway.
+ELSEWHERE = Lane("elsewhere", free=20, longest_seconds=8)
+
+
+class Throttle:
+    """Wrong attempts by lane."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._wrong: dict[str, tuple[int, float]] = {}
+        """Lane -> how many, and when the last one was."""
+
+    def wait(self, lanes: list[Lane]) -> float:
+        """Seconds until the next attempt counts; 0 if it does now."""
+        return max(self._wait(lane) for lane in lanes)
+
+    def failed(self, lanes: list[Lane]) -> None:
+        """One more wrong attempt."""
+        now = self._clock()
+        self._wrong = {name: it for name, it in self._wrong.items() if it[1] + FORGET_SECONDS > now}
+        for lane in lanes:
+            count, _ = self._wrong.get(lane.name, (0, now))
+            self._wrong[lane.name] = (count + 1, now)
+
+    def succeeded(self, lane: Lane) -> None:
+        """The right password: the waits of this lane begin anew."""
+        self._wrong.pop(lane.name, None)
+
+    def _wait(self, lane: Lane) -> float:
+        count, last = self._wrong.get(lane.name, (0, 0.0))
+        if count < lane.free:
+            return 0.0
+        seconds = min(2.0 ** min(count - lane.free, 16), lane.longest_seconds)
+        return max(last + seconds - self._clock(), 0.0)

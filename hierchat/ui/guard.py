@@ -1,0 +1,79 @@
+"""One wrapper around every handler: whatever goes wrong becomes a sentence, and the page stays usable."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Generator
+from typing import Any
+
+import gradio as gr
+
+from hierchat.store import NotFound
+from hierchat.ui import status, turns
+from hierchat.ui.layout import Parts
+from hierchat.ui.sessions import Session, Stale
+from hierchat.ui.views import Update, Views
+
+log = logging.getLogger(__name__)
+Who = Callable[[gr.Request], tuple[Session, int]]
+
+
+class Guard:
+    """Covers all handlers of a page at once, so that none can be forgotten."""
+
+    def __init__(self, parts: Parts, views: Views, who: Who) -> None:
+        self._parts = parts
+        self._views = views
+        self._who = who
+
+    def cover(self, app: gr.Blocks) -> None:
+        """Wrap every function that the page calls."""
+        for function in app.fns.values():
+            if function.fn is not None:
+                function.fn = self._around(function.fn, list(function.outputs))
+
+    def _around(self, handler: Callable[..., Any], outputs: list[Any]) -> Callable[..., Any]:
+        if inspect.isgeneratorfunction(handler):
+
+            @functools.wraps(handler)
+            def yielding(*args: Any) -> Generator[Update, None, None]:
+                try:
+                    yield from handler(*args)
+                except Exception as error:
+                    yield self._mended(error, args, outputs)
+
+            return yielding
+
+        @functools.wraps(handler)
+        def returning(*args: Any) -> Any:
+            try:
+                return handler(*args)
+            except Exception as error:
+                mended = self._mended(error, args, outputs)
+                return mended if outputs else None
+
+        return returning
+
+    def _mended(self, error: Exception, args: tuple[Any, ...], outputs: list[Any]) -> Update:
+        """What the page shows instead, as far as this handler reaches."""
+        known = {component._id for component in outputs}
+        update = {self._parts.live: gr.skip()} | self._update(error, args)
+        return {component: value for component, value in update.items() if component._id in known}
+
+    def _update(self, error: Exception, args: tuple[Any, ...]) -> Update:
+        if isinstance(error, Stale):
+            return {self._parts.live: status.stale(str(error))}
+        sentence = status.error(turns.said(error))
+        request = next((arg for arg in args if isinstance(arg, gr.Request)), None)
+        if request is None:
+            return {self._parts.live: sentence}
+        try:
+            session, user = self._who(request)
+            if isinstance(error, NotFound):
+                return self._views.missing(session, user, kept=bool(session.unsent))
+            return self._views.busy(session) | self._views.tell(session, sentence)
+        except Exception as another:
+            log.debug("the page could not be drawn anew: %s", type(another).__name__)
+            return {self._parts.live: sentence}

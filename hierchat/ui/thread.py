@@ -1,0 +1,135 @@
+"""Stored messages as HTML, oldest first. They are for the eye only: the store is the truth."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from hierchat.chat.frames import Figures
+from hierchat.ui import figures as figures_view
+from hierchat.ui.actions import button
+from hierchat.ui.markdown import Growing, render
+from hierchat.ui.outline import below_message, message_heading
+from hierchat.ui.sources import coloured
+from hierchat.ui.status import notice
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+    from hierchat.store.records import Message
+
+_BACK, _FORTH = (
+    "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
+    "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
+)
+_NO_SPANS = "Sources can be shown only while the model that wrote this reply is loaded."
+_NOTES = {"stopped": "stopped", "interrupted": "interrupted", "writing": "still being written"}
+_CUT = "cut at the limit of {:,} tokens"
+_FULL = "cut here: the context window is full"
+
+
+def user_message(text: str, actions: str = "", id: int = 0) -> str:
+    """What the user typed, as typed: no Markdown, white space kept. Without actions their place stays free."""
+    return (
+        f'<article class="hc-turn" aria-label="You" data-message="{id}">{message_heading("You")}'
+        f'<div class="hc-user" dir="auto">{html.escape(text)}</div>'
+        f'<div class="hc-actions hc-mine">{actions}</div></article>'
+    )
+
+
+def growing(text: str, words: Growing) -> str:
+    """A reply while it is written; `words` keeps what is drawn from one frame to the next."""
+    return _turn(_text(words.render(text)) if text else "…")
+
+
+def _turn(inside: str) -> str:
+    return (
+        f'<article class="hc-turn hc-reply" aria-label="Reply">{message_heading("Reply")}{inside}</article>'
+    )
+
+
+def _text(drawn: str) -> str:
+    return f'<div class="hc-text">{below_message(drawn)}</div>'
+
+
+def _siblings(message: Message) -> str:
+    if len(message.siblings) < 2:
+        return ""
+    place = message.siblings.index(message.id)
+
+    def step(to: int, label: str, name: str) -> str:
+        if 0 <= to < len(message.siblings):
+            return button("hc_branch", label, id=message.siblings[to], aria_label=name)
+        return button("hc_branch", label, disabled="", aria_label=name)
+
+    count = f'<span class="hc-figure">{place + 1}/{len(message.siblings)}</span>'
+    inside = step(place - 1, _BACK, "Previous version") + count + step(place + 1, _FORTH, "Next version")
+    return f'<span class="hc-branches">{inside}</span>'
+
+
+def _user(message: Message, last: bool) -> str:
+    # A question without a reply (stopped in the queue, or the machine went down) can be asked again.
+    again = button("hc_again", "Again", id=message.id) if last else ""
+    edit = button("hc_edit", "Edit", id=message.id)
+    copy = button("hc_copy", "Copy", text=message.text)
+    return user_message(message.text, f"{_siblings(message)}{again}{edit}{copy}", message.id)
+
+
+def _note(message: Message, figures: Figures) -> str:
+    """How a reply ended, where it did not come to its end by itself."""
+    note = _NOTES.get(message.state, "")
+    if note:
+        return note if message.text else f"{note} before the first word"
+    if figures.finish == "length":
+        return _CUT.format(figures.tokens)
+    return _FULL if figures.finish == "context" else ""
+
+
+def _cut(message: Message, figures: Figures) -> bool:
+    """Whether the reply could go on."""
+    ended = message.state == "complete" and figures.finish != "length"
+    return bool(message.text) and not ended and message.state != "writing" and figures.finish != "context"
+
+
+def _reply(message: Message, figures: Figures | None, spans: list[tuple[str, str]] | None, last: bool) -> str:
+    known = figures or Figures()
+    note = _note(message, known)
+    buttons = [
+        _siblings(message),
+        button("hc_continue", "Continue", id=message.id) if last and _cut(message, known) else "",
+        button("hc_sources", "Sources", id=message.id, aria_pressed="false" if spans is None else "true"),
+        button("hc_again", "Again", id=message.parent_id or 0),
+        button("hc_copy", "Copy", text=message.text),
+    ]
+    facts = (
+        f'<details class="hc-details"><summary>Details</summary>{figures_view.details(figures)}</details>'
+        if figures
+        else ""
+    )
+    footer = (
+        f'<div class="hc-foot" data-message="{message.id}">{figures_view.figures_line(known, note)}'
+        f'<div class="hc-actions">{"".join(buttons)}{facts}</div></div>'
+    )
+    if spans:
+        body = coloured(spans)
+    elif message.text:
+        body = _text(render(message.text)) + (notice(_NO_SPANS) if spans is not None else "")
+    else:
+        body = ""
+    return _turn(body + footer)
+
+
+def thread(
+    service: ChatService, user_id: int, messages: Iterable[Message], marked: Collection[int] = ()
+) -> str:
+    """A conversation's current path; replies in `marked` show their tokens by source."""
+    path = [message for message in messages if message.role != "system"]
+    result = []
+    for place, message in enumerate(path):
+        if message.role == "user":
+            result.append(_user(message, last=place == len(path) - 1))
+        else:
+            spans = service.spans(user_id, message.id) if message.id in marked else None
+            figures = service.figures(user_id, message.id)
+            result.append(_reply(message, figures, spans, last=place == len(path) - 1))
+    return "".join(result)

@@ -1,0 +1,25 @@
+"""What a command in this process sets up for the whole process is undone behind each test."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    root = logging.getLogger()
+    before, level, own = list(root.handlers), root.level, logging.getLogger("hierchat").level
+    yield
+    for handler in [handler for handler in root.handlers if type(handler).__module__ == "hierchat.logs"]:
+        if handler not in before:
+            root.removeHandler(handler)
+            handler.close()
+    root.setLevel(level)
+    logging.getLogger("hierchat").setLevel(own)

@@ -1,0 +1,259 @@
+"""The CPU engine against transformers, and against itself: rows never mix."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cpu.team import Team
+from hierchat.engine.errors import OutOfMemory
+from hierchat.models.block_types import pack
+from hierchat.models.rope import tables
+from hierchat.models.runnable import unsupported
+from tests.tiny import CONTEXT, VOCABULARY, block_model, random_tokens, tiny_model
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
+CONFIGS = {
+    "llama": LlamaConfig(**SHAPE),
+    "llama, heads of its own": LlamaConfig(**{**SHAPE, "num_key_value_heads": 4, "head_dim": 48}),
+    "llama, tied": LlamaConfig(**SHAPE, tie_word_embeddings=True),
+    "llama 3": LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
+    "llama, linear": LlamaConfig(
+        **SHAPE, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
+    ),
+    "mistral": MistralConfig(**SHAPE, sliding_window=None),
+    "qwen2, biases": Qwen2Config(**SHAPE),
+    "qwen3, norms": Qwen3Config(**SHAPE),
+    "qwen3, yarn": Qwen3Config(**SHAPE, rope_parameters=YARN),
+}
+
+
+def model_of(config: Any) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config)
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "bias" in name:  # else all ones or zeros
+                torch.nn.init.normal_(parameter, 1.0 if "norm" in name else 0.0, 0.3)
+    return model.eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_are_those_of_transformers(name: str) -> None:
+    model = model_of(CONFIGS[name])
+    target = CpuRunner(block_model(model), context_length=CONTEXT, threads=2).open()
+    assert target.exact
+    tokens = random_tokens(300)
+    with torch.inference_mode():
+        expected = model(torch.tensor([tokens])).logits[0].numpy()
+    target.read(tokens[:200])
+    found = np.asarray(target.forward(tokens[200:], range(-1, 99)))
+    assert np.abs(found - expected[200:]).max() <= 2e-3 * np.abs(expected).max()
+    assert (found.argmax(1) == expected[200:].argmax(1)).mean() > 0.98
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_packed_blocks_are_computed_as_the_floats_that_they_stand_for(bits: int) -> None:
+    model = tiny_model()
+    blocks = block_model(model, lambda floats: pack(floats, bits))
+    for number, layer in enumerate(blocks.layers):
+        block = model.model.layers[number]
+        modules = {
+            **{name: getattr(block.self_attn, f"{name}_proj") for name in "qkvo"},
+            **{name: getattr(block.mlp, f"{name}_proj") for name in ("gate", "up", "down")},
+        }
+        for name, module in modules.items():
+            module.weight.copy_(torch.from_numpy(layer[name].floats()))
+    model.model.embed_tokens.weight.copy_(torch.from_numpy(blocks.embedding.floats()))
+    model.lm_head.weight.copy_(torch.from_numpy(blocks.head.floats()))
+    tokens = random_tokens(100)
+    expected = model(torch.tensor([tokens])).logits[0].numpy()
+    found = CpuRunner(blocks, context_length=CONTEXT).open().forward(tokens, range(-1, 99))
+    assert np.abs(found - expected).max() <= 2e-3 * np.abs(expected).max()
+
+
+@st.composite
+def blocks_of_nodes(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    size = draw(st.integers(1, 40))
+    parents = [-1, *(draw(st.integers(-1, node - 1)) for node in range(1, size))]
+    return draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=size, max_size=size)), parents
+
+
+TARGET = CpuRunner(
+    block_model(tiny_model("qwen3"), lambda floats: pack(floats, 4)), context_length=CONTEXT, threads=3
+).open()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    start=st.one_of(st.integers(1, 300), st.integers(110, 135), st.integers(240, 260)),
+    block=blocks_of_nodes(),
+    cuts=st.lists(st.integers(1, 299), max_size=4),
+    threads=st.integers(1, 3),
+)
+def test_a_node_has_the_bits_that_vanilla_gives_it(
+    start: int, block: tuple[list[int], list[int]], cuts: list[int], threads: int
+) -> None:
+    tokens, parents = block
+    prompt = random_tokens(start, 1)
+    TARGET.runner.team = Team(threads)
+    TARGET.rollback(0)
+    TARGET.read(prompt)
+    rows = TARGET.forward(tokens, parents)
+    leaf = max(range(len(tokens)), key=lambda node: (_depth(parents, node), node))
+    path = _path(parents, leaf)
+
+    TARGET.commit(path)  # accepted as a whole
+    after = TARGET.forward(tokens[:1], [-1])
+    TARGET.rollback(0)
+    for begin, end in _pieces(start, cuts):
+        TARGET.read(prompt[begin:end])
+    for node in path:
+        alone = TARGET.forward([tokens[node]], [-1])
+        np.testing.assert_array_equal(alone[0], rows[node])
+        TARGET.commit([0])
+    np.testing.assert_array_equal(TARGET.forward(tokens[:1], [-1]), after)
+    TARGET.runner.team.close()
+
+
+def test_a_chain_of_forwards_reads_no_further_than_it_should() -> None:
+    TARGET.runner.team = Team(2)
+    tokens = random_tokens(260)
+    TARGET.rollback(0)
+    TARGET.read(tokens[:130])
+    before = TARGET.forward(tokens[130:131], [-1])
+    TARGET.read(tokens[130:260])  # slots beyond 130 now hold other things
+    TARGET.rollback(130)
+    np.testing.assert_array_equal(TARGET.forward(tokens[130:131], [-1]), before)
+
+
+def test_a_helper_that_never_comes_holds_nothing_up() -> None:
+    TARGET.runner.team = Team(1)
+    TARGET.rollback(0)
+    alone = TARGET.forward([5, 6], [-1, 0])
+    TARGET.runner.team.threads = 3  # tiles for three, one there
+    np.testing.assert_array_equal(TARGET.forward([5, 6], [-1, 0]), alone)
+    TARGET.runner.team = Team(2)
+
+
+def test_a_replaced_model_leaves_the_memory() -> None:
+    target = CpuRunner(block_model(tiny_model()), context_length=CONTEXT, threads=3).open()
+    target.forward([1, 2], [-1, 0])
+    team, keys, helpers = target.runner.team, weakref.ref(target.runner.slots.keys), threading.active_count()
+    del target
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while (keys() is not None or threading.active_count() > helpers - 2) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert keys() is None
+    assert team.threads == 3
+    assert threading.active_count() == helpers - 2
+
+
+def test_blocks_that_do_not_fit_are_refused() -> None:
+    target = CpuRunner(block_model(tiny_model()), context_length=128, threads=1).open()
+    with pytest.raises(ValueError, match="at most 128 at a time"):
+        target.forward([1] * 129, range(-1, 128))
+    with pytest.raises(ValueError, match="none of the model's 97"):
+        target.forward([97], [-1])
+    for _ in range(2):
+        target.read([1] * 128)
+    with pytest.raises(ValueError, match="behind 256 does not fit"):
+        target.forward([1], [-1])
+    assert len(target.tokens) == 256
+
+
+def test_memory_that_runs_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = CpuRunner(block_model(tiny_model()), context_length=128, threads=1).open()
+
+    def run(job: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(target.runner.team, "run", run)
+    with pytest.raises(OutOfMemory, match="context_length"):
+        target.forward([1], [-1])
+
+
+def test_broken_weights_give_no_number() -> None:
+    model = tiny_model()
+    model.model.layers[1].mlp.up_proj.weight[3, 5] = float("nan")
+    target = CpuRunner(block_model(model), context_length=CONTEXT).open()
+    assert np.isnan(np.asarray(target.forward([1, 2], [-1, 0]))).any()
+
+
+def test_what_it_cannot_compute_is_named() -> None:
+    config = LlamaConfig(**SHAPE).to_dict()
+    assert unsupported(config, CONTEXT) is None
+    assert unsupported({**config, "model_type": "gemma2"}, CONTEXT) == "architecture gemma2"
+    assert "activation" in str(unsupported({**config, "hidden_act": "gelu"}, CONTEXT))
+    assert "biases" in str(unsupported({**config, "attention_bias": True}, CONTEXT))
+    assert "no whole blocks" in str(unsupported({**config, "intermediate_size": 100}, CONTEXT))
+    mistral = MistralConfig(**SHAPE, sliding_window=64).to_dict()
+    assert "sliding window of 64" in str(unsupported(mistral, CONTEXT))
+    assert unsupported(mistral, 64) is None
+
+
+@pytest.mark.parametrize("name", ["llama 3", "llama, linear", "qwen3, yarn"])
+def test_rotary_tables_are_those_of_transformers(name: str) -> None:
+    model = AutoModelForCausalLM.from_config(CONFIGS[name])
+    cosines, sines = model.model.rotary_emb(torch.zeros(1), torch.arange(CONTEXT)[None])
+    ours = tables(model.config.to_dict(), CONTEXT)
+    np.testing.assert_allclose(ours[0], cosines[0, :, :8], atol=2e-5)
+    np.testing.assert_allclose(ours[1], sines[0, :, :8], atol=2e-5)
+
+
+def _depth(parents: list[int], node: int) -> int:
+    return len(_path(parents, node))
+
+
+def _path(parents: list[int], node: int) -> list[int]:
+    path = [node]
+    while parents[path[0]] >= 0:
+        path.insert(0, parents[path[0]])
+    return path
+
+
+def _pieces(length: int, cuts: list[int]) -> list[tuple[int, int]]:
+    ends = sorted({cut for cut in cuts if cut < length} | {length})
+    return list(zip([0, *ends[:-1]], ends, strict=True))

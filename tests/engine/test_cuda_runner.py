@@ -1,0 +1,233 @@
+"""The CUDA target without a GPU: static slots, blocks, views and parts; plain attention, pretended graphs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import Drafter
+from hierchat.engine.cuda.graphs import Graph, Graphs
+from hierchat.engine.cuda.runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Out
+from hierchat.engine.cuda.static_block import DEPTH
+from hierchat.engine.errors import UnsupportedModel
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.sampling.sampler import BrokenLogits
+from hierchat.engine.torch.runner import TorchRunner
+from tests.engine.drafters import Adversary, Buried, TreeDrafter
+from tests.tiny import VOCABULARY, Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
+
+LENGTH = 1200
+"""Beyond two borders of views."""
+
+
+def pretended(body: Callable[[], Out | None]) -> Graph[Out | None]:
+    """A graph as on a device: its results lie where they lay at first, and only tensors tell replays apart."""
+    out = body()
+
+    def replay() -> None:
+        again = body()
+        if out is not None and again is not None:
+            for old, new in zip(out, again, strict=True):
+                old.copy_(new)
+
+    return Graph(torch.inference_mode()(replay), out, 1)
+
+
+@cache
+def shared(regime: tuple[int, int], kind: Kind = "llama") -> CudaSequence:
+    return CudaRunner(
+        tiny_model(kind), context_length=LENGTH, regime=regime, graphs=Graphs(capture=pretended)
+    ).open()
+
+
+def target_of(regime: tuple[int, int], kind: Kind = "llama") -> CudaSequence:
+    target = shared(regime, kind)
+    target.rollback(0)
+    return target
+
+
+def bits(target: Any, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:
+    rows = target.forward(tokens, parents)
+    return np.array([rows[node] for node in range(len(tokens))])
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_logits_agree_with_those_of_dynamic_shapes(kind: Kind, regime: tuple[int, int]) -> None:
+    dynamic = TorchRunner(tiny_model(kind), packed=False, quantum=4, context_length=LENGTH).open()
+    static = target_of(regime, kind)
+    prompt, tree = random_tokens(FIRST_VIEW - 20), [-1, 0, 1, 0, 3, 1, 5]
+    for _ in range(3):
+        for target in (dynamic, static):
+            target.read(prompt)
+        tokens = random_tokens(len(tree), seed=len(dynamic.tokens))
+        rows = static.forward(tokens, tree)
+        best = [rows.best(node) for node in range(len(tree))]
+        expected = bits(dynamic, tokens, tree)
+        np.testing.assert_allclose(np.array([rows[node] for node in range(len(tree))]), expected, atol=2e-4)
+        assert best == expected.argmax(axis=1).tolist()
+        for target in (dynamic, static):
+            target.commit([0, 1, 5, 6])  # moves slots
+        assert static.tokens == dynamic.tokens
+        prompt = random_tokens(30, seed=5)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    size = draw(st.integers(1, 40))
+    parents = [-1, *(draw(st.integers(-1, node - 1)) for node in range(1, size))]
+    return draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=size, max_size=size)), parents
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(tree=trees(), start=st.sampled_from([0, 1, 15, 16, 17, 500, 511, 512, 513, 1020]))
+def test_tree_has_the_bits_of_single_forwards(
+    regime: tuple[int, int], tree: tuple[list[int], list[int]], start: int
+) -> None:
+    target, (tokens, parents) = target_of(regime), tree
+    target.read(random_tokens(start))
+    block = bits(target, tokens, parents)
+    for leaf in sorted(set(range(len(tokens))) - set(parents))[:4]:
+        target.rollback(start)
+        path = [leaf]
+        while parents[path[0]] >= 0:
+            path.insert(0, parents[path[0]])
+        for node in path:
+            assert np.array_equal(bits(target, [tokens[node]], [-1])[0], block[node])
+            target.commit([0])
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_drafts_change_no_word(regime: tuple[int, int], temperature: float) -> None:
+    engine = LocalEngine(target_of(regime), (), text_of)
+    wanted = GenerationSettings(temperature=temperature, max_new_tokens=24)
+    prompt = random_tokens(FIRST_VIEW - 12, vocabulary=12)
+    vanilla = tokens_of(fresh_steps(engine, prompt, wanted))
+    assert len(vanilla) == 24
+    for drafter in (Drafter(), TreeDrafter(), Buried(vanilla), Adversary(vanilla)):
+        assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == vanilla
+    fresh_steps(engine, prompt, wanted, TreeDrafter())
+    assert tokens_of(engine.generate(prompt[:40], wanted)) == tokens_of(
+        fresh_steps(engine, prompt[:40], wanted)
+    )
+
+
+def test_unpadded_decoding_decodes() -> None:
+    target = target_of(REGIMES[0])
+    engine = LocalEngine(target, (), text_of)
+    steps = list(engine.generate([1, 2, 3], GenerationSettings(max_new_tokens=8), padded=False))
+    assert len(tokens_of(steps)) == 8
+    assert (id(target.slots), 1, FIRST_VIEW, True) in target.runner._graphs.keys
+
+
+def test_graphs_are_few() -> None:
+    """One per number of rows and view, whatever is in the block."""
+    graphs = Graphs[Out | None](capture=pretended)
+    target = CudaRunner(tiny_model(), context_length=LENGTH, regime=(16, 16), graphs=graphs).open()
+    engine = LocalEngine(target, (), text_of)
+    for length in (20, 600):
+        fresh_steps(engine, random_tokens(length), GenerationSettings(max_new_tokens=20), TreeDrafter())
+    views = (FIRST_VIEW, 2 * FIRST_VIEW)
+    slots = id(target.slots)
+    assert set(graphs.keys) == {(slots, 16, view, logits) for view in views for logits in (True, False)}
+
+
+def test_the_forward_that_records_is_not_measured() -> None:
+    def slowly(body: Callable[[], Out | None]) -> Graph[Out | None]:
+        time.sleep(0.5)
+        return pretended(body)
+
+    target = CudaRunner(
+        tiny_model(), context_length=LENGTH, regime=(16, 16), graphs=Graphs(capture=slowly)
+    ).open()
+    engine = LocalEngine(target, (), text_of)
+    for _ in range(2):
+        assert 0 < engine.measure_vanilla(GenerationSettings(), forwards=1) < 450
+
+
+def test_the_self_test_finds_a_regime() -> None:
+    target = CudaRunner(tiny_model(), context_length=LENGTH).open()
+    assert target.exact
+    assert (target.runner.quantum, target.runner.widest) in REGIMES
+    assert target.tokens == []
+
+
+def test_rows_that_depend_on_their_number_need_one_width() -> None:
+    """As cuBLAS is: another kernel for another number of rows, and the same for the same."""
+    model = tiny_model()
+    model.model.norm.register_forward_hook(lambda _, inputs, out: out * (1 + 1e-3 * inputs[0].shape[1]))
+    target = CudaRunner(model, context_length=LENGTH).open()
+    assert target.exact
+    assert (target.runner.quantum, target.runner.widest) == REGIMES[1]
+    engine = LocalEngine(target, (), text_of)
+    wanted = GenerationSettings(max_new_tokens=16)
+    vanilla = tokens_of(fresh_steps(engine, [1, 2, 3], wanted))
+    assert tokens_of(fresh_steps(engine, [1, 2, 3], wanted, Buried(vanilla))) == vanilla
+
+
+def test_rows_that_depend_on_each_other_are_never_exact() -> None:
+    """As bitsandbytes' int8 is."""
+    model = tiny_model()
+    model.model.norm.register_forward_hook(lambda _, inputs, out: out + 1e-3 * out.mean())
+    target = CudaRunner(model, context_length=LENGTH).open()
+    assert not target.exact
+    assert len(bits(target, [1, 2], [-1, 0])) == 2
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_broken_weights_are_an_error(temperature: float) -> None:
+    model = tiny_model()
+    target = CudaRunner(model, context_length=LENGTH, regime=REGIMES[0]).open()
+    model.model.norm.weight.fill_(float("nan"))
+    with pytest.raises(BrokenLogits):
+        list(LocalEngine(target, (), text_of).generate([1, 2], GenerationSettings(temperature=temperature)))
+
+
+def test_earlier_rows_are_refused() -> None:
+    target = target_of(REGIMES[0])
+    rows = target.forward([1], [-1])
+    target.forward([2], [-1])
+    with pytest.raises(RuntimeError, match="earlier forward"):
+        rows[0]
+
+
+def test_a_block_has_bounds() -> None:
+    target = target_of(REGIMES[1])
+    with pytest.raises(ValueError, match=f"at most {DEPTH}"):
+        target.forward([1] * (DEPTH + 1), range(-1, DEPTH))
+    with pytest.raises(ValueError, match="parents must come first"):
+        target.forward([1, 2], [-1, 1])
+    with pytest.raises(ValueError, match="roll back"):
+        target.rollback(1)
+
+
+def test_slots_hold_the_whole_context() -> None:
+    target = CudaRunner(tiny_model(), context_length=64, regime=REGIMES[1]).open()
+    steps = list(LocalEngine(target, (), text_of).generate([1, 2, 3], GenerationSettings(), TreeDrafter()))
+    assert steps[-1].finish == "context"
+    assert len(tokens_of(steps)) == 61
+
+
+def test_slots_end_where_they_end() -> None:
+    target = CudaRunner(tiny_model(), context_length=64).open()  # the self-test needs more than that
+    assert target.exact
+    with pytest.raises(ValueError, match="no room for 500 more"):
+        target.forward([1] * 500, range(-1, 499))
+
+
+def test_unsupported_models_are_refused() -> None:
+    model = tiny_model()
+    model.config.layer_types = ["full_attention", "sliding_attention"]
+    with pytest.raises(UnsupportedModel, match="sliding"):
+        CudaRunner(model).open()

@@ -1,0 +1,61 @@
+"""The queue before the engine."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hierchat.engine.scheduler import QueueFull, Scheduler
+
+
+def test_first_come_first_served_and_bounded() -> None:
+    scheduler = Scheduler(most=2)
+    first, second = scheduler.join(), scheduler.join()
+    with pytest.raises(QueueFull, match="try again"):
+        scheduler.join()
+    assert (first.ahead, second.ahead) == (0, 1)
+    assert first.wait(0)
+    assert not second.wait(0)
+    first.leave()
+    assert second.wait(0)
+
+
+def test_who_leaves_lets_the_others_move_up() -> None:
+    scheduler = Scheduler()
+    tickets = [scheduler.join() for _ in range(3)]
+    tickets[1].leave()
+    assert [tickets[0].ahead, tickets[2].ahead] == [0, 1]
+
+
+def test_turns_come_in_the_order_of_arrival_and_one_at_a_time() -> None:
+    scheduler, order, within = Scheduler(), list[int](), list[int]()
+    arrived = [threading.Event() for _ in range(5)]
+
+    def use(number: int) -> None:
+        ticket = scheduler.join()
+        arrived[number].set()
+        assert ticket.wait(60)
+        within.append(number)
+        assert len(within) == 1
+        order.append(number)
+        within.clear()
+        ticket.leave()
+
+    with scheduler.turn() as mine:
+        assert mine
+        threads = [threading.Thread(target=use, args=(number,)) for number in range(5)]
+        for thread, event in zip(threads, arrived, strict=True):
+            thread.start()
+            assert event.wait(60)
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_a_turn_that_does_not_come_in_time_is_given_up() -> None:
+    scheduler = Scheduler()
+    with scheduler.turn(), scheduler.turn(0) as mine:
+        assert not mine
+    with scheduler.turn(0) as mine:
+        assert mine

@@ -1,0 +1,174 @@
+"""What is learned while levels run, how the plan follows it, and that it survives a restart."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hierchat.hierarchy.estimates import Agreement, RetrievalEstimate, likely_run
+from hierchat.hierarchy.plan import Plan
+from hierchat.hierarchy.planner import EVERY, Hierarchy, Learner, bucket
+from tests.hierarchy import stacks
+
+
+def accepted(known: Hierarchy, level: int, above: int, share: float, times: int = 1200) -> None:
+    """Blocks of 4, of whose tokens a share is right."""
+    rng = np.random.default_rng(0)
+    for _ in range(times):
+        right = rng.random(4) < share
+        known.agreement(level, above, 0).note(["bonus"] * 4, int(np.argmin(right)) if not right.all() else 4)
+
+
+def search_again(known: Hierarchy) -> Plan:
+    for _ in range(EVERY):
+        known.step(Plan((len(known.names) - 1,)), 1, 20.0)
+    return known.found(0).plan
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
+def test_agreement_finds_the_share(share: float) -> None:
+    one, rng = Agreement(0.5), np.random.default_rng(1)
+    for _ in range(1500):
+        right = rng.random(6) < share
+        one.note(["kept", "bonus"] * 3, int(np.argmin(right)) if not right.all() else 6)
+    found = one.acceptance()
+    assert found.overall == pytest.approx(share, abs=0.06)
+    assert found.kept == pytest.approx(share, abs=0.08)
+
+
+def test_agreement_tells_kinds_apart() -> None:
+    one = Agreement(0.5)
+    for number in range(1000):
+        one.note(["kept"], 1)
+        one.note(["corrected"], number % 2)
+    found = one.acceptance()
+    assert found.kept > 0.9
+    assert found.corrected == pytest.approx(0.5, abs=0.1)
+    assert found.corrected < found.overall < found.kept
+
+
+def test_agreement_forgets() -> None:
+    one = Agreement(0.5)
+    for right in (1, 0):
+        for _ in range(6000):
+            one.note(["bonus"], right)
+    assert one.acceptance().overall < 0.05
+
+
+def test_grounded_needs_some_forwards() -> None:
+    one = RetrievalEstimate()
+    for number in range(39):
+        one.note(number % 3, bonus=False, ms=2.0)
+    assert one.retrieval_level() is None
+    for number in range(400):
+        one.note(number % 3, bonus=number % 2 == 0, ms=3.0)
+    found = one.retrieval_level()
+    assert found is not None
+    assert found.brings.tokens == pytest.approx(2.0, abs=0.05)
+    assert found.ms == pytest.approx(3.0, abs=0.1)
+    assert (found.brings.corrected + found.brings.bonus).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("tokens", [1.0, 1.5, 3.0])
+def test_likely_run_brings_what_it_is_asked_for(tokens: float) -> None:
+    assert likely_run(tokens).tokens == pytest.approx(tokens, rel=1e-3)
+
+
+def test_a_draft_model_comes_into_the_plan_as_it_agrees_and_goes_again() -> None:
+    known = stacks.hierarchy(1, retrieval=False, priors={(0, 1): 0.02})
+    assert known.found(0).plan.levels == (1,)
+    accepted(known, 0, 1, 0.9)
+    assert search_again(known).levels == (0, 1)
+    accepted(known, 0, 1, 0.0, times=6000)
+    assert search_again(known).levels == (1,)
+
+
+def test_the_databases_alone_where_they_know_enough() -> None:
+    known = stacks.hierarchy(1, priors={(0, 1): 0.6})
+    for _ in range(2000):
+        known.saw_tree(8.0, 22.0)
+    assert search_again(known) == Plan((1,), (), retrieval=True)
+
+
+def test_what_the_databases_expect_of_themselves_is_set_right() -> None:
+    known = stacks.hierarchy(1)
+    for _ in range(2000):
+        known.saw_tree(4.0, 20.0)
+        known.tree_brought((4.0, 20.0), (2.0, 30.0))
+    below = known.ladder(0).retrieval_level(1, True)
+    assert below.brings.tokens == pytest.approx(2.0, rel=0.02)
+    assert below.ms == pytest.approx(30.0, rel=0.02)
+
+
+def test_a_plan_is_not_given_up_for_a_trifle() -> None:
+    known = stacks.hierarchy(2, retrieval=False, priors={(0, 2): 0.7, (1, 2): 0.705, (0, 1): 0.5})
+    first = known.found(0)
+    accepted(known, 1 - first.plan.levels[0], 2, 0.72, times=50)
+    assert search_again(known).levels == first.plan.levels
+
+
+def test_contexts_are_told_apart() -> None:
+    known = stacks.hierarchy(1, retrieval=False, priors={(0, 1): 0.9})
+    learner = Learner(known, 0, 1, with_retrieval=True)
+    learner.context = 5000
+    for _ in range(500):
+        learner.looked_at(["bonus"] * 4, 0)
+        learner.forwarded(0, True, 1.0)
+    assert bucket(5000) != bucket(0)
+    assert known.found(5000).plan.levels == (1,)
+    assert known.found(0).plan.levels == (0, 1)
+    assert known.retrieval_estimate(0, 5000).retrieval_level() is not None
+    assert known.retrieval_estimate(0, 0).retrieval_level() is None
+
+
+def test_measured_milliseconds_are_those_of_the_plan() -> None:
+    known, plan = stacks.hierarchy(1), Plan((0, 1), (4,))
+    assert known.measured_ms(plan) is None
+    for _ in range(50):
+        known.step(plan, 4, 20.0)
+        known.step(Plan((1,)), 1, 90.0)
+    assert known.measured_ms(plan) == pytest.approx(5.0)
+
+
+def test_why_a_model_is_left_out() -> None:
+    known = stacks.hierarchy(1, retrieval=False, target_ms=0.9, priors={(0, 1): 0.5})
+    assert "no faster than the target" in known.without(0, 0)
+    known = stacks.hierarchy(1, retrieval=False, priors={(0, 1): 0.02})
+    assert "2% accepted" in known.without(0, 0)
+
+
+def test_the_state_survives() -> None:
+    known = stacks.hierarchy(2, priors={(0, 1): 0.5})
+    accepted(known, 0, 2, 0.8)
+    learner = Learner(known, 0, 2, with_retrieval=True)
+    for number in range(100):
+        learner.forwarded(number % 4, number % 2 == 0, 2.0)
+        known.saw_tree(2.5, 21.0)
+        known.tree_brought((2.5, 21.0), (2.0, 22.0))
+    again = stacks.hierarchy(2, priors={(0, 1): 0.5})
+    again.restore(known.state())
+    assert again.ladder(0).acceptance == known.ladder(0).acceptance
+    assert again.found(0) == known.found(0)
+    assert again.state() == known.state()
+
+
+def test_a_damaged_state_is_refused_and_changes_nothing() -> None:
+    known = stacks.hierarchy(2)
+    accepted(known, 0, 2, 0.8)
+    Learner(known, 0, 2, with_retrieval=True).forwarded(1, True, 2.0)
+    state = known.state()
+    fresh = stacks.hierarchy(2)
+    before = fresh.state()
+    broken = [b"", b"{}", b"null", state[:-20], state.replace(b"target", b"other")]
+    for key in ("agreements", "retrieval_levels", "tree", "reply"):
+        said = json.loads(state)
+        for value in (None, [[0]], "x", -1, float("nan"), []):
+            if value == [] and key in ("agreements", "retrieval_levels"):
+                continue  # nothing learned
+            broken.append(json.dumps({**said, key: value}).encode())
+    for one in broken:
+        with pytest.raises(ValueError, match="What was learned"):
+            fresh.restore(one)
+    assert fresh.state() == before

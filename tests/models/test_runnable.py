@@ -1,0 +1,115 @@
+"""The table of what can be computed says the truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+from hierchat.engine.torch.runner import TorchRunner
+from hierchat.models.gguf_head import Head, Tensor
+from hierchat.models.runnable import GGUF, REFUSED, gguf_refused, gguf_unsupported, refused
+
+TINY = {
+    "vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "num_experts": 4,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
+    "sliding_window": None, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+
+
+def tiny(kind: str) -> Any:
+    config = AutoConfig.for_model(kind)
+    config = AutoConfig.for_model(kind, **{key: value for key, value in TINY.items() if hasattr(config, key)})
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize("kind", sorted(set(GGUF.values())))
+def test_what_is_listed_can_be_computed(kind: str) -> None:
+    model = tiny(kind)
+    assert refused(model.config.to_dict(), 128) is None
+    with torch.inference_mode():
+        expected = model(torch.tensor([[5, 9, 30, 7]])).logits[0, 2:]
+    sequence = TorchRunner(model, context_length=128, packed=False, quantum=1).open()
+    sequence.read([5, 9])
+    found = torch.tensor(np.asarray(sequence.forward([30, 7], [-1, 0])))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_what_is_refused_is_called_so_by_transformers() -> None:
+    assert set(REFUSED) <= set(CONFIG_MAPPING_NAMES)
+    assert not set(REFUSED) & set(GGUF.values())
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"model_type": "gemma3_text"}, "sliding window"),
+        ({"model_type": "new", "layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
+        ({"model_type": "new", "layer_types": ["full_attention", "conv"]}, "running state"),
+        ({"model_type": "mistral", "sliding_window": 64}, "sliding window"),
+        ({"model_type": "new", "attn_logit_softcapping": 50.0}, "way of its own"),
+        ({"model_type": "t5"}, "not to chat"),
+    ],
+)
+def test_reasons(config: dict[str, Any], said: str) -> None:
+    assert said in str(refused(config, 128))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "mistral", "sliding_window": 128},
+        {"model_type": "mistral", "sliding_window": None},
+        {"model_type": "qwen2", "sliding_window": 64, "use_sliding_window": False},
+        {"model_type": "new", "layer_types": ["full_attention"] * 2},
+        {"model_type": "new"},
+    ],
+)
+def test_what_nothing_speaks_against(config: dict[str, Any]) -> None:
+    assert refused(config, 128) is None
+
+
+def head(architecture: str, tensor_type: str = "Q4_K", **values: Any) -> Head:
+    """Of a file of Qwen2's shape."""
+    shape = {
+        "block_count": 2,
+        "context_length": 256,
+        "embedding_length": 256,
+        "feed_forward_length": 512,
+        "attention.head_count": 4,
+        **values,
+    }
+    own = {f"{architecture}.{key}": value for key, value in shape.items() if value is not None}
+    tensor = Tensor("blk.0.ffn_up.weight", (256, 512), tensor_type)
+    return Head({"general.architecture": architecture, **own}, (tensor,))
+
+
+@pytest.mark.parametrize(
+    ("file", "own", "through"),
+    [
+        (head("qwen2"), None, None),
+        (head("qwen2", "IQ2_XS"), "block type IQ2_XS", None),
+        (head("phi3"), "architecture phi3", None),
+        (head("phi3", **{"attention.sliding_window": 64}), "architecture phi3", "sliding window"),
+        (head("qwen3moe", expert_count=8), "architecture qwen3_moe", None),
+        (head("llama", expert_count=8), "several experts", "several experts"),
+        (head("llama", **{"attention.head_count": None}), "different shapes", None),
+        (head("llama", embedding_length=100), "no whole blocks", None),
+        (head("llama", **{"rope.scaling.type": "longrope"}), "rope scaling longrope", None),
+        (head("llama", **{"rope.scaling.type": "none"}), None, None),
+        (head("gemma3"), "architecture gemma3", "sliding window"),
+        (head("gpt-oss"), "architecture gpt_oss", "sliding window"),
+        (head("wordpainter"), "architecture wordpainter", "no way is known"),
+        (Head({}, ()), "architecture ", "no way is known"),
+    ],
+)
+def test_gguf_files(file: Head, own: str | None, through: str | None) -> None:
+    for reason, said in ((gguf_unsupported(file, 128), own), (gguf_refused(file, 128), through)):
+        assert (reason is None) == (said is None), reason
+        assert (said or "") in (reason or "")

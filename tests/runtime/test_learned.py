@@ -1,0 +1,204 @@
+"""What replies teach: kept over a restart, written seldom, never in a reply's way, gone with a conversation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hierchat.drafting.successors import TOP
+from hierchat.runtime import learned as module
+from hierchat.runtime.learned import ACCEPTANCE, MOST, SUCCESSORS, Learned, LearnedState
+from hierchat.store import Store
+
+from ..chat.conftest import Talk, talk_on
+from ..chat.tiny import hosted, ready_host
+
+ROW = np.arange(TOP, dtype=np.int32)[None]
+
+
+def user_of(store: Store, name: str = "ann") -> int:
+    return store.ensure_user(name)
+
+
+def taught(learned: Learned, user: int, model: str = "m", token: int = 5) -> LearnedState:
+    state = learned.held(user, model)
+    state.successors.update([3, token], ROW)
+    return state
+
+
+def test_it_lives_from_reply_to_reply_and_over_a_restart(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        user, learned = user_of(store), Learned(store)
+        state = taught(learned, user)
+        assert learned.held(user, "m") is state
+        assert learned.held(user, "other").successors.after(5) == []
+        assert learned.held(user_of(store, "bob"), "m").successors.after(5) == []
+        assert learned.save(now=True)
+    with Store.open(tmp_path / "a.db") as store:
+        again = Learned(store).held(user, "m")
+        assert again.successors.after_pair(3, 5) == ROW[0].tolist()
+        assert again.acceptance.to_bytes() == state.acceptance.to_bytes()
+
+
+def test_it_is_written_seldom(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    user, learned = user_of(store), Learned(store)
+    taught(learned, user)
+    clock[0] = 29.0
+    assert not learned.save()
+    assert store.learned(user, "m", SUCCESSORS) is None
+    clock[0] = 31.0
+    assert learned.save()
+    first = store.learned(user, "m", SUCCESSORS)
+    assert first
+    taught(learned, user, token=6)
+    assert not learned.save()
+    assert store.learned(user, "m", SUCCESSORS) == first
+
+
+def test_it_goes_with_a_conversation_here_and_in_the_store(store: Store) -> None:
+    user, learned, other_user = user_of(store), Learned(store), user_of(store, "bob")
+    conversation = store.create_conversation(user)
+    taught(learned, other_user)
+    state = taught(learned, user)
+    learned.save(now=True)
+    taught(learned, user, token=6)
+    store.delete_conversation(user, conversation)
+    learned.save(now=True)  # as at the end of a reply that ran meanwhile
+    assert store.learned(user, "m", SUCCESSORS) is store.learned(user, "m", ACCEPTANCE) is None
+    fresh = learned.held(user, "m")
+    assert fresh is not state
+    assert fresh.successors.after(5) == []
+    assert learned.held(other_user, "m").successors.after(5) == ROW[0].tolist()
+    taught(learned, user, token=7)
+    assert learned.save(now=True)
+    assert Learned(store).held(user, "m").successors.after(7) == ROW[0].tolist()
+
+
+def test_another_process_does_not_bring_it_back(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as here, Store.open(tmp_path / "a.db") as there:
+        user, learned = user_of(here), Learned(here)
+        conversation = here.create_conversation(user)
+        taught(learned, user)
+        there.delete_conversation(user, conversation)
+        learned.save(now=True)
+        assert here.learned(user, "m", SUCCESSORS) is None
+
+
+@pytest.mark.parametrize("value", [b"", b"damaged", b'{"sources": 3}', b"HCsu\x09" + bytes(20)])
+def test_damage_is_a_fresh_start(store: Store, value: bytes) -> None:
+    user = user_of(store)
+    for kind in (ACCEPTANCE, SUCCESSORS):
+        store.learn(user, "m", kind, value)
+    state = Learned(store).held(user, "m")
+    assert state.acceptance.to_bytes() == LearnedState(0).acceptance.to_bytes()
+    assert state.successors.after(5) == []
+
+
+def test_only_a_few_are_held_and_none_is_lost(store: Store) -> None:
+    learned = Learned(store)
+    users = [user_of(store, str(number)) for number in range(MOST + 2)]
+    for user in users:
+        taught(learned, user)
+    assert len(learned._held) == MOST
+    assert [learned.held(user, "m").successors.after(5) for user in users] == [ROW[0].tolist()] * len(users)
+
+
+def full(store: Store) -> None:
+    db = store._database()
+    db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
+
+
+def test_a_full_disk_is_not_heard_of(store: Store) -> None:
+    user, learned = user_of(store), Learned(store)
+    state = taught(learned, user)
+    random = np.random.default_rng(0)
+    state.successors.update([1, *random.permutation(9000)], random.integers(0, 9000, (9000, TOP), np.int32))
+    full(store)
+    learned.save(now=True)
+    assert store.learned(user, "m", SUCCESSORS) is None
+    assert learned.held(user, "m") is state
+
+
+# In the chat
+
+
+def test_a_reply_writes_it_down_after_its_last_frame(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
+    key, kept = talk.hosted.model_key, []
+    monkeypatch.setattr(Learned, "_write", lambda *_: kept.append(talk.messages()[-1].state), raising=True)
+    frames = []
+    for frame in talk.sending("hello"):
+        frames.append(frame)
+        assert kept == []
+    assert frames[-1].finish == "length"
+    assert kept == ["complete"]
+    assert talk.store.learned(talk.user, key, ACCEPTANCE) is None
+
+
+def test_closing_writes_it_down(talk: Talk) -> None:
+    key = talk.hosted.model_key
+    talk.send("hello hello hello hello")
+    assert talk.store.learned(talk.user, key, ACCEPTANCE) is None
+    talk.service.close()
+    kept = talk.store.learned(talk.user, key, ACCEPTANCE)
+    assert kept
+    state = talk_on(talk.store, talk.service.host).service._learned.held(talk.user, key)
+    assert state.acceptance.to_bytes() == kept
+
+
+def test_closing_does_not_wait_for_a_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.chat.service.CLOSE_SECONDS", 0.01)
+    frames = talk.sending("hello")
+    next(frames)
+    next(frames)
+    talk.service.close()
+    assert talk.store.learned(talk.user, talk.hosted.model_key, ACCEPTANCE) is None
+    frames.close()
+
+
+def test_what_cannot_be_written_does_not_touch_the_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
+    learn = talk.store.learn
+
+    def on_a_full_disk(*values: Any, **more: Any) -> bool:
+        pages = talk.store._database().execute("PRAGMA page_count").fetchone()[0]
+        with_limit = talk.store._database()
+        with_limit.execute(f"PRAGMA max_page_count = {pages}")
+        try:
+            return learn(values[0], values[1], values[2], bytes(300_000), **more)
+        finally:
+            with_limit.execute("PRAGMA max_page_count = 1000000")
+
+    monkeypatch.setattr(talk.store, "learn", on_a_full_disk)
+    assert talk.send("hello").finish == "length"
+    assert talk.messages()[-1].state == "complete"
+    assert talk.store.learned(talk.user, talk.hosted.model_key, ACCEPTANCE) is None
+
+
+def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
+    from dataclasses import replace
+
+    from hierchat.engine.latency import LatencyCurve
+    from hierchat.runtime.costs import measure_costs
+
+    host = ready_host(lambda name, report: replace(hosted(name), machine="here"))
+    talk = talk_on(store, host)
+    assert host.costs is store
+    talk.send("hello")
+    talk.service.close()
+    kept = store.latency(talk.hosted.model_key, "here")
+    assert kept
+    measured: list[bytes] = []
+    engine = talk.hosted.engine
+    engine.latency = LatencyCurve()
+    engine.latency.restore = measured.append  # type: ignore[method-assign]
+    measure_costs(engine.latency, engine.sequence, talk.hosted.model_key, "here", store)
+    assert measured == [kept]
+    measure_costs(engine.latency, engine.sequence, talk.hosted.model_key, "elsewhere", store)
+    assert measured == [kept]
+    assert engine.latency.step_ms(0)[0] > 0

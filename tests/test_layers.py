@@ -1,0 +1,105 @@
+"""Imports go downwards only (docs/architecture.md), and the tree of modules has no cycle."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "hierchat"
+LAYERS = [
+    {"config", "__init__"},
+    {"logs", "jit"},
+    {"models"},
+    {"drafting"},
+    {"engine", "hierarchy", "corpus", "store"},
+    {"runtime"},
+    {"chat"},
+    {"ui", "bench", "seeds", "distil"},
+    {"serve"},
+    {"cli"},
+    {"__main__"},
+]
+"""From the lowest up. A part imports from its own and from lower layers; of its own layer, only what BESIDE says."""
+BESIDE = {"hierarchy": {"engine"}, "corpus": set[str](), "distil": {"bench", "seeds"}, "seeds": {"bench"}}
+RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(path: Path, *, at_start: bool) -> Iterator[str]:
+    """Modules of ours that a file imports; `at_start`: when it is imported itself, not when a function is called."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    if at_start:
+        inside = {id(n) for f in nodes if isinstance(f, ast.FunctionDef | ast.Lambda) for n in ast.walk(f)}
+        typing = {
+            id(n)
+            for branch in nodes
+            if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.dump(branch.test)
+            for n in ast.walk(branch)
+        }
+        nodes = [node for node in nodes if id(node) not in inside | typing]
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hierchat"):
+            module = str(node.module)
+            for alias in node.names:
+                whole = f"{module}.{alias.name}"
+                yield whole if whole in MODULES else module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("hierchat"))
+
+
+def part(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_downwards_only(module: str) -> None:
+    mine = part(module)
+    for other in imported(MODULES[module], at_start=False):
+        theirs = part(other)
+        beside = theirs == mine or theirs in BESIDE.get(mine, ())
+        assert RANK[theirs] < RANK[mine] or beside, f"{module} imports {other}"
+
+
+def test_no_cycle() -> None:
+    graph = {name: set(imported(path, at_start=True)) - {name} for name, path in MODULES.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+@pytest.mark.parametrize(
+    ("folder", "banned"),
+    [
+        ("engine", ("gradio", "sqlite")),
+        ("drafting", ("gradio", "sqlite", "torch", "transformers")),
+        ("hierarchy", ("gradio", "sqlite", "torch")),
+        ("store", ("gradio", "torch")),
+        ("chat", ("gradio", "torch")),
+        ("ui", ("torch", "sqlite")),
+    ],
+)
+def test_what_a_folder_does_not_know(folder: str, banned: tuple[str, ...]) -> None:
+    for path in (PACKAGE / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [str(node.module)]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            assert not [name for name in names if name.startswith(banned)], path

@@ -1,0 +1,136 @@
+"""Commands that the documents, the page and messages name are there, with the flags that are named."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from hierchat.cli import main
+
+ROOT = Path(__file__).parents[1]
+COMMAND = re.compile(
+    r"(?:python -m (?P<module>[\w.]+)|python (?P<app>app\.py)|[`>]hierchat)(?P<rest>(?: [^\s`<]+)*)"
+)
+FLAG = re.compile(r"--[a-z][a-z-]*")
+WORD = re.compile(r"[a-z]+")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """What a user can read, and where it stands: documents, scripts, and every string of the program."""
+    for pattern in ("*.md", "docs/*.md", "assets/*.js", "models.yaml"):
+        for path in ROOT.glob(pattern):
+            # A command that a backslash continues is one line
+            yield path.name, path.read_text(encoding="utf-8").replace("\\\n", " ")
+    for path in [*(ROOT / "hierchat").rglob("*.py"), ROOT / "app.py"]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "X" for part in node.values]
+                yield path.name, "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield path.name, node.value
+
+
+def commands(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Module and arguments of each command in a text; those of app.py and of `hierchat` as the module's own."""
+    for found in COMMAND.finditer(text):
+        module, rest = found["module"] or "hierchat", found["rest"].split()
+        if module.split(".")[0] in ("hierchat", "tests"):
+            yield module, ("serve", *rest) if found["app"] else tuple(rest)
+
+
+NAMED = sorted({(command, where) for where, text in texts() for command in commands(text)})
+
+
+@cache
+def shown(command: tuple[str, ...]) -> str:
+    """What --help says of a command."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def subcommands(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """The words that arguments begin with, as far as there is a choice of commands; the last may be none."""
+    for count, word in enumerate(arguments):
+        before = arguments[:count]
+        if not WORD.fullmatch(word) or (before and not re.search(r"^  \{", help_of(before), re.M)):
+            return before
+    return arguments
+
+
+@cache
+def help_of(words: tuple[str, ...]) -> str:
+    """The same in this process, which is quicker; fails where a word is no command."""
+    import contextlib
+    import io
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), pytest.raises(SystemExit) as left:
+        main([*words, "--help"])
+    assert left.value.code == 0, f"hierchat {' '.join(words)}: {out.getvalue()}"
+    return out.getvalue()
+
+
+def check(module: str, arguments: tuple[str, ...]) -> None:
+    """Fails where there is no such command, or one of the flags is none of its own."""
+    spec = find_spec(module)
+    assert spec, f"there is no {module}"
+    flags = FLAG.findall(" ".join(arguments))
+    if module == "hierchat":
+        said = help_of(subcommands(arguments))
+    elif flags:
+        said = shown((module,))
+    else:
+        return
+    for flag in flags:
+        assert re.search(rf"(?<![\w-]){flag}(?![\w-])", said), f"{module} {' '.join(arguments)}: no {flag}"
+
+
+@pytest.mark.parametrize(
+    ("command", "where"), NAMED, ids=[f"{where}: {' '.join([m, *args])}" for (m, args), where in NAMED]
+)
+def test_a_command_that_is_named_is_there(command: tuple[str, tuple[str, ...]], where: str) -> None:
+    check(*command)
+
+
+def test_commands_are_found_where_they_stand() -> None:
+    assert {where for _, where in NAMED} >= {
+        "README.md",
+        "benchmarks.md",
+        "layout.py",
+        "levels.py",
+        "commands.py",
+    }
+    assert list(commands("with <code>python -m hierchat corpus add PATH</code>.")) == [
+        ("hierchat", ("corpus", "add", "PATH"))
+    ]
+    assert list(commands("`hierchat models list`, or `python app.py --port P`")) == [
+        ("hierchat", ("models", "list")),
+        ("hierchat", ("serve", "--port", "P")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Old chats come in with <code>python -m hierchat import FILE</code>.",
+        "`hierchat corpus sing`",
+        "python app.py --colour",
+        "python -m hierchat bench decode --question FILE",
+        "python -m hierchat.sing",
+    ],
+)
+def test_one_that_is_not_there_is_noticed(text: str) -> None:
+    (command,) = commands(text)
+    with pytest.raises(AssertionError):
+        check(*command)

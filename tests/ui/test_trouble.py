@@ -1,0 +1,376 @@
+"""What goes wrong on the page ends in a sentence, nothing typed is lost, and the page stays usable."""
+
+from __future__ import annotations
+
+import inspect
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import gradio as gr
+import pytest
+from playwright.sync_api import Browser, expect
+
+from hierchat.runtime.prompt import MessageTooLong
+from hierchat.store import Store
+from hierchat.store.errors import translated
+from hierchat.ui.guard import Guard
+from hierchat.ui.launch import options
+from hierchat.ui.page import build_app
+from hierchat.ui.sessions import Sessions
+from tests import browser as driving
+from tests.browser import Chat
+from tests.ui.fake_service import FakeService, HostStatus
+
+GONE = "This chat was deleted in another tab."
+
+
+def sane(chat: Chat) -> None:
+    """Nothing of Gradio's own: no notice, no layer over a part; and it can be clicked."""
+    for theirs in ('[data-testid="toast-body"]', ".error", ".wrap.pending", "#hc-trouble"):
+        expect(chat.page.locator(theirs)).to_have_count(0)
+    chat.page.locator("#hc-new").click()
+    expect(chat.page.locator("#hc-empty")).to_be_visible()
+    chat.ask("And it goes on")
+    expect(chat.page.locator("#hc-chat .hc-user")).to_have_text(["And it goes on"])
+
+
+def said(chat: Chat, sentence: str) -> None:
+    expect(chat.page.locator("#hc-live [role=alert], #hc-live [role=status]")).to_contain_text(sentence)
+
+
+def delete_elsewhere(service: FakeService) -> None:
+    user = service.store.ensure_user("local")
+    for conversation in service.store.conversations(user):
+        service.store.delete_conversation(user, conversation.id)
+
+
+def reply_button(name: str) -> Callable[[Chat], None]:
+    return lambda chat: chat.replies.last.get_by_role("button", name=name, exact=True).click()
+
+
+def rename(chat: Chat) -> None:
+    chat.page.locator("#hc-list li").first.hover()
+    chat.page.get_by_label("Rename Question").click()
+    chat.page.locator(".hc-dialog input").fill("Other")
+    chat.page.locator(".hc-dialog input").press("Enter")
+
+
+def delete(chat: Chat) -> None:
+    chat.page.locator("#hc-list li").first.hover()
+    chat.page.get_by_label("Delete Question").click()
+    chat.page.locator(".hc-dialog").get_by_text("Delete", exact=True).click()
+
+
+def edit(chat: Chat) -> None:
+    chat.page.locator(".hc-user").first.hover()
+    chat.page.locator(".hc-mine").first.get_by_text("Edit").click()
+    field = chat.page.get_by_role("textbox", name="Edit your message")
+    field.fill("Edited")
+    field.press("Control+Enter")
+
+
+def choose(chat: Chat) -> None:
+    chat.page.locator("#hc-model input").click()
+    chat.page.get_by_role("option", name="Qwen3 0.6B").click()
+
+
+def compare(chat: Chat) -> None:
+    chat.page.locator("#hc-compare input").check()
+    expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
+    chat.page.locator("#hc-compare input").uncheck()
+
+
+CONTROLS: dict[str, tuple[Callable[[Chat], None], str]] = {
+    "send": (lambda chat: chat.send("Typed"), f"{GONE} Your message is still in the box"),
+    "again": (reply_button("Again"), GONE),
+    "continue": (reply_button("Continue"), GONE),
+    "sources": (reply_button("Sources"), GONE),
+    "branch": (reply_button("Previous version"), GONE),
+    "edit": (edit, f"{GONE} Your message is still in the box"),
+    "rename": (rename, GONE),
+    "delete": (delete, ""),
+    "open": (lambda chat: chat.page.locator("#hc-list .hc-title").first.click(), GONE),
+    "compare": (compare, GONE),
+    "search": (lambda chat: chat.page.locator("#hc-search").locator("input, textarea").fill("x"), ""),
+    "model": (choose, ""),
+    "new": (lambda chat: chat.page.locator("#hc-new").click(), ""),
+}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("control", CONTROLS)
+def test_every_control_of_a_chat_that_was_deleted_in_another_tab(
+    chat: Chat, service: FakeService, control: str
+) -> None:
+    service.script.seconds, service.script.finish = 0, "length"
+    chat.ask("Question")
+    reply_button("Again")(chat)
+    expect(chat.replies.last).to_contain_text("2/2")
+    chat.idle()
+    delete_elsewhere(service)
+    act, sentence = CONTROLS[control]
+    act(chat)
+    if sentence:
+        said(chat, sentence)
+        expect(chat.page.locator("#hc-empty")).to_be_visible()
+    if control != "search":
+        expect(chat.page.locator("#hc-list li")).to_have_count(0 if control != "model" else 1)
+    if "in the box" in sentence:
+        text = "Typed" if control == "send" else "Edited"
+        expect(chat.page.locator("#hc-box textarea")).to_have_value(text)
+        chat.shot(f"deleted-{control}")
+        chat.page.wait_for_timeout(1_000)  # sooner, the same text counts as pressed twice
+        chat.page.locator("#hc-send").click()
+        expect(chat.page.locator(".hc-user")).to_have_text([text])
+        chat.idle()
+    sane(chat)
+
+
+@pytest.mark.browser
+def test_a_chat_deleted_in_mid_reply_and_one_deleted_in_the_queue(chat: Chat, service: FakeService) -> None:
+    service.script.seconds = 60
+    chat.send("Long story")
+    expect(chat.words.last).to_contain_text("Here is")
+    delete_elsewhere(service)
+    chat.idle()
+    said(chat, GONE)
+    service.host.status = HostStatus("SmolLM2 135M", "loading")
+    chat.send("Early")
+    said(chat, "Loading SmolLM2 135M")
+    delete_elsewhere(service)
+    service.script.seconds = 0
+    service.host.status = HostStatus("SmolLM2 135M", "ready")
+    said(chat, f"{GONE} Your message is still in the box")
+    expect(chat.page.locator("#hc-box textarea")).to_have_value("Early")
+    chat.page.locator("#hc-box textarea").fill("")
+    sane(chat)
+
+
+@pytest.mark.browser
+def test_back_and_replay_of_a_comparison_whose_chat_was_deleted(chat: Chat, service: FakeService) -> None:
+    service.script.seconds = 0
+    chat.page.locator("#hc-compare input").check()
+    expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
+    chat.send("Both")
+    expect(chat.page.locator("#hc-verdict")).to_contain_text("Identical", timeout=driving.PATIENCE_MS)
+    delete_elsewhere(service)
+    chat.page.locator("#hc-replay").click()
+    expect(chat.page.locator("#hc-verdict")).to_contain_text("Identical")
+    chat.page.locator("#hc-back").click()
+    said(chat, GONE)
+    chat.page.locator("#hc-compare input").uncheck()
+    sane(chat)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("label", "value", "sentence"), [
+    ("Longest reply", "-5", "Longest reply must be at least 1 token. Change it in Settings."),
+    ("Longest reply", "", "Longest reply is empty. Enter a number in Settings."),
+    ("Seed", "1.5", "Seed must be a whole number. Change it in Settings."),
+])  # fmt: skip
+def test_a_wrong_number_in_the_settings(
+    chat: Chat, service: FakeService, label: str, value: str, sentence: str
+) -> None:
+    service.script.seconds = 0
+    chat.page.locator("#hc-settings button").first.click()
+    field = chat.page.locator("#hc-settings .block").filter(has_text=label).locator("input").first
+    before = field.input_value()
+    field.fill(value)
+    field.blur()
+    chat.send("Hello")
+    said(chat, sentence)
+    expect(chat.page.locator("#hc-box textarea")).to_have_value("Hello")
+    chat.shot("settings-wrong")
+    field.fill(before)
+    field.blur()
+    sane(chat)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("address", ["999999", "abc", "-1", "9" * 30, "9" * 5000, "%00"])
+def test_an_address_without_a_chat(chat: Chat, service: FakeService, address: str) -> None:
+    service.script.seconds = 0
+    chat.open(f"?c={address}")
+    said(chat, "There is no chat at this address.")
+    sane(chat)
+
+
+@pytest.fixture
+def failing(service: FakeService) -> Iterator[Callable[[Exception], None]]:
+    """Makes the store fail in everything that it writes, as SQLite would."""
+    write = type(service.store)._write
+
+    def fail(error: Exception) -> None:
+        def failing(self: Store) -> Iterator[None]:
+            with translated(self.path):
+                raise error
+            yield
+
+        type(service.store)._write = contextmanager(failing)  # type: ignore[method-assign,assignment]
+
+    yield fail
+    type(service.store)._write = write  # type: ignore[method-assign]
+
+
+def sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("error", "sentence"), [
+    (sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full"), "Free some disk space"),
+    (sqlite_error(sqlite3.SQLITE_BUSY, "database is locked"), "Close that program, then try again"),
+    (sqlite_error(sqlite3.SQLITE_READONLY, "attempt to write a readonly database"), "writable"),
+    (sqlite_error(sqlite3.SQLITE_CORRUPT, "database disk image is malformed"), "restore a backup"),
+    (OSError(28, "No space left on device"), "Free some disk space"),
+    (ZeroDivisionError("a bug"), "did not expect"),
+], ids=lambda value: getattr(value, "args", [value])[-1] if isinstance(value, Exception) else "")  # fmt: skip
+def test_a_store_that_fails_at_send(
+    chat: Chat, service: FakeService, failing: Callable[[Exception], None], error: Exception, sentence: str
+) -> None:
+    service.script.seconds = 0
+    write = type(service.store)._write
+    failing(error)
+    chat.send("Kept")
+    said(chat, sentence)
+    expect(chat.page.locator("#hc-box textarea")).to_have_value("Kept")
+    expect(chat.page.locator("#hc-send")).to_be_visible()
+    type(service.store)._write = write  # type: ignore[method-assign]
+    chat.page.locator("#hc-box textarea").fill("")
+    sane(chat)
+
+
+@pytest.mark.browser
+def test_a_full_disk_in_mid_reply_is_told_and_the_reply_is_nobodys(
+    chat: Chat, service: FakeService, failing: Callable[[Exception], None]
+) -> None:
+    service.script.seconds = 60
+    write = type(service.store)._write
+    chat.send("Story")
+    expect(chat.words.last).to_contain_text("Here is")
+    failing(sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full"))
+    said(chat, "Free some disk space")
+    chat.idle()
+    expect(chat.replies.last).to_contain_text("interrupted")
+    expect(chat.words.last).to_contain_text("Here is")
+    chat.shot("full-disk")
+    type(service.store)._write = write  # type: ignore[method-assign]
+    service.script.seconds = 0
+    chat.page.reload()
+    expect(chat.replies.last).to_contain_text("interrupted", timeout=driving.PATIENCE_MS)
+    sane(chat)
+
+
+@pytest.mark.browser
+def test_a_message_that_is_too_long_stays_in_the_box(chat: Chat, service: FakeService) -> None:
+    service.script.raises = MessageTooLong(
+        "This message has 9,000 tokens; the model's context leaves room for 7,168. Shorten it."
+    )
+    service.script.seconds = 0
+    chat.send("Very long")
+    said(chat, "This message has 9,000 tokens; the model's context leaves room for 7,168.")
+    expect(chat.page.locator("#hc-box textarea")).to_have_value("Very long")
+    expect(chat.page.locator("#hc-list li")).to_have_count(0)
+    expect(chat.page.locator("#hc-empty")).to_be_visible()
+    chat.shot("too-long")
+    service.script.raises = None
+    chat.page.locator("#hc-send").click()
+    expect(chat.replies).to_have_count(1)
+    service.script.raises = MessageTooLong("Too long.")
+    chat.send("In the same chat")
+    said(chat, "Too long.")
+    expect(chat.page.locator(".hc-user")).to_have_text(["Very long"])
+    service.script.raises = None
+    chat.page.locator("#hc-box textarea").fill("")
+    sane(chat)
+
+
+@pytest.mark.browser
+def test_a_server_that_goes_and_comes_again(chromium: Browser, fresh: FakeService) -> None:
+    fresh.script.seconds = 0
+
+    def launch(port: int | None = None) -> tuple[gr.Blocks, str]:
+        app = build_app(fresh, "here")  # type: ignore[arg-type]
+        _, address, _ = app.launch(
+            server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, **options()
+        )
+        return app, address
+
+    app, address = launch()
+    port = int(address.rstrip("/").rsplit(":", 1)[1])
+    try:
+        with driving.visiting(chromium, address) as chat:
+            chat.open()
+            chat.ask("Before")
+            chat.page.locator("#hc-box textarea").fill("Half a thought")
+            app.close(verbose=False)
+            expect(chat.page.locator("#hc-trouble")).to_contain_text(
+                "The connection to hierchat was lost", timeout=driving.PATIENCE_MS
+            )
+            expect(chat.page.locator('[data-testid="toast-body"]')).to_be_hidden()
+            chat.shot("lost")
+            app, _ = launch(port)
+            expect(chat.page.locator("#hc-trouble")).to_have_count(0, timeout=driving.PATIENCE_MS)
+            expect(chat.page.locator(".hc-user")).to_have_text(["Before"], timeout=driving.PATIENCE_MS)
+            expect(chat.page.locator("#hc-box textarea")).to_have_value("Half a thought")
+            chat.page.locator("#hc-send").click()
+            expect(chat.page.locator(".hc-user")).to_have_text(["Before", "Half a thought"])
+            chat.idle()
+            sane(chat)
+    finally:
+        app.close(verbose=False)
+
+
+@pytest.mark.browser
+def test_a_page_that_the_server_does_not_know_is_loaded_again(
+    chromium: Browser, fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a long sleep of the computer: its message must not begin another chat."""
+    made: list[Sessions] = []
+
+    class Kept(Sessions):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr("hierchat.ui.handlers.Sessions", Kept)
+    fresh.script.seconds = 0
+    with driving.serving(fresh) as address, driving.visiting(chromium, address) as chat:
+        chat.open()
+        chat.ask("Before")
+        for key in list(made[0]._sessions):
+            made[0].close(key)
+        chat.send("And now?")
+        said(chat, "This page lost its connection to hierchat. It is loaded again")
+        expect(chat.page.locator("#hc-live [role=alert]")).to_have_count(0, timeout=driving.PATIENCE_MS)
+        expect(chat.page.locator("#hc-box textarea")).to_have_value("And now?")
+        chat.page.locator("#hc-send").click()
+        expect(chat.page.locator(".hc-user")).to_have_text(["Before", "And now?"])
+
+
+def test_every_handler_of_the_page_is_guarded(fresh: FakeService) -> None:
+    app = build_app(fresh, "here")  # type: ignore[arg-type]
+    assert len(app.fns) > 15
+    for function in app.fns.values():
+        assert function.fn.__code__.co_filename == Guard.cover.__code__.co_filename
+        # Gradio's components answer a wrong value themselves, before any handler could.
+        assert not (function.inputs and function.preprocess)
+
+
+def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> None:
+    app = build_app(fresh, "here")  # type: ignore[arg-type]
+    request = gr.Request(username=None, session_hash="x")
+    fresh.store.close()
+    for function in app.fns.values():
+        wants = len(function.inputs)
+        names = list(inspect.signature(function.fn).parameters)
+        special = {"request": request, "event": gr.EventData(None, {"id": 1, "text": "x"})}
+        args = [special.get(name, "x") for name in names if name != "values"]
+        result = function.fn(*args, *["x"] * (wants if "values" in names else 0))
+        last = list(result)[-1] if inspect.isgenerator(result) else result
+        if function.outputs:
+            assert last
+            assert set(last) <= set(function.outputs)
