@@ -23,7 +23,10 @@ on('keydown', (event) => {
 });
 
 // One message is sent once, however often a button or a key is pressed in a hurry.
-let sent = { text: '', at: -Infinity };
+const NOTHING = { text: '', at: -Infinity };
+let sent = NOTHING;
+// Once the page has said why a message did not go, the same text may be sent again.
+when('#hc-live', (live) => changes(live, () => { if (find('#hc-live [role]')) sent = NOTHING; }));
 function hold(event) {
   const text = box().value;
   const twice = text === sent.text && performance.now() - sent.at < 1000;

@@ -168,7 +168,7 @@ class SuffixIndex:
         """A new run at the end."""
         start, end = self._length, self._length + tokens.size
         if end > self._tokens.size:
-            self._tokens, self._order = self._roomier(end)
+            self._tokens, self._order = (_roomier(old, start, end) for old in (self._tokens, self._order))
         self._tokens[start:end] = tokens
         run = Run(start, tokens.size, 0, waits=tokens.size > AT_ONCE)
         if not run.waits:
@@ -202,14 +202,6 @@ class SuffixIndex:
         number = self._runs.index(older)
         self._runs[number : number + 2] = [both]
         self._joins += 1
-
-    def _roomier(self, length: int) -> tuple[Tokens, Tokens]:
-        """Copies of both arrays with room for so many tokens and more."""
-        tokens = np.empty(length + length // 2 + _SPARE, np.int32)
-        order = np.empty(tokens.size, np.int32)
-        tokens[: self._length] = self._tokens[: self._length]
-        order[: self._length] = self._order[: self._length]
-        return tokens, order
 
     # The thread. It takes work under the lock, computes without, and puts the result in place under the lock again,
     # unless what it started from has changed: then it begins anew.
@@ -253,9 +245,10 @@ class SuffixIndex:
                 run.taken = True
             removals, joins, length = self._removals, self._joins, self._length
             tokens, orders = self._tokens[:length], [self._sorted(run) for run in runs]
+            room = self._tokens, self._order
         match runs:
             case ():
-                larger = self._roomier(length)
+                larger = [_roomier(old, length, length) for old in room]
             case (run,):
                 # A copy: what is removed meanwhile must not change under the sorting.
                 order = suffix_order(tokens[run.start : run.start + run.length].copy())
@@ -269,8 +262,9 @@ class SuffixIndex:
                 return True
             match runs:
                 case ():
-                    if joins == self._joins:
-                        for new, old in zip(larger, (self._tokens, self._order), strict=True):
+                    # Appending may have made room of its own meanwhile.
+                    if joins == self._joins and room[0] is self._tokens:
+                        for new, old in zip(larger, room, strict=True):
                             new[length : self._length] = old[length : self._length]
                         self._tokens, self._order = larger
                 case (run,):
@@ -279,3 +273,10 @@ class SuffixIndex:
                     self._join(older, newer, order)
             self._publish()
         return True
+
+
+def _roomier(old: Tokens, used: int, length: int) -> Tokens:
+    """A copy of the first `used` values, with room for `length` and more."""
+    new = np.empty(length + length // 2 + _SPARE, np.int32)
+    new[:used] = old[:used]
+    return new

@@ -294,9 +294,7 @@ def test_a_server_that_goes_and_comes_again(chromium: Browser, fresh: FakeServic
 
     def launch(port: int | None = None) -> tuple[gr.Blocks, str]:
         app = build_app(fresh, "here")  # type: ignore[arg-type]
-        _, address, _ = app.launch(
-            server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, **options()
-        )
+        _, address, _ = app.launch(server_port=port, prevent_thread_lock=True, **options())
         return app, address
 
     app, address = launch()
