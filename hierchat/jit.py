@@ -13,10 +13,20 @@ import numba
 
 from hierchat.config import cache_dir
 
-INSTRUCTION_SETS = ("avx512", "avx2", "generic")
+_AVX512 = ("avx512f", "avx512bw", "avx512vl", "fma", "f16c")
+_AVX2 = ("avx2", "fma", "f16c")
+_NEEDS = {
+    "avx512vnni": (*_AVX512, "avx512vnni"),
+    "avx512": _AVX512,
+    "avxvnni": (*_AVX2, "avxvnni"),
+    "avx2": _AVX2,
+    "neon": ("neon",),
+    "generic": (),
+}
+INSTRUCTION_SETS = tuple(_NEEDS)
 """Fastest first; "generic" is plain LLVM, for every processor that numba knows."""
-
-_NEEDS = {"avx512": ("avx512f", "avx512bw", "avx512vl", "fma", "f16c"), "avx2": ("avx2", "fma", "f16c")}
+LANES_OF = {"avx512vnni": 16, "avx512": 16, "avxvnni": 8, "avx2": 8, "neon": 8, "generic": 8}
+"""Rows of weights that are computed side by side, and lie interleaved in memory."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -28,7 +38,7 @@ class InstructionsError(Exception):
 def supported() -> list[str]:
     """The instruction sets that this processor has, fastest first."""
     features = llvmlite.binding.get_host_cpu_features()
-    return [name for name in INSTRUCTION_SETS if all(features.get(need) for need in _NEEDS.get(name, ()))]
+    return [name for name in INSTRUCTION_SETS if all(features.get(need) for need in _NEEDS[name])]
 
 
 def _chosen() -> str:
@@ -42,6 +52,7 @@ def _chosen() -> str:
 
 INSTRUCTIONS = _chosen()
 """What the kernels of this process are compiled for; HIERCHAT_INSTRUCTIONS overrides the choice."""
+LANES = LANES_OF[INSTRUCTIONS]
 
 
 class Kernels:

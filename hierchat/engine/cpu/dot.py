@@ -1,338 +1,236 @@
-"""Rows of weights times rows of activations: the inner loop of everything, written in LLVM.
+"""Interleaved rows of weights times rows of activations: the inner loop of everything, generated as LLVM.
 
-Quantised weights come in blocks of 32 with a scale, and a minimum where their type has one; activations as int16 with
-a scale per 256 of a row (rows.quantise). Products are added as integers inside a block, then as floats block after
-block, in an order that does not depend on how many rows are computed together. Weights of 16 or 32 bits are plain
-floats and take the activations as float32.
+One lane holds one row of weights. Quantised weights meet activations of int16 with a scale per GROUP of a row
+(rows.quantise): products are added as integers inside a block, then as floats block after block, group after group.
+Plain weights meet float32. No order depends on how many rows are computed together, so a row's bits do not either.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from hierchat.engine.cpu import llvm
-from hierchat.engine.cpu.llvm import (
-    F16,
-    F32,
-    I8,
-    I16,
-    I32,
-    I64,
-    LANES,
-    broadcast,
-    call,
-    fused,
-    i64,
-    load,
-    loop,
-    vector,
-)
-from hierchat.jit import INSTRUCTIONS
-from hierchat.models.blocks import (
-    BLOCK,
-    BYTES_PER_BLOCK,
-    FOUR_BITS,
-    MINIMUM,
-    NARROW,
-    QUANTISED,
-    SCALES_PER_BLOCK,
-    BlockKind,
-)
+from hierchat.engine.cpu.isa import Isa
+from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, call, i64, load, loop, vector
+from hierchat.engine.cpu.unpacking import BLOCK, HALVED, PLAIN, Reader, single
+from hierchat.models.layouts import LAYOUTS
 
 GROUP = 256
 """Activations to a scale."""
-ROWS = 8
-"""Most rows of activations in one pass over the weights."""
-HEIGHTS = (1, 2, 3, 4, 6, 8)
-"""Rows that a pass may compute; for 5 and 7 it computes one too many."""
+SUMS = 3
+"""For each block of 32: its integers added up, float32; those of its halves times -32, int32."""
+AHEAD = 4096
+"""Bytes of weights that are fetched before they are needed."""
+_LINE = 64
 
-AHEAD = 1024
-"""Bytes of quantised weights that are fetched before they are needed."""
-
-_X = 2 * LANES
-"""Products that one instruction adds to `LANES` sums."""
+ARGUMENTS = ("height", "weights", "x", "levels", "sums", "blocks", "out", "stride", "count")
 
 
-_NAMES = ("weights", "scales", "x", "levels", "sums", "blocks", "out", "stride", "count")
+def build(name: str, isa: Isa, heights: tuple[int, ...] | None = None) -> ir.Module:
+    """The module with the function `product`: out[row, n] for `height` rows of activations, one of isa.heights, and
+    `count` rows of weights of block type `name`. All arguments int64, most of them addresses:
 
-
-@intrinsic
-def multiply(
-    typingctx: Any,
-    kind: Any,
-    height: Any,
-    weights: Any,
-    scales: Any,
-    x: Any,
-    levels: Any,
-    sums: Any,
-    blocks: Any,
-    out: Any,
-    stride: Any,
-    count: Any,
-) -> Any:
-    """out[row, n] for `height` rows of activations and `count` rows of weights; all int64, most of them addresses.
-
-    kind: a BlockKind; height: one of HEIGHTS; weights, scales: of the first row of weights, the next ones follow;
-    x: int16 [height, 32 blocks], float32 for plain kinds; levels: float32 [height, groups], the scales of x; sums:
-    float32 [blocks, 8], a block of activations added up, per row; blocks: of a row; out: float32, `stride` bytes from
-    one row of activations to the next.
+    weights: of the first panel; x: int16 [blocks, height, 32], or float32 [height, 32 blocks] for plain types;
+    levels: float32 [groups, height], the scales of x; sums: [blocks, SUMS, height], 4 bytes each; blocks: of 32, in a row; out: float32, `stride` bytes from one row of activations to the next.
     """
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        kind, height, *rest = arguments
-        end = b.append_basic_block("multiplied")
-        case = b.add(b.mul(kind, i64(16)), height)
-        switch = b.switch(case, end)
-        for one in BlockKind:
-            for rows in HEIGHTS:
-                block = b.append_basic_block(f"{one.name}_{rows}")
-                switch.add_case(i64(16 * one + rows), block)
-                b.position_at_end(block)
-                b.call(_function(b.module, one, rows), rest)
-                b.branch(end)
-        b.position_at_end(end)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 11), codegen
-
-
-def _function(module: ir.Module, kind: BlockKind, rows: int) -> ir.Function:
-    """The loop over `count` rows of weights, defined once in a module."""
-    name = f"hierchat_{kind.name.lower()}_{rows}"
-    if name in module.globals:
-        return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * len(_NAMES)), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
+    module = ir.Module(f"product_{name}")
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(ARGUMENTS))
+    function = ir.Function(module, kind, "product")
     b = ir.IRBuilder(function.append_basic_block("entry"))
-    given = dict(zip(_NAMES, function.args, strict=True))
-    blocks, count = given["blocks"], given["count"]
-    row_bytes = b.mul(blocks, i64(BYTES_PER_BLOCK[kind]))
-    row_scales = b.mul(blocks, i64(_scale_bytes(kind)))
-
-    def keep(n: ir.Value, results: list[ir.Value]) -> None:
-        for row, result in enumerate(results):
-            address = b.add(b.add(given["out"], b.mul(n, i64(4))), b.mul(given["stride"], i64(row)))
-            b.store(result, b.inttoptr(address, F32.as_pointer()), align=4)
-
-    def one_pass(first: ir.Value, tall: int) -> None:
-        place = dict(given)
-        place["weights"] = b.add(given["weights"], b.mul(first, row_bytes))
-        place["scales"] = b.add(given["scales"], b.mul(first, row_scales))
-        if kind in QUANTISED:
-            keep(first, _quantised(b, kind, rows, place))
-            return
-        for n, results in enumerate(_plain(b, kind, rows, tall, place)):
-            keep(b.add(first, i64(n)), results)
-
-    def some_rows(tile: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-        one_pass(b.mul(tile, i64(tall)), tall)
-        return []
-
-    def one_row(n: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-        one_pass(n, 1)
-        return []
-
-    tall = 1 if kind in QUANTISED else _together(rows)
-    rest = i64(0)
-    if tall > 1:
-        tiles = b.udiv(count, i64(tall))
-        rest = b.mul(tiles, i64(tall))
-        with b.if_then(b.icmp_signed(">", tiles, i64(0))):
-            loop(b, i64(0), tiles, [], some_rows)
-    with b.if_then(b.icmp_signed("<", rest, count)):
-        loop(b, rest, count, [], one_row)
+    end = function.append_basic_block("end")
+    switch = b.switch(function.args[0], end)
+    for height in heights or isa.heights:
+        inner = _Product(module, name, isa, height).function
+        block = function.append_basic_block(f"height_{height}")
+        switch.add_case(i64(height), block)
+        b.position_at_end(block)
+        b.call(inner, function.args[1:])
+        b.branch(end)
+    b.position_at_end(end)
     b.ret_void()
-    return function
+    return module
 
 
-def _together(rows: int) -> int:
-    """Rows of float weights in one pass over `rows` rows of activations: so many that their sums fill the registers.
-    For one or two, memory is the bound, and one stream of weights is the fastest."""
-    registers = 24 if INSTRUCTIONS == "avx512" else 12
-    return 1 if rows <= 2 else max(1, min(4, registers // rows))
+class _Product:
+    """The function for one height."""
 
+    def __init__(self, module: ir.Module, name: str, isa: Isa, height: int) -> None:
+        self.name, self.isa, self.height = name, isa, height
+        self.layout = LAYOUTS[name]
+        kind = ir.FunctionType(ir.VoidType(), [I64] * (len(ARGUMENTS) - 1))
+        self.function = ir.Function(module, kind, f"product_{height}")
+        self.function.linkage = "internal"
+        self.function.attributes.add("noinline")
+        self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.at = dict(zip(ARGUMENTS[1:], self.function.args, strict=True))
+        self.reader = Reader(name, isa, self.b)
+        self.floats = vector(F32, isa.lanes)
+        self.zeros = [ir.Constant(self.floats, [0.0] * isa.lanes)] * height
+        self.scratch = self._room(16) if self.layout.weights == GROUP else None
+        self.last = self._room(1)
+        self._panels()
 
-def _quantised(b: ir.IRBuilder, kind: BlockKind, rows: int, at: dict[str, ir.Value]) -> list[ir.Value]:
-    """One row of weights times `rows` rows of int16: groups of eight blocks, each group scaled once."""
-    floats, eight = vector(F32, LANES), vector(F32, 8)
-    blocks = at["blocks"]
-    groups = b.udiv(b.add(blocks, i64(7)), i64(8))
+    def _room(self, vectors: int) -> ir.Value:
+        """Memory of the function's own, aligned."""
+        room = self.b.alloca(ir.ArrayType(self.floats, vectors))
+        room.align = 4 * self.isa.lanes
+        return self.b.ptrtoint(room, I64)
 
-    def one_block(block: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
-        *parts, low = values
-        address = b.add(at["weights"], b.mul(block, i64(BYTES_PER_BLOCK[kind])))
-        _fetch(b, b.add(address, i64(AHEAD)))
-        weights = _nibbles(b, address) if kind in FOUR_BITS else _bytes(b, address)
-        one, other = _scales(b, kind, b.add(at["scales"], b.mul(block, i64(_scale_bytes(kind)))))
-        scales = _spread(b, one, other if kind is BlockKind.SPLIT else None)
-        grown = []
-        for row, part in enumerate(parts):
-            place = b.mul(b.add(b.mul(blocks, i64(row)), block), i64(2 * BLOCK))
-            grown.append(_add_products(b, weights, scales, b.add(at["x"], place), part))
-        if kind in MINIMUM:
-            low = fused(
-                b, broadcast(b, other, 8), load(b, eight, b.add(at["sums"], b.mul(block, i64(32))), 4), low
-            )
-        return [*grown, low]
+    def _panels(self) -> None:
+        b, lanes = self.b, self.isa.lanes
+        per_block = BLOCK * self.layout.size * lanes // self.layout.weights  # bytes of a block of 32, of a panel
+        panel_bytes = b.mul(self.at["blocks"], i64(per_block))
+        one_row = self._plain if self.name in PLAIN else self._quantised
 
-    def one_group(group: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
-        *totals, low = values
-        first = b.mul(group, i64(8))
-        ahead = b.add(first, i64(8))
-        last = b.select(b.icmp_signed("<", ahead, blocks), ahead, blocks)
-        *parts, low = loop(b, first, last, [*[llvm.zeros(floats)] * rows, low], one_block)
-        scaled = []
-        for row, part in enumerate(parts):
-            place = b.mul(b.add(b.mul(groups, i64(row)), group), i64(4))
-            level = broadcast(b, load(b, F32, b.add(at["levels"], place), 4), LANES)
-            scaled.append(fused(b, part, level, totals[row]))
-        return [*scaled, low]
+        def panel(number: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            base = b.add(self.at["weights"], b.mul(number, panel_bytes))
+            totals = one_row(base, per_block)
+            first = b.mul(number, i64(lanes))
+            left = b.sub(self.at["count"], first)
+            whole = b.icmp_signed(">=", left, i64(lanes))
+            for row, total in enumerate(totals):
+                place = b.add(self.at["out"], b.add(b.mul(first, i64(4)), b.mul(self.at["stride"], i64(row))))
+                with b.if_else(whole) as (then, otherwise):
+                    with then:
+                        self._store(total, place)
+                    with otherwise:
+                        self._store(total, self.last)
+                        self._copy(self.last, place, left)
+            return []
 
-    zero = [*[llvm.zeros(floats)] * rows, llvm.zeros(eight)]
-    *totals, low = loop(b, i64(0), groups, zero, one_group)
-    results = [llvm.sum_of(b, total) for total in totals]
-    if kind in MINIMUM:
-        lows = [b.extract_element(low, ir.Constant(I32, row)) for row in range(rows)]
-        results = [b.fadd(result, least) for result, least in zip(results, lows, strict=True)]
-    return results
+        panels = b.sdiv(b.add(self.at["count"], i64(lanes - 1)), i64(lanes))
+        loop(b, i64(0), panels, [], panel)
+        b.ret_void()
 
+    def _store(self, value: ir.Value, address: ir.Value) -> None:
+        self.b.store(value, self.b.inttoptr(address, value.type.as_pointer()), align=4)
 
-def _plain(
-    b: ir.IRBuilder, kind: BlockKind, rows: int, tall: int, at: dict[str, ir.Value]
-) -> list[list[ir.Value]]:
-    """`tall` rows of float weights times `rows` rows of float32."""
-    floats = vector(F32, LANES)
-    blocks = at["blocks"]
-    size = BYTES_PER_BLOCK[kind] // BLOCK
+    def _copy(self, source: ir.Value, goal: ir.Value, count: ir.Value) -> None:
+        b = self.b
 
-    def one_block(block: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
-        for place in range(0, BLOCK, LANES):
-            index = b.add(b.mul(block, i64(BLOCK)), i64(place))
-            weights = []
-            for n in range(tall):
-                further = b.add(b.mul(blocks, i64(BLOCK * n)), index)
-                address = b.add(at["weights"], b.mul(further, i64(size)))
-                weights.append(_floats(b, kind, address))
-                _fetch(b, b.add(address, b.mul(blocks, i64(BYTES_PER_BLOCK[kind] * tall))))
-            grown = []
-            for row in range(rows):
-                further = b.add(b.mul(blocks, i64(BLOCK * row)), index)
-                x = load(b, floats, b.add(at["x"], b.mul(further, i64(4))), 4)
-                mine = parts[row * tall : (row + 1) * tall]
-                grown += [fused(b, weight, x, part) for weight, part in zip(weights, mine, strict=True)]
-            parts = grown
+        def one(n: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            place = b.mul(n, i64(4))
+            self._store(load(b, F32, b.add(source, place), 4), b.add(goal, place))
+            return []
+
+        loop(b, i64(0), count, [], one)
+
+    def _spread(self, kind: ir.Type, address: ir.Value) -> ir.Value:
+        return broadcast(self.b, load(self.b, kind, address, 4), self.isa.lanes)
+
+    def _fused(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+        if not self.isa.fused:
+            return self.b.fadd(self.b.fmul(x, y), z)
+        return call(self.b, f"llvm.fma.v{self.isa.lanes}f32", self.floats, x, y, z)
+
+    def _fetch(self, address: ir.Value, size: int) -> None:
+        """Brings what lies ahead, if anything, into the nearest cache: the hardware's own looking ahead ends with
+        every page, and stops where the next weights are awaited."""
+        b = self.b
+        for line in range(0, size, _LINE):
+            pointer = b.inttoptr(b.add(address, i64(AHEAD + line)), I8.as_pointer())
+            call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, *(ir.Constant(I32, f) for f in (0, 3, 1)))
+
+    def _quantised(self, base: ir.Value, per_block: int) -> list[ir.Value]:
+        """The totals of each row of activations: groups of eight blocks, each group scaled once."""
+        b, height, blocks = self.b, self.height, self.at["blocks"]
+
+        def group(number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+            first = b.mul(number, i64(8))
+            there = b.add(base, b.mul(first, i64(per_block)))
+            if self.scratch is not None:
+                for place, scale in enumerate(self.reader.packed_scales(there)):
+                    self._store(scale, b.add(self.scratch, i64(4 * self.isa.lanes * place)))
+            left = b.sub(blocks, first)
+            count = b.select(b.icmp_signed("<", left, i64(8)), left, i64(8))
+
+            def block(j: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
+                ahead = b.add(there, b.mul(j, i64(per_block)))
+                self._fetch(ahead, per_block)
+                return self._block(there if self.scratch is not None else ahead, first, j, parts)
+
+            parts = loop(b, i64(0), count, self.zeros, block)
+            levels = b.add(self.at["levels"], b.mul(number, i64(4 * height)))
+            return [
+                self._fused(part, self._spread(F32, b.add(levels, i64(4 * row))), total)
+                for row, (part, total) in enumerate(zip(parts, totals, strict=True))
+            ]
+
+        groups = b.udiv(b.add(blocks, i64(7)), i64(8))
+        return loop(b, i64(0), groups, self.zeros, group)
+
+    def _block(
+        self, base: ir.Value, first: ir.Value, j: ir.Value, parts: list[ir.Value]
+    ) -> list[ir.Value]:
+        """parts + scale * (32 weights of every lane times 32 of every row) + minimum * sum."""
+        b, height = self.b, self.height
+        if self.scratch is not None:
+            place = b.add(self.scratch, b.mul(j, i64(8 * self.isa.lanes)))
+            one = load(b, self.floats, place, 4 * self.isa.lanes)
+            other = load(b, self.floats, b.add(place, i64(4 * self.isa.lanes)), 4 * self.isa.lanes)
+        else:
+            one, other = self.reader.scales(base)
+        number = b.add(first, j)
+        x = b.add(self.at["x"], b.mul(number, i64(2 * BLOCK * height)))
+        sums = b.add(self.at["sums"], b.mul(number, i64(4 * SUMS * height)))
+        parts = list(parts)
+        halved = self.name in HALVED
+        if other is not None and not halved:
+            for row in range(height):
+                parts[row] = self._fused(other, self._spread(F32, b.add(sums, i64(4 * row))), parts[row])
+        pairs = list(self.reader.pairs(base, j, height == 1))
+        halves = ((pairs[:8], one), (pairs[8:], other)) if halved else ((pairs, one),)
+        for half, (mine, scale) in enumerate(halves, 1):
+            totals: list[dict[tuple[int, int], ir.Value]] = [{} for _ in range(height)]
+            if halved:
+                for row in range(height):
+                    place = b.add(sums, i64(4 * (half * height + row)))
+                    totals[row][0, 0] = self._spread(I32, place)
+            for at, (weights, power) in enumerate(mine):
+                chain = (power, at % self.isa.chains(height) if power == 0 else 0)
+                for row in range(height):
+                    index = at + 8 * (half - 1)
+                    given = self._spread(I32, b.add(x, i64(2 * BLOCK * row + 4 * index)))
+                    totals[row][chain] = self.isa.dot(b, totals[row].get(chain), weights, given)
+            for row in range(height):
+                whole = self._added(totals[row])
+                parts[row] = self._fused(b.sitofp(whole, self.floats), scale, parts[row])
         return parts
 
-    totals = loop(b, i64(0), blocks, [llvm.zeros(floats)] * (rows * tall), one_block)
-    return [[llvm.sum_of(b, total) for total in totals[n::tall]] for n in range(tall)]
+    def _added(self, totals: dict[tuple[int, int], ir.Value]) -> ir.Value:
+        """Sums of integers, each brought down by the bits by which its weights stood too high."""
+        b, found = self.b, None
+        for (power, _), total in sorted(totals.items(), key=lambda item: item[0]):
+            if power:
+                total = b.ashr(total, self.reader.all_of(power))
+            found = total if found is None else b.add(found, total)
+        return found
+
+    def _plain(self, base: ir.Value, per_block: int) -> list[ir.Value]:
+        """Float weights: a sum for each block of 32, the sums added in order."""
+        b, height = self.b, self.height
+        row_bytes = b.mul(self.at["blocks"], i64(4 * BLOCK))
+        rows = [b.add(self.at["x"], b.mul(row_bytes, i64(row))) for row in range(height)]
+        size = per_block // BLOCK
+
+        def block(number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+            there = b.add(base, b.mul(number, i64(per_block)))
+            self._fetch(there, per_block)
+            place = b.mul(number, i64(4 * BLOCK))
+
+            def four(at: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
+                for further in range(4):
+                    k = b.add(b.mul(at, i64(4)), i64(further))
+                    weights = single(self.reader, b.add(there, b.mul(k, i64(size))))
+                    offset = b.add(place, b.mul(k, i64(4)))
+                    parts = [
+                        self._fused(weights, self._spread(F32, b.add(row, offset)), part)
+                        for row, part in zip(rows, parts, strict=True)
+                    ]
+                return parts
+
+            parts = loop(b, i64(0), i64(BLOCK // 4), self.zeros, four)
+            return [b.fadd(total, part) for total, part in zip(totals, parts, strict=True)]
+
+        return loop(b, i64(0), self.at["blocks"], self.zeros, block)
 
 
-def _fetch(b: ir.IRBuilder, address: ir.Value) -> None:
-    """Brings what lies at an address, if anything, into the nearest cache: the hardware's own looking ahead ends with
-    every page, and stops where the next weights are awaited."""
-    pointer = b.inttoptr(address, I8.as_pointer())
-    call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, *(ir.Constant(I32, flag) for flag in (0, 3, 1)))
-
-
-def _scale_bytes(kind: BlockKind) -> int:
-    """Bytes of a block's scales."""
-    return SCALES_PER_BLOCK.get(kind, 0) * (2 if kind in NARROW else 4)
-
-
-def _scales(b: ir.IRBuilder, kind: BlockKind, address: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """A block's scale and its minimum or second scale, as float32; the same twice where it has only one."""
-    if kind is BlockKind.BYTES:
-        half = b.zext(load(b, I16, address, 2), I32)
-        pair = b.bitcast(half, vector(I16, 2))
-    elif kind in NARROW:
-        pair = load(b, vector(I16, 2), address, 2)
-    else:
-        return load(b, F32, address, 4), load(b, F32, b.add(address, i64(4)), 4)
-    wide = _from_half(b, pair)
-    one = b.extract_element(wide, ir.Constant(I32, 0))
-    return one, one if kind is BlockKind.BYTES else b.extract_element(wide, ir.Constant(I32, 1))
-
-
-def _spread(b: ir.IRBuilder, one: ir.Value, other: ir.Value | None) -> list[ir.Value]:
-    """Scales over the lanes: one for all products of a block, or one for each half of them."""
-    if other is None:
-        return [broadcast(b, one, LANES)]
-    pair = [broadcast(b, one, 8), broadcast(b, other, 8)]
-    return [llvm.joined(b, *pair)] if LANES == 16 else pair
-
-
-def _add_products(
-    b: ir.IRBuilder, weights: list[ir.Value], scales: list[ir.Value], x: ir.Value, part: ir.Value
-) -> ir.Value:
-    """part + scale * (a block of weights times a block of int16), lane by lane."""
-    sums = [
-        _pairs(b, weight, load(b, vector(I16, _X), b.add(x, i64(2 * _X * number)), 2))
-        for number, weight in enumerate(weights)
-    ]
-    if len(scales) < len(sums):
-        sums = [b.add(*sums)]
-    for one, scale in zip(sums, scales, strict=True):
-        part = fused(b, b.sitofp(one, part.type), scale, part)
-    return part
-
-
-def _pairs(b: ir.IRBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
-    """Products of two vectors of int16, neighbours added: half as many int32."""
-    if INSTRUCTIONS == "avx512":
-        return call(b, "llvm.x86.avx512.pmaddw.d.512", vector(I32, 16), one, other)
-    if INSTRUCTIONS == "avx2":
-        return call(b, "llvm.x86.avx2.pmadd.wd", vector(I32, 8), one, other)
-    wide = b.mul(b.sext(one, vector(I32, 16)), b.sext(other, vector(I32, 16)))
-    even, odd = (ir.Constant(vector(I32, 8), list(range(first, 16, 2))) for first in (0, 1))
-    none = ir.Constant(wide.type, ir.Undefined)
-    return b.add(b.shuffle_vector(wide, none, even), b.shuffle_vector(wide, none, odd))
-
-
-def _nibbles(b: ir.IRBuilder, address: ir.Value) -> list[ir.Value]:
-    """32 weights of 4 bits as int16."""
-    wide = b.zext(load(b, vector(I8, 16), address, 1), vector(I16, 16))
-    low = b.and_(wide, ir.Constant(wide.type, [15] * 16))
-    high = b.lshr(wide, ir.Constant(wide.type, [4] * 16))
-    return [llvm.joined(b, low, high)] if LANES == 16 else [low, high]
-
-
-def _bytes(b: ir.IRBuilder, address: ir.Value) -> list[ir.Value]:
-    """32 weights of 8 bits as int16."""
-    return [
-        b.sext(load(b, vector(I8, _X), b.add(address, i64(place)), 1), vector(I16, _X))
-        for place in range(0, BLOCK, _X)
-    ]
-
-
-def _floats(b: ir.IRBuilder, kind: BlockKind, address: ir.Value) -> ir.Value:
-    """`LANES` float weights as float32."""
-    if kind is BlockKind.SINGLE:
-        return load(b, vector(F32, LANES), address, 4)
-    raw = load(b, vector(I16, LANES), address, 2)
-    if kind is BlockKind.HALF:
-        return _from_half(b, raw)
-    wide = b.zext(raw, vector(I32, LANES))
-    return b.bitcast(b.shl(wide, ir.Constant(wide.type, [16] * LANES)), vector(F32, LANES))
-
-
-def _from_half(b: ir.IRBuilder, raw: ir.Value) -> ir.Value:
-    """float16, as a vector of int16, to float32."""
-    lanes = raw.type.count
-    if INSTRUCTIONS != "generic":
-        return b.fpext(b.bitcast(raw, vector(F16, lanes)), vector(F32, lanes))
-    # By its bits: moved to float32's place, the exponents differ by 112. Not for what is no number.
-    wide = b.zext(raw, vector(I32, lanes))
-
-    def all_of(value: int) -> ir.Constant:
-        return ir.Constant(wide.type, [value] * lanes)
-
-    size = b.bitcast(b.shl(b.and_(wide, all_of(0x7FFF)), all_of(13)), vector(F32, lanes))
-    size = b.fmul(size, ir.Constant(size.type, [2.0**112] * lanes))
-    sign = b.shl(b.and_(wide, all_of(0x8000)), all_of(16))
-    return b.bitcast(b.or_(b.bitcast(size, wide.type), sign), size.type)

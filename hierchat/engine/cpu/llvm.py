@@ -10,6 +10,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from hierchat import jit
 from hierchat.jit import INSTRUCTIONS
 
 I8, I16, I32, I64, F16, F32 = (
@@ -23,7 +24,7 @@ I8, I16, I32, I64, F16, F32 = (
 FUSED = INSTRUCTIONS != "generic"
 """Whether the processor multiplies and adds in one rounding; elsewhere LLVM would call a slow library function."""
 
-LANES = 16 if INSTRUCTIONS == "avx512" else 8
+LANES = jit.LANES
 """Floats in a register."""
 
 

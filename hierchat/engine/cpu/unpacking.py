@@ -1,0 +1,198 @@
+"""From panels of blocks (models.layouts, models.words) to pairs of int16, one row in each lane, with their scales.
+
+Of every four neighbours numbers 0 and 2 are a pair, then 1 and 3. Activations lie in the same order (rows.quantise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from hierchat.engine.cpu.isa import Isa
+from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, i64, load, vector
+from hierchat.models.layouts import LAYOUTS
+
+Pairs = Iterator[tuple[ir.Value, int]]
+"""Sixteen vectors of the pairs of a block of 32, in order, each with the bits by which it stands too high."""
+BLOCK = 32
+"""Weights that share a scale, or two."""
+PLAIN = ("F16", "BF16", "F32")
+HALVED = ("Q6_K",)
+"""Types with a scale for each half of a block of 32; their numbers are 32 too high."""
+_LOWERED = {"Q4_0": 8.0, "Q5_0": 16.0}
+"""What is to be taken from the numbers of types that have no minimum of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads blocks of one type. Addresses are i64; `base` is where a panel's block (of the file) begins."""
+
+    name: str
+    isa: Isa
+    b: ir.IRBuilder
+
+    @property
+    def ints(self) -> ir.VectorType:
+        return vector(I32, self.isa.lanes)
+
+    @property
+    def floats(self) -> ir.VectorType:
+        return vector(F32, self.isa.lanes)
+
+    def all_of(self, value: int) -> ir.Constant:
+        return ir.Constant(self.ints, [value] * self.isa.lanes)
+
+    def field(self, base: ir.Value, number: int) -> ir.Value:
+        return self.b.add(base, i64(LAYOUTS[self.name].place(number, self.isa.lanes)))
+
+    def word(self, address: ir.Value, number: int | ir.Value) -> ir.Value:
+        """The word `number` of a field, of every row."""
+        size = 4 * self.isa.lanes
+        there = i64(size * number) if isinstance(number, int) else self.b.mul(number, i64(size))
+        return load(self.b, self.ints, self.b.add(address, there), 2)
+
+    def half(self, address: ir.Value) -> ir.Value:
+        """float16 of every row as float32."""
+        b, lanes = self.b, self.isa.lanes
+        if self.isa.halves:
+            return b.fpext(load(b, vector(F16, lanes), address, 2), self.floats)
+        # By its bits: moved to float32's place, the exponents differ by 112. Not for what is no number.
+        wide = b.zext(load(b, vector(I16, lanes), address, 2), self.ints)
+        size = b.bitcast(b.shl(b.and_(wide, self.all_of(0x7FFF)), self.all_of(13)), self.floats)
+        size = b.fmul(size, ir.Constant(self.floats, [2.0**112] * lanes))
+        sign = b.shl(b.and_(wide, self.all_of(0x8000)), self.all_of(16))
+        return b.bitcast(b.or_(b.bitcast(size, self.ints), sign), self.floats)
+
+    def scales(self, base: ir.Value) -> tuple[ir.Value, ir.Value | None]:
+        """Scale and minimum of a block of a type without super-blocks."""
+        scale = self.half(base)
+        if self.name in _LOWERED:
+            lowered = ir.Constant(self.floats, [-_LOWERED[self.name]] * self.isa.lanes)
+            return scale, self.b.fmul(scale, lowered)
+        return scale, self.half(self.field(base, 1)) if self.name in ("Q4_1", "Q5_1") else None
+
+    def packed_scales(self, base: ir.Value) -> Iterator[ir.Value]:
+        """Of a super-block: two vectors for each block of 32, scale and minimum or the scales of its halves."""
+        b = self.b
+        if self.name == "Q6_K":
+            scale, place = self.half(base), self.field(base, 1)
+            for number in range(16):
+                raw = load(
+                    b, vector(I8, self.isa.lanes), b.add(place, i64(self.isa.lanes * number)), 1
+                )
+                yield b.fmul(scale, b.sitofp(b.sext(raw, self.ints), self.floats))
+            return
+        scale, least = self.half(base), b.fneg(self.half(self.field(base, 1)))
+        place = self.field(base, 2)
+        first, second, third = (self.word(place, number) for number in range(3))
+
+        def six(low: ir.Value, high: ir.Value, shift: int, other: int) -> ir.Value:
+            low = b.and_(b.lshr(low, self.all_of(shift)), self.all_of(15))
+            return b.or_(low, b.and_(b.lshr(high, self.all_of(other)), self.all_of(48)))
+
+        for number in range(8):
+            at = 8 * (number % 4)
+            if number < 4:
+                one = b.and_(b.lshr(first, self.all_of(at)), self.all_of(63))
+                other = b.and_(b.lshr(second, self.all_of(at)), self.all_of(63))
+            else:
+                one = six(third, first, at, at + 2)
+                other = six(third, second, at + 4, at + 2)
+            yield b.fmul(scale, b.sitofp(one, self.floats))
+            yield b.fmul(least, b.sitofp(other, self.floats))
+
+    def numbers(self, base: ir.Value, block: ir.Value) -> ir.Value:
+        """The address of the words of block `block` (0 to 7) of a super-block, or of the only one."""
+        layout, lanes = LAYOUTS[self.name], self.isa.lanes
+        there = self.b.add(base, i64(layout.head_size * lanes))
+        return there if layout.weights == BLOCK else self.b.add(there, self.b.mul(block, i64(4 * layout.bits * lanes)))
+
+    def pairs(self, base: ir.Value, block: ir.Value, lean: bool) -> Pairs:
+        """Of a block of 32. `lean`: with fewer instructions here and more behind, which pays for one row only."""
+        place = self.numbers(base, block)
+        bits = LAYOUTS[self.name].bits
+        if bits == 8:
+            return _eights(self, place)
+        if bits == 6:
+            return _sixes(self, place)
+        return _lean_fours(self, place) if lean and bits == 4 else _fours(self, place, bits == 5)
+
+    def short(self, value: ir.Value) -> ir.Value:
+        return self.b.bitcast(value, vector(I16, 2 * self.isa.lanes))
+
+    def shorts(self, value: int) -> ir.Constant:
+        return ir.Constant(vector(I16, 2 * self.isa.lanes), [value] * (2 * self.isa.lanes))
+
+    def masked(self, word: ir.Value, shift: int, mask: int) -> ir.Value:
+        """(word >> shift) & mask, a shift to the left where it is negative."""
+        b = self.b
+        if shift:
+            word = b.lshr(word, self.all_of(shift)) if shift > 0 else b.shl(word, self.all_of(-shift))
+        return b.and_(word, self.all_of(mask))
+
+
+def _fours(reader: Reader, place: ir.Value, fifth: bool) -> Pairs:
+    """The low halves of four words, then the high ones; with a fifth bit each, where it has one."""
+    b, nibbles = reader.b, 0x000F000F
+    bits = reader.word(place, 0) if fifth else None
+    words = [reader.word(place, number + fifth) for number in range(4)]
+    at = 0
+    for first in (0, 4):
+        for word in words:
+            last = b.lshr(reader.short(word), reader.shorts(12))
+            for pair in (
+                reader.masked(word, first, nibbles),
+                reader.masked(word, 8, nibbles) if first == 0 else b.bitcast(last, reader.ints),
+            ):
+                yield pair if bits is None else b.or_(pair, reader.masked(bits, at - 4, 0x00100010)), 0
+                at += 1
+
+
+def _lean_fours(reader: Reader, place: ir.Value) -> Pairs:
+    """One instruction for each pair: most stay where they are in their word, 4 or 8 bits too high."""
+    words = [reader.word(place, number) for number in range(4)]
+    for word in words:
+        yield reader.masked(word, 0, 0x000F000F), 0
+        yield reader.masked(word, 0, 0x0F000F00), 8
+    for word in words:
+        yield reader.masked(word, 0, 0x00F000F0), 4
+        yield reader.b.lshr(reader.short(word), reader.shorts(12)), 0
+
+
+def _bytes(reader: Reader, word: ir.Value) -> Pairs:
+    """Four numbers from 0 to 255."""
+    yield reader.masked(word, 0, 0x00FF00FF), 0
+    yield reader.b.lshr(reader.short(word), reader.shorts(8)), 0
+
+
+def _sixes(reader: Reader, place: ir.Value) -> Pairs:
+    """Numbers from 0 to 63: 32 too much, which the sums of the activations make good."""
+    b = reader.b
+    for half in range(2):
+        words = [reader.word(place, 3 * half + number) for number in range(3)]
+        for word in words:
+            yield from _bytes(reader, reader.masked(word, 0, 0x3F3F3F3F))
+        parts = [reader.masked(word, 6 - 2 * at, 0x03030303 << 2 * at) for at, word in enumerate(words)]
+        yield from _bytes(reader, b.or_(b.or_(*parts[:2]), parts[2]))
+
+
+def _eights(reader: Reader, place: ir.Value) -> Pairs:
+    """Numbers from -128 to 127."""
+    b = reader.b
+    for number in range(8):
+        short = reader.short(reader.word(place, number))
+        yield b.ashr(b.shl(short, reader.shorts(8)), reader.shorts(8)), 0
+        yield b.ashr(short, reader.shorts(8)), 0
+
+
+def single(reader: Reader, address: ir.Value) -> ir.Value:
+    """One weight of every row, of a plain type, as float32."""
+    b = reader.b
+    if reader.name == "F32":
+        return load(b, reader.floats, address, 2)
+    if reader.name == "F16":
+        return reader.half(address)
+    raw = b.zext(load(b, vector(I16, reader.isa.lanes), address, 2), reader.ints)
+    return b.bitcast(b.shl(raw, reader.all_of(16)), reader.floats)

@@ -1,0 +1,70 @@
+"""How the blocks of a GGUF file lie in memory: rows interleaved, so that a register holds the same place of many rows.
+
+A panel is `lanes` rows. Of a block of the file it holds, in this order: the head (scales), field by field, each element
+for all rows side by side; then for each 32 weights their numbers in words of 32 bits, word by word for all rows. The
+numbers are put together anew, so that few instructions take them apart (words.pack), but none is widened: a matrix has
+the size that it has in the file, but for its last panel, which is filled up with rows of zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VERSION = 3
+"""A new number for every change of what stands here or in words: it remakes every cache."""
+
+NIBBLES, PAIRED, SIXES, BYTES, PLAIN = range(5)
+"""Where a file has the numbers of a block; see words.read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`count` elements of `size` bytes at byte `offset` of a block."""
+
+    offset: int
+    size: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A block of `weights` weights, `size` bytes in the file and in memory.
+
+    `bits` of a number; `numbers`: the byte where they begin; `high`: where the bits above the fourth begin.
+    """
+
+    weights: int
+    size: int
+    head: tuple[Field, ...]
+    bits: int = 0
+    source: int = PLAIN
+    numbers: int = 0
+    high: int = 0
+
+    @property
+    def head_size(self) -> int:
+        """Bytes per row."""
+        return sum(field.size * field.count for field in self.head)
+
+    def place(self, number: int, lanes: int) -> int:
+        """Byte at which a field of the head begins in a panel's block."""
+        return sum(field.size * field.count for field in self.head[:number]) * lanes
+
+
+_SCALE, _MINIMUM = Field(0, 2), Field(2, 2)
+_SIX_BITS = Field(4, 4, 3)
+
+LAYOUTS = {
+    "Q4_0": Layout(32, 18, (_SCALE,), 4, NIBBLES, 2),
+    "Q4_1": Layout(32, 20, (_SCALE, _MINIMUM), 4, NIBBLES, 4),
+    "Q5_0": Layout(32, 22, (_SCALE,), 5, NIBBLES, 6, 2),
+    "Q5_1": Layout(32, 24, (_SCALE, _MINIMUM), 5, NIBBLES, 8, 4),
+    "Q8_0": Layout(32, 34, (_SCALE,), 8, BYTES, 2),
+    "Q4_K": Layout(256, 144, (_SCALE, _MINIMUM, _SIX_BITS), 4, PAIRED, 16),
+    "Q5_K": Layout(256, 176, (_SCALE, _MINIMUM, _SIX_BITS), 5, PAIRED, 48, 16),
+    "Q6_K": Layout(256, 210, (Field(208, 2), Field(192, 1, 16)), 6, SIXES, 0, 128),
+    "F16": Layout(1, 2, (Field(0, 2),)),
+    "BF16": Layout(1, 2, (Field(0, 2),)),
+    "F32": Layout(1, 4, (Field(0, 4),)),
+}
+"""By the name of the block type."""
