@@ -18,10 +18,10 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.step import Step
 from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.assemble import assemble
-from hierchat.models.block_model import BlockModel
-from hierchat.models.block_types import pack
-from hierchat.models.blocks import BlockKind, Blocks
+from hierchat.models.formats.assemble import assemble
+from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.block_types import pack
+from hierchat.models.formats.quantised_blocks import BlockKind, Blocks
 
 Kind = Literal["llama", "qwen3"]
 Backend = Literal["llama-float32", "llama-packed", "qwen3-float32", "llama-blocks", "qwen3-blocks"]

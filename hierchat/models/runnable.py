@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.models.block_model import heads_of
-from hierchat.models.block_types import TYPES
-from hierchat.models.blocks import BLOCK
 from hierchat.models.errors import UnsupportedError
-from hierchat.models.gguf_head import Head
+from hierchat.models.formats.block_model import heads_of
+from hierchat.models.formats.block_types import TYPES
+from hierchat.models.formats.gguf_head import Head
+from hierchat.models.formats.quantised_blocks import BLOCK
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 """What our own engine computes, as transformers calls it."""

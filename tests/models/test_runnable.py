@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.gguf_head import Head, Tensor
+from hierchat.models.formats.gguf_head import Head, Tensor
 from hierchat.models.runnable import GGUF, REFUSED, gguf_refused, gguf_unsupported, refused
 
 TINY = {
