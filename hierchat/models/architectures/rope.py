@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.models.architectures.sizes import heads_of
 from hierchat.models.errors import UnsupportedError
-from hierchat.models.formats.block_model import heads_of
 
 Floats = NDArray[np.float64]
+
+SCALINGS = ("default", "linear", "llama3", "yarn")
+"""What transformers calls the scalings that `tables` knows."""
 
 
 def tables(

@@ -84,7 +84,9 @@ def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
         for file in folder.iterdir():
             if file.suffix in (".json", ".jinja", ".model", ".txt") and "safetensors" not in file.name:
                 shutil.copy(file, part / file.name)
-        block_model.write(pack_safetensors(folder, bits, report), part / block_model.FILE)
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        require_supported(config, 0)
+        block_model.write(pack_safetensors(folder, config, bits, report), part / block_model.FILE)
 
     return _made(blocks_folder(f"{identity}-{bits}"), identity, report, write_packed)
 

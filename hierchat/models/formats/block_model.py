@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from hierchat.models.architectures.names import MATRICES
 from hierchat.models.errors import BrokenFileError
 from hierchat.models.formats.quantised_blocks import BlockKind, Blocks
 
-MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
-"""Matrices of a layer, in the order in which the engine keeps them."""
 FILE = "blocks.safetensors"
 _ALIGNMENT = 64
 _PARTS = ("weights", "scales")
@@ -62,22 +61,6 @@ class BlockModel:
     def nbytes(self) -> int:
         """Bytes of all weights."""
         return sum(matrix.nbytes for _, matrix in self.matrices())
-
-
-def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Query heads, key-value heads, numbers per head."""
-    heads = config["num_attention_heads"]
-    return (
-        heads,
-        config.get("num_key_value_heads") or heads,
-        config.get("head_dim") or config["hidden_size"] // heads,
-    )
-
-
-def slot_size(config: Mapping[str, Any]) -> int:
-    """Numbers per position of the key-value cache."""
-    _, kv_heads, size = heads_of(config)
-    return int(2 * config["num_hidden_layers"] * kv_heads * size)
 
 
 def write(model: BlockModel, path: Path) -> None:

@@ -12,10 +12,11 @@ from hierchat.models.errors import DoesNotFitError, UnsupportedError
 from hierchat.models.fetch.bring import get_gguf, has_blocks
 from hierchat.models.fetch.convert import blocks_folder, is_converted
 from hierchat.models.fetch.hub import fetch_hub
+from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.memory import best_device, require_blocks_fit, require_fit
 from hierchat.models.progress import Report, silent
-from hierchat.models.runnable import gguf_config, gguf_refused, gguf_unsupported, refused, unsupported
+from hierchat.models.runnable import gguf_refused, gguf_unsupported, refused, unsupported
 
 LEAST_BYTES, FLOAT_BYTES = 0.55, 4
 """Per weight on the CPU engine: in the smallest block type, and where all become floats."""

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hierchat.models.architectures.sizes import slot_size
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.errors import BrokenFileError, DoesNotFitError
 from hierchat.models.fetch.bring import get_blocks
-from hierchat.models.formats.block_model import FILE, read, slot_size
+from hierchat.models.formats.block_model import FILE, read
 from hierchat.models.load.check import FLOAT_BYTES
 from hierchat.models.load.load_tokenizer import read_tokenizer
 from hierchat.models.load.loaded import LoadedModel, model_key
