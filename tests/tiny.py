@@ -22,8 +22,7 @@ from hierchat.models.architectures.names import Name
 from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.block_types import pack
-from hierchat.models.formats.quantised_blocks import BlockKind, Blocks
+from hierchat.models.formats.quantised_blocks import Blocks, from_floats, pack
 
 Kind = Literal["llama", "qwen3"]
 Backend = Literal["llama-float32", "llama-packed", "qwen3-float32", "llama-blocks", "qwen3-blocks"]
@@ -38,7 +37,7 @@ VOCABULARY = 97
 CONTEXT = 512
 
 
-def tiny_model(kind: BlockKind = "llama", seed: int = 0) -> Any:
+def tiny_model(kind: Kind = "llama", seed: int = 0) -> Any:
     """Weights wide enough that greedy text wanders. Qwen3 has norms of queries and keys, and tied embeddings."""
     shape: dict[str, Any] = {
         "vocab_size": VOCABULARY,
@@ -73,7 +72,7 @@ def block_model(model: Any, pack: Callable[[NDArray[np.float32]], Blocks] | None
 
     def matrix(name: Name) -> Blocks:
         floats = tensor(name)
-        return pack(floats) if pack else Blocks(BlockKind.SINGLE, floats.view(np.uint8))
+        return pack(floats) if pack else from_floats(floats)
 
     tied = config["tie_word_embeddings"]
     return assemble(ARCHITECTURES[config["model_type"]], config, tensor, matrix, tied=tied)

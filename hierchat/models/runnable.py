@@ -16,7 +16,7 @@ from hierchat.models.errors import UnsupportedError
 from hierchat.models.formats.block_types import TYPES
 from hierchat.models.formats.gguf_config import MODEL_TYPES, gguf_config
 from hierchat.models.formats.gguf_head import Head
-from hierchat.models.formats.quantised_blocks import BLOCK
+from hierchat.models.formats.layouts import BLOCK
 
 _WINDOW = "some of its layers have a sliding window, which cannot be taken back where a draft was wrong"
 _STATE = "its layers keep a running state, which cannot be taken back where a draft was wrong"

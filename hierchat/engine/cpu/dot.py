@@ -11,8 +11,8 @@ from llvmlite import ir
 
 from hierchat.engine.cpu.isa import Isa
 from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, call, i64, load, loop, vector
-from hierchat.engine.cpu.unpacking import BLOCK, HALVED, PLAIN, Reader, single
-from hierchat.models.layouts import LAYOUTS
+from hierchat.engine.cpu.unpacking import HALVED, PLAIN, Reader, single
+from hierchat.models.formats.layouts import BLOCK, LAYOUTS
 
 GROUP = 256
 """Activations to a scale."""

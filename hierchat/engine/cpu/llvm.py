@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -157,7 +158,7 @@ def pause(typingctx: Any) -> Any:
     """Tells the processor that this is a waiting loop."""
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        if INSTRUCTIONS != "generic":
+        if platform.machine().lower() in ("x86_64", "amd64"):
             call(b, "llvm.x86.sse2.pause", ir.VoidType())
         return context.get_dummy_value()
 
@@ -172,3 +173,28 @@ def clock(typingctx: Any) -> Any:
         return call(b, "llvm.readcyclecounter", I64)
 
     return types.int64(), codegen
+
+
+@intrinsic
+def call_product(
+    typingctx: Any,
+    function: Any,
+    height: Any,
+    weights: Any,
+    x: Any,
+    levels: Any,
+    sums: Any,
+    blocks: Any,
+    out: Any,
+    stride: Any,
+    count: Any,
+) -> Any:
+    """Calls the function at an address with what dot.build says that it takes; all int64."""
+
+    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        function, *rest = arguments
+        kind = ir.FunctionType(ir.VoidType(), [I64] * len(rest))
+        b.call(b.inttoptr(function, kind.as_pointer()), rest)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 10), codegen

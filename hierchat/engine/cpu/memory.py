@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.engine.cpu.dot import GROUP, ROWS
-from hierchat.models.formats.quantised_blocks import BLOCK
+from hierchat.engine.cpu.dot import GROUP, SUMS
+from hierchat.engine.cpu.isa import ISAS
+from hierchat.models.formats.layouts import BLOCK
+from hierchat.jit import INSTRUCTIONS
 
 CHUNK = 128
 """Positions whose scores are added up together; the slots lie in pieces of this size."""
@@ -18,8 +20,9 @@ MOST_QUERIES = 4
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-# Fields of a matrix in `Weights.matrices`.
-KIND, WEIGHTS, SCALES, HEIGHT, BLOCKS = range(5)
+# Fields of a matrix in `Weights.matrices`: the address of the product for its block type (code), that of its weights,
+# its rows, its blocks of 32 and bytes in a row, and whether its weights take activations as floats.
+FUNCTION, WEIGHTS, HEIGHT, BLOCKS, ROW_BYTES, PLAIN = FIELDS = range(6)
 # Matrices of a layer; the head stands in a layer of its own, last, as Q.
 Q, K, V, O, GATE, UP, DOWN = range(7)  # noqa: E741
 
@@ -40,7 +43,7 @@ class Shape(NamedTuple):
 class Weights(NamedTuple):
     """The model, as the kernels find it.
 
-    `matrices` int64 [layers + 1, 7, 5]: kinds, addresses and sizes; the arrays behind the addresses are kept alive by
+    `matrices` int64 [layers + 1, 7, FIELDS]: addresses and sizes; the arrays behind the addresses are kept alive by
     their owner. Norms float32 [layers, hidden]. Query and key norms [layers, head_dim] and biases of queries, keys and
     values [layers, heads + 2 kv heads, head_dim], empty where there are none. Cosines and sines [positions,
     head_dim / 2].
@@ -79,7 +82,7 @@ class Texts(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Buffers of a forward. Rows are padded to a multiple of ROWS, so that a kernel may compute one too many."""
+    """Buffers of a forward. Rows are padded to a multiple of what one pass computes, so that a kernel may compute one too many."""
 
     x: Floats
     """The residual stream, [rows, hidden]."""
@@ -87,7 +90,8 @@ class Work(NamedTuple):
     """What a product reads, [rows * widest]; also as integers, with their scales and sums:"""
     integers: NDArray[np.int16]
     levels: Floats
-    sums: Floats
+    sums: NDArray[np.int32]
+    """4 bytes each, some of them float32 (rows.quantise)."""
     qkv: Floats
     """Queries, keys and values: [rows, heads + 2 kv heads, head_dim]."""
     out: Floats
@@ -119,7 +123,8 @@ def tail_size(rows: int) -> int:
 
 def make_work(shape: Shape, rows: int, threads: int) -> Work:
     """Buffers for blocks of at most `rows` positions; `attended` grows with the context (see target)."""
-    padded = -(-rows // ROWS) * ROWS
+    most = ISAS[INSTRUCTIONS].most
+    padded = -(-rows // most) * most
     attention = shape.heads * shape.head_dim
     widest = max(shape.hidden, shape.inner, attention)
     blocks = widest // BLOCK
@@ -128,7 +133,7 @@ def make_work(shape: Shape, rows: int, threads: int) -> Work:
         plain=np.zeros(padded * widest, np.float32),
         integers=np.zeros(padded * widest, np.int16),
         levels=np.zeros(padded * -(-widest // GROUP), np.float32),
-        sums=np.zeros(padded * blocks, np.float32),
+        sums=np.zeros(padded * blocks * SUMS, np.int32),
         qkv=np.zeros((padded, shape.heads + 2 * shape.kv_heads, shape.head_dim), np.float32),
         out=np.zeros((padded, shape.hidden), np.float32),
         gate=np.zeros((padded, shape.inner), np.float32),

@@ -11,13 +11,13 @@ import numpy as np
 from numba import types
 
 from hierchat.engine.cpu.attention import attend_chunk, attend_tail, merge, store
-from hierchat.engine.cpu.dot import ROWS
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import atomic_add, atomic_load, pause
 from hierchat.engine.cpu.memory import CHUNK, HEIGHT
-from hierchat.engine.cpu.products import product
+from hierchat.engine.cpu.products import ROWS, product
 from hierchat.engine.cpu.rows import added, normalise, quantise, rotate
 from hierchat.engine.cpu.softmax import gate
+from hierchat.jit import LANES
 
 SPINS = 4000
 """Looks at a counter before a waiting thread offers its core to others."""
@@ -76,7 +76,7 @@ def norm_phase(counters, phase, rows, work, norm, epsilon, adding):  # type: ign
             added(work.x[row], work.out[row])
         plain = work.plain[row * size : (row + 1) * size]
         normalise(work.x[row], norm, epsilon, plain)
-        quantise(plain, row, work.integers, work.levels, work.sums)
+        quantise(plain, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -84,7 +84,7 @@ def norm_phase(counters, phase, rows, work, norm, epsilon, adding):  # type: ign
 @kernel
 def tile_size(height, rows, threads):  # type: ignore[no-untyped-def]
     """Rows of a matrix in one task."""
-    tile = max((height // (threads * TILES) + 7) // 8 * 8, 8)
+    tile = max((height // (threads * TILES) + LANES - 1) // LANES * LANES, LANES)
     return tile if rows <= ROWS else min(tile, LARGEST_TILE)
 
 
@@ -190,7 +190,7 @@ def merge_phase(counters, phase, rows, shape, work, attended):  # type: ignore[n
         for h in range(shape.heads):
             out = plain[h * shape.head_dim : (h + 1) * shape.head_dim]
             merge(attended[row, h], work.positions[row] // CHUNK + 1, out)
-        quantise(plain, row, work.integers, work.levels, work.sums)
+        quantise(plain, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -205,6 +205,6 @@ def gate_phase(counters, phase, rows, work):  # type: ignore[no-untyped-def]
             break
         plain = work.plain[row * size : (row + 1) * size]
         gate(work.gate[row].ctypes.data, work.up[row].ctypes.data, size, plain.ctypes.data)
-        quantise(plain, row, work.integers, work.levels, work.sums)
+        quantise(plain, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)

@@ -4,51 +4,48 @@ from __future__ import annotations
 
 import numpy as np
 
-from hierchat.engine.cpu.dot import ROWS, multiply
+from hierchat.engine.cpu.dot import SUMS
+from hierchat.engine.cpu.isa import ISAS
 from hierchat.engine.cpu.jit import kernel
-from hierchat.engine.cpu.memory import BLOCKS, KIND, SCALES, WEIGHTS
-from hierchat.models.formats.quantised_blocks import (
-    BLOCK,
-    BYTES_PER_BLOCK,
-    NARROW,
-    SCALES_PER_BLOCK,
-    BlockKind,
-)
+from hierchat.engine.cpu.llvm import call_product
+from hierchat.engine.cpu.memory import BLOCKS, FUNCTION, PLAIN, ROW_BYTES, WEIGHTS
+from hierchat.models.formats.layouts import BLOCK
+from hierchat.jit import INSTRUCTIONS
 
-WEIGHT_BYTES = np.array([BYTES_PER_BLOCK[kind] for kind in sorted(BlockKind)])
-SCALE_BYTES = np.array(
-    [SCALES_PER_BLOCK.get(kind, 0) * (2 if kind in NARROW else 4) for kind in sorted(BlockKind)]
-)
-PLAIN = int(BlockKind.HALF)
-"""The first kind that takes activations as floats."""
+HEIGHTS = ISAS[INSTRUCTIONS].heights
+ROWS = HEIGHTS[-1]
+"""Most rows of activations in one pass over the weights."""
+HEIGHT_OF = np.array([min(height for height in HEIGHTS if height >= rows) for rows in range(ROWS + 1)])
+"""By the rows that are left, those that a pass computes: some too many, where there is no kernel for so many."""
+
+
+@kernel
+def height_at(first, rows):  # type: ignore[no-untyped-def]
+    """Rows that the pass beginning at row `first` of `rows` computes."""
+    return HEIGHT_OF[min(ROWS, rows - first)]
 
 
 @kernel
 def product(matrix, first, last, rows, work, out, stride):  # type: ignore[no-untyped-def]
     """out[row, first:last] = rows first:last of a matrix times the activations in `work`.
 
-    matrix int64 [5], see memory; out: address of float32 [rows padded to ROWS, ...], `stride` bytes from row to row.
+    matrix int64 [6], see memory; first: a multiple of LANES; out: address of float32 [rows padded to ROWS, ...],
+    `stride` bytes from row to row.
     """
-    kind, blocks = matrix[KIND], matrix[BLOCKS]
+    blocks = matrix[BLOCKS]
     groups = (blocks + 7) // 8
-    weights = matrix[WEIGHTS] + first * blocks * WEIGHT_BYTES[kind]
-    scales = matrix[SCALES] + first * blocks * SCALE_BYTES[kind]
     for row in range(0, rows, ROWS):
-        height = min(ROWS, rows - row)
-        if height == 5 or height == 7:
-            height += 1
-        if kind >= PLAIN:
+        if matrix[PLAIN]:
             x = work.plain.ctypes.data + row * blocks * BLOCK * 4
         else:
             x = work.integers.ctypes.data + row * blocks * BLOCK * 2
-        multiply(
-            kind,
-            height,
-            weights,
-            scales,
+        call_product(
+            matrix[FUNCTION],
+            height_at(row, rows),
+            matrix[WEIGHTS] + first * matrix[ROW_BYTES],
             x,
             work.levels.ctypes.data + row * groups * 4,
-            work.sums.ctypes.data + row * blocks * 4,
+            work.sums.ctypes.data + row * blocks * SUMS * 4,
             blocks,
             out + row * stride + first * 4,
             stride,

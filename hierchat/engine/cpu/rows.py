@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from hierchat.engine.cpu.dot import GROUP, ROWS
+from hierchat.engine.cpu.dot import GROUP, SUMS
 from hierchat.engine.cpu.jit import kernel
-from hierchat.engine.cpu.llvm import fma, rounded
-from hierchat.models.formats.quantised_blocks import BLOCK
+from hierchat.engine.cpu.llvm import fma
+from hierchat.engine.cpu.products import ROWS, height_at
+from hierchat.engine.cpu.rounding import round_block
+from hierchat.models.formats.layouts import BLOCK
 
 LANES = 16
 """Sums of a row run side by side in this many lanes, then are added in order."""
@@ -37,16 +39,19 @@ def normalise(x, weight, epsilon, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def quantise(x, row, integers, levels, sums):  # type: ignore[no-untyped-def]
-    """x float32 [n] as int16 with a scale per GROUP, into row `row` of the flat buffers; what is no number stays none.
+def quantise(x, row, rows, work):  # type: ignore[no-untyped-def]
+    """x float32 [n] as int16 with a scale per GROUP, as row `row` of `rows`; what is no number stays none.
 
-    `sums` [rows / 8, blocks, 8] gets each block's total, for the weights' minimums.
+    The rows that one pass computes lie side by side: work.integers [blocks, height, BLOCK], work.levels [groups,
+    height], work.sums [blocks, SUMS, height]; pass after pass.
     """
     n = x.shape[0]
     blocks, groups = n // BLOCK, -(-n // GROUP)
-    out = integers[row * n : (row + 1) * n]
-    level = levels[row * groups : (row + 1) * groups]
-    total = sums[row // ROWS * blocks * ROWS : (row // ROWS + 1) * blocks * ROWS]
+    first = row // ROWS * ROWS
+    height, at = height_at(first, rows), row % ROWS
+    out = work.integers[first * n :]
+    levels = work.levels[first * groups :]
+    sums = work.sums[first * blocks * SUMS :]
     lanes, broken = np.zeros(LANES, np.float32), np.zeros(LANES, np.float32)
     for group in range(groups):
         part = x[group * GROUP : min((group + 1) * GROUP, n)]
@@ -61,23 +66,23 @@ def quantise(x, row, integers, levels, sums):  # type: ignore[no-untyped-def]
         for j in range(LANES):
             most = lanes[j] if lanes[j] > most else most
             nothing += broken[j]
-        if most < NOTHING or nothing != ZERO:
-            level[group] = nothing
-            out[group * GROUP : group * GROUP + part.shape[0]] = 0
-            for block in range(group * 8, group * 8 + part.shape[0] // BLOCK):
-                total[block * ROWS + row % ROWS] = nothing
-            continue
-        inverse = MOST / most
-        level[group] = most / MOST
-        piece = out[group * GROUP : group * GROUP + part.shape[0]]
-        for k in range(part.shape[0]):
-            piece[k] = np.int16(rounded(part[k] * inverse))
-        for block in range(part.shape[0] // BLOCK):
-            whole = np.int32(0)
-            numbers = piece[block * BLOCK : (block + 1) * BLOCK]
-            for k in range(BLOCK):
-                whole += np.int32(numbers[k])
-            total[(group * 8 + block) * ROWS + row % ROWS] = np.float32(whole) * level[group]
+        void = most < NOTHING or nothing != ZERO
+        levels[group * height + at] = nothing if void else most / MOST
+        inverse = ZERO if void else MOST / most
+        for block in range(group * 8, group * 8 + part.shape[0] // BLOCK):
+            place, total = (block * height + at) * BLOCK, block * SUMS * height + at
+            if void:
+                out[place : place + BLOCK] = 0
+                for sum in range(SUMS):
+                    sums[total + sum * height] = 0
+            else:
+                round_block(
+                    x[block * BLOCK :].ctypes.data,
+                    inverse,
+                    out[place:].ctypes.data,
+                    sums[total:].ctypes.data,
+                    height * 4,
+                )
 
 
 @kernel

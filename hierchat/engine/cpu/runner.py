@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from hierchat.engine.cpu.attention import lay_out
-from hierchat.engine.cpu.dot import ROWS
+from hierchat.engine.cpu.code import product_address
 from hierchat.engine.cpu.forward import COUNTERS, PARTS, forward
 from hierchat.engine.cpu.memory import (
     CHUNK,
+    FIELDS,
     KeyValues,
     Shape,
     Texts,
@@ -22,16 +23,19 @@ from hierchat.engine.cpu.memory import (
     make_work,
 )
 from hierchat.engine.cpu.phases import COUNTER
+from hierchat.engine.cpu.products import ROWS
 from hierchat.engine.cpu.team import Team
+from hierchat.engine.cpu.unpacking import PLAIN
 from hierchat.engine.errors import clear_memory_errors
 from hierchat.engine.rows import ArrayRows, Rows
 from hierchat.engine.runner import Block, CachedSequence, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
-from hierchat.jit import INSTRUCTIONS
+from hierchat.jit import INSTRUCTIONS, LANES
 from hierchat.models.architectures.names import MATRICES
 from hierchat.models.architectures.rope import tables
 from hierchat.models.architectures.sizes import heads_of
 from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.formats.quantised_blocks import Blocks
 
 MOST_ROWS = 128
@@ -256,7 +260,7 @@ def _copy(source: KeyValues, goal: KeyValues, chunks: tuple[int, int], start: in
 def _weights(model: BlockModel, positions: int) -> Weights:
     none = np.zeros((0, 0), np.float32)
     vectors = model.vectors
-    matrices = np.zeros((len(model.layers) + 1, len(MATRICES), 5), np.int64)
+    matrices = np.zeros((len(model.layers) + 1, len(MATRICES), len(FIELDS)), np.int64)
     for number, layer in enumerate(model.layers):
         for place, name in enumerate(MATRICES):
             matrices[number, place] = _record(layer[name])
@@ -277,7 +281,13 @@ def _weights(model: BlockModel, positions: int) -> Weights:
 
 def _record(matrix: Blocks) -> list[int]:
     """A matrix as the kernels find it; the model keeps the arrays alive."""
-    rows, columns = matrix.shape
-    parts = (matrix.weights, matrix.scales)
-    assert all(part.flags.c_contiguous for part in parts)
-    return [int(matrix.kind), *(part.ctypes.data for part in parts), rows, columns // 32]
+    assert matrix.lanes == LANES
+    assert matrix.data.flags.c_contiguous
+    return [
+        product_address(matrix.name),
+        matrix.data.ctypes.data,
+        matrix.rows,
+        matrix.columns // BLOCK,
+        matrix.row_bytes,
+        matrix.name in PLAIN,
+    ]

@@ -16,9 +16,8 @@ from numba.extending import intrinsic
 from hierchat.engine.cpu import llvm
 from hierchat.engine.cpu.llvm import F32, I16, I32, I64, LANES, broadcast, fused, i64, load, loop, vector
 from hierchat.engine.cpu.memory import CHUNK
-from hierchat.jit import INSTRUCTIONS
 
-QUERIES = 4 if INSTRUCTIONS == "avx512" else 2
+QUERIES = 4 if LANES == 16 else 2
 """Most queries in one pass over a chunk."""
 REGISTERS = 4
 """Registers of sums per query."""

@@ -12,12 +12,10 @@ from llvmlite import ir
 
 from hierchat.engine.cpu.isa import Isa
 from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, i64, load, vector
-from hierchat.models.layouts import LAYOUTS
+from hierchat.models.formats.layouts import BLOCK, LAYOUTS
 
 Pairs = Iterator[tuple[ir.Value, int]]
 """Sixteen vectors of the pairs of a block of 32, in order, each with the bits by which it stands too high."""
-BLOCK = 32
-"""Weights that share a scale, or two."""
 PLAIN = ("F16", "BF16", "F32")
 HALVED = ("Q6_K",)
 """Types with a scale for each half of a block of 32; their numbers are 32 too high."""

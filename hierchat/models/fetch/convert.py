@@ -19,6 +19,7 @@ from hierchat.models.errors import UnsupportedError
 from hierchat.models.formats import block_model
 from hierchat.models.formats.gguf_blocks import read_gguf
 from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.formats.layouts import VERSION
 from hierchat.models.memory import require_free
 from hierchat.models.progress import Progress, Report, bar_class, silent, transformers_bars
 from hierchat.models.runnable import gguf_unsupported, require_supported
@@ -26,7 +27,7 @@ from hierchat.models.runnable import gguf_unsupported, require_supported
 MARKER = "hierchat.json"
 """Written last into a converted folder: the GGUF it came from and the size of each file."""
 
-_FORM = 2  # a new number converts everything anew
+_FORM = 3  # a new number converts everything anew
 
 
 def converted_folder(gguf_sha256: str) -> Path:
@@ -40,14 +41,25 @@ def blocks_folder(identity: str) -> Path:
 
 
 def is_converted(folder: Path) -> bool:
-    """Whether a conversion is whole, by its marker and the sizes of its files."""
+    """Whether a conversion is whole, by its marker and the sizes of its files, and laid out for this processor."""
     try:
         marker = json.loads((folder / MARKER).read_text())
-        return marker["form"] == _FORM and all(
+        whole = marker["form"] == _FORM and all(
             (folder / name).stat().st_size == size for name, size in marker["files"].items()
         )
+        return whole and marker["layout"] == _layout(folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def _layout(folder: Path) -> list[int] | None:
+    """What the layout of a folder of blocks depends on: its version, and the rows that this processor computes side by
+    side."""
+    if not (folder / block_model.FILE).exists():
+        return None
+    from hierchat.jit import LANES
+
+    return [VERSION, LANES]
 
 
 def source_sha256(folder: Path) -> str | None:
@@ -102,7 +114,12 @@ def _made(target: Path, source: str, report: Report, write: Callable[[Path], Non
         try:
             write(part)
             files = {file.name: file.stat().st_size for file in part.iterdir()}
-            marker = {"form": _FORM, "source_sha256": source, "files": files}
+            marker = {
+                "form": _FORM,
+                "layout": _layout(part),
+                "source_sha256": source,
+                "files": files,
+            }
             (part / MARKER).write_text(json.dumps(marker, indent=1))
             cache.publish(part, target)
         finally:

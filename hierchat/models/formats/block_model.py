@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,15 +11,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from hierchat.models.architectures.names import MATRICES
 from hierchat.models.errors import BrokenFileError
-from hierchat.models.formats.quantised_blocks import BlockKind, Blocks
+from hierchat.models.formats.layouts import VERSION
+from hierchat.models.formats.quantised_blocks import Blocks
 
-FILE = "blocks.safetensors"
+FILE = "blocks.bin"
+_MAGIC = b"hierblok"
 _ALIGNMENT = 64
-_PARTS = ("weights", "scales")
+_PAGE = 4096
 
 Floats = NDArray[np.float32]
 
@@ -59,64 +61,79 @@ class BlockModel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all weights."""
-        return sum(matrix.nbytes for _, matrix in self.matrices())
+        """Bytes that a forward reads: of an embedding that is not the head, it reads a row per token."""
+        return sum(matrix.nbytes for matrix in self._read())
+
+    @property
+    def file_bytes(self) -> int:
+        """The same weights' bytes in the file that the model came from."""
+        return sum(matrix.file_bytes for matrix in self._read())
+
+    def block_types(self) -> list[str]:
+        """The block types of all matrices that a forward reads."""
+        return sorted({matrix.name for matrix in self._read()})
+
+    def _read(self) -> Iterable[Blocks]:
+        return [self.head, *(layer[name] for layer in self.layers for name in MATRICES)]
 
 
 def write(model: BlockModel, path: Path) -> None:
-    """Into one safetensors file; its metadata hold the configuration and the kinds."""
-    arrays: dict[str, NDArray[Any]] = {f"vector.{name}": vector for name, vector in model.vectors.items()}
-    kinds = {}
-    for name, matrix in model.matrices():
-        kinds[name] = int(matrix.kind)
-        parts: tuple[NDArray[Any], ...] = (matrix.weights, matrix.scales)
-        arrays |= {f"{name}.{part}": array for part, array in zip(_PARTS, parts, strict=True) if array.size}
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    save_file(arrays, path, {"config": json.dumps(model.config), "kinds": json.dumps(kinds)})
+    """One file: a head in JSON, then all arrays, the embedding last, each where a register's loads are aligned."""
+    head: dict[str, Any] = {"config": model.config, "version": VERSION, "vectors": {}, "matrices": {}}
+    arrays: list[NDArray[Any]] = []
+    end = 0
+
+    def place(array: NDArray[Any]) -> int:
+        nonlocal end
+        begin = -(-end // _ALIGNMENT) * _ALIGNMENT
+        end = begin + array.nbytes
+        arrays.append(np.ascontiguousarray(array))
+        return begin
+
+    for name, vector in model.vectors.items():
+        head["vectors"][name] = [place(vector), vector.shape]
+    for name, matrix in sorted(model.matrices(), key=lambda item: item[0] == "embedding"):
+        entry = [place(matrix.data), matrix.nbytes, matrix.name, *matrix.shape, matrix.lanes]
+        head["matrices"][name] = entry
+    text = json.dumps(head).encode()
+    with path.open("wb") as file:
+        file.write(_MAGIC + len(text).to_bytes(8, "little") + text)
+        begin = -(-file.tell() // _PAGE) * _PAGE
+        for array in arrays:
+            file.write(bytes(begin - file.tell()))
+            file.write(array.reshape(-1).view(np.uint8).data)
+            begin += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def read(path: Path) -> BlockModel:
-    """Reads what `write` wrote, into one piece of memory. Raises BrokenFileError, MemoryError."""
+    """Maps what `write` wrote: pages come when they are first read, and any number of processes share them. Raises
+    BrokenFileError."""
     try:
-        arrays, metadata = _read_arrays(path)
-        config, kinds = json.loads(metadata["config"]), json.loads(metadata["kinds"])
-
-        def matrix(name: str) -> Blocks:
-            parts = {part: arrays[f"{name}.{part}"] for part in _PARTS if f"{name}.{part}" in arrays}
-            return Blocks(BlockKind(kinds[name]), **parts)
-
-        embedding = matrix("embedding")
+        with path.open("rb") as file:
+            if file.read(8) != _MAGIC:
+                raise ValueError("it begins with something else")
+            head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            begin = -(-file.tell() // _PAGE) * _PAGE
+            if head["version"] != VERSION:
+                raise ValueError("it is of another version")
+            data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)[begin:]
+        matrices = {}
+        for name, (at, size, kind, rows, columns, lanes) in head["matrices"].items():
+            matrices[name] = Blocks(kind, data[at : at + size], rows, columns, lanes)
+            if matrices[name].nbytes != -(-rows // lanes) * lanes * matrices[name].row_bytes:
+                raise ValueError("it is cut off")
+        vectors = {}
+        for name, (at, shape) in head["vectors"].items():
+            vectors[name] = data[at : at + 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
         return BlockModel(
-            config=config,
-            embedding=embedding,
-            head=matrix("head") if "head" in kinds else embedding,
+            config=head["config"],
+            embedding=matrices["embedding"],
+            head=matrices.get("head", matrices["embedding"]),
             layers=tuple(
-                {name: matrix(f"{layer}.{name}") for name in MATRICES}
-                for layer in range(config["num_hidden_layers"])
+                {name: matrices[f"{layer}.{name}"] for name in MATRICES}
+                for layer in range(head["config"]["num_hidden_layers"])
             ),
-            vectors={
-                name.removeprefix("vector."): array
-                for name, array in arrays.items()
-                if name.startswith("vector.")
-            },
+            vectors=vectors,
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BrokenFileError(f"{path} is broken: {error}. Delete it; it is made anew.") from error
-
-
-def _read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """All tensors as views of one aligned buffer, which the system can back by large pages."""
-    with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        metadata = header.pop("__metadata__")
-        size = max(entry["data_offsets"][1] for entry in header.values())
-        buffer = np.empty(size + _ALIGNMENT, np.uint8)
-        data = buffer[-buffer.ctypes.data % _ALIGNMENT :][:size]
-        if file.readinto(data.data) != size:
-            raise ValueError("it is cut off")
-    types = {"U8": np.uint8, "F16": np.float16, "F32": np.float32}
-    arrays = {}
-    for name, entry in header.items():
-        begin, end = entry["data_offsets"]
-        arrays[name] = data[begin:end].view(types[entry["dtype"]]).reshape(entry["shape"])
-    return arrays, metadata

@@ -15,8 +15,8 @@ from hierchat.models.architectures.sizes import heads_of
 from hierchat.models.errors import BrokenFileError, UnsupportedError
 from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.block_types import UnknownBlockType, unpack
-from hierchat.models.formats.quantised_blocks import Blocks
+from hierchat.models.formats.block_types import UnknownBlockType, floats_of
+from hierchat.models.formats.quantised_blocks import Blocks, from_file
 from hierchat.models.progress import Progress, Report
 
 
@@ -39,19 +39,16 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
 
     def matrix(name: Name) -> Blocks:
         tensor = _named(tensors, name.gguf, path)
+        data = np.asarray(tensor.data).view(np.uint8).reshape(int(tensor.shape[1]), -1)
         try:
-            data = np.asarray(tensor.data).view(np.uint8)
-            blocks = unpack(tensor.tensor_type.name, data.reshape(int(tensor.shape[1]), -1))
+            return from_file(tensor.tensor_type.name, data, order.get(name.gguf.split(".")[-2]))
         except UnknownBlockType as error:
             raise UnsupportedError(f"{path.name}: {name.gguf} has {error}.") from error
-        rows = order.get(name.gguf.split(".")[-2])
-        return blocks if rows is None else blocks.take(rows)
 
     def vector(name: str) -> NDArray[np.float32]:
         tensor = _named(tensors, name, path)
-        return unpack(
-            tensor.tensor_type.name, np.asarray(tensor.data).view(np.uint8).reshape(1, -1)
-        ).floats()[0]
+        raw = np.asarray(tensor.data).view(np.uint8).reshape(1, -1)
+        return floats_of(tensor.tensor_type.name, raw)[0]
 
     message = f"{path.name}, once"
     tied = HEAD.gguf not in tensors

@@ -14,8 +14,7 @@ from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.errors import BrokenFileError
 from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.block_types import pack
-from hierchat.models.formats.quantised_blocks import Blocks
+from hierchat.models.formats.quantised_blocks import Blocks, pack
 from hierchat.models.progress import Progress, Report
 
 

@@ -25,7 +25,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.team import Team
 from hierchat.engine.errors import OutOfMemory
 from hierchat.models.architectures.rope import tables
-from hierchat.models.formats.block_types import pack
+from hierchat.models.formats.quantised_blocks import pack
 from hierchat.models.runnable import unsupported
 from tests.tiny import CONTEXT, VOCABULARY, block_model, random_tokens, tiny_model
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 VERSION = 3
 """A new number for every change of what stands here or in words: it remakes every cache."""
 
+BLOCK = 32
+"""Weights that share a scale, or two; the pace of the products for every type."""
+
 NIBBLES, PAIRED, SIXES, BYTES, PLAIN = range(5)
 """Where a file has the numbers of a block; see words.read."""
 

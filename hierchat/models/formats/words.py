@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from hierchat.jit import Kernels
-from hierchat.models.layouts import BYTES, NIBBLES, PAIRED
+from hierchat.models.formats.layouts import BYTES, NIBBLES, PAIRED
 
 kernel = Kernels(__file__)
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.jit import Kernels
-from hierchat.models.layouts import LAYOUTS
-from hierchat.models.words import pack, read, unpack, write
+from hierchat.models.formats.layouts import LAYOUTS
+from hierchat.models.formats.words import pack, read, unpack, write
 
 kernel = Kernels(__file__)
 
