@@ -18,6 +18,10 @@ from hierchat.engine.cpu.dot import build
 from hierchat.engine.cpu.isa import ISAS, Isa
 from hierchat.engine.cpu.jit import kernel
 from hierchat.jit import INSTRUCTIONS
+from hierchat.models.formats.layouts import LAYOUTS
+
+_PLAINLY = {"vnni": "+fast-dpwssd"}
+"""Or LLVM would take one instruction apart into two, for a latency that is hidden here."""
 
 _LOCK = threading.Lock()
 _ADDRESSES: dict[tuple[str, str], int] = {}
@@ -53,7 +57,7 @@ def target_machine(isa: Isa, cpu: str | None = None, triple: str | None = None) 
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(triple or llvm.get_process_triple())
-    features = "" if cpu else _features(isa)
+    features = _PLAINLY.get(isa.pairs, "") if cpu else _features(isa)
     return target.create_target_machine(
         cpu=cpu or _processor(isa), features=features, opt=2, reloc="pic", codemodel="jitdefault"
     )
@@ -86,11 +90,12 @@ def _features(isa: Isa) -> str:
     for name in features:
         if name.startswith(_WITHOUT.get(isa.name, ())):
             features[name] = False
-    return str(features.flatten())
+    found = [str(features.flatten()), _PLAINLY.get(isa.pairs, "")]
+    return ",".join(filter(None, found))
 
 
 def _file(name: str, isa: Isa) -> Path:
-    parts = [llvmlite.__version__, str(isa), _processor(isa), _features(isa)]
+    parts = [llvmlite.__version__, str(isa), str(LAYOUTS[name]), _processor(isa), _features(isa)]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return kernel.folder / f"product-{name}-{isa.name}-{digest}.o"
 

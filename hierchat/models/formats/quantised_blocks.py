@@ -64,7 +64,8 @@ def from_file(name: str, raw: Raw, order: NDArray[np.int64] | None = None) -> Bl
         raise UnknownBlockType(f"block type {name} (known are {', '.join(TYPES)})")
     layout = LAYOUTS[name]
     columns = raw.shape[1] // layout.size * layout.weights
-    return Blocks(name, interleave(name, raw, LANES, order), len(raw), columns, LANES)
+    rows = len(raw) if order is None else len(order)
+    return Blocks(name, interleave(name, raw, LANES, order), rows, columns, LANES)
 
 
 def from_floats(weights: Floats) -> Blocks:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.models.formats.block_types import TYPES, UnknownBlockType, pack, unpack
+from hierchat.models.formats.block_types import TYPES, UnknownBlockType, floats_of
+from hierchat.models.formats.quantised_blocks import from_file, from_floats, pack
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name != "F32"])
@@ -22,16 +23,18 @@ def test_no_weight_is_changed(name: str, seed: int) -> None:
     _tame(name, raw)
     rows = raw.reshape(3, -1)
     expected = gguf.dequantize(rows, gguf.GGMLQuantizationType[name])
-    found = unpack(name, rows)
+    np.testing.assert_array_equal(floats_of(name, rows), expected)
+    found = from_file(name, rows)
     assert found.shape == expected.shape
+    assert found.file_bytes == rows.nbytes
     np.testing.assert_array_equal(found.floats(), expected)
     np.testing.assert_array_equal(found.floats(np.array([2, 0])), expected[[2, 0]])
-    np.testing.assert_array_equal(found.take(np.array([1])).floats(), expected[[1]])
+    np.testing.assert_array_equal(from_file(name, rows, np.array([1])).floats(), expected[[1]])
 
 
 def test_float32_stays() -> None:
     floats = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
-    np.testing.assert_array_equal(unpack("F32", floats.view(np.uint8)).floats(), floats)
+    np.testing.assert_array_equal(from_floats(floats).floats(), floats)
 
 
 @pytest.mark.parametrize(("bits", "step"), [(8, 1 / 127), (4, 2 / 15)])
@@ -47,7 +50,9 @@ def test_packing_errs_by_half_a_step(bits: int, step: float) -> None:
 
 def test_an_unknown_type_is_named() -> None:
     with pytest.raises(UnknownBlockType, match="block type IQ2_XXS"):
-        unpack("IQ2_XXS", np.zeros((1, 66), np.uint8))
+        from_file("IQ2_XXS", np.zeros((1, 66), np.uint8))
+    with pytest.raises(UnknownBlockType, match="block type IQ2_XXS"):
+        floats_of("IQ2_XXS", np.zeros((1, 66), np.uint8))
 
 
 def _tame(name: str, raw: np.ndarray) -> None:
