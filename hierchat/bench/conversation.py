@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hierchat.chat.reply import plain_decode
+from hierchat.chat.reply import reply_text
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import Said
 
@@ -24,5 +24,5 @@ class Conversation:
 
     def answered(self, reply: Sequence[int]) -> None:
         """What the model wrote; a reasoning template drops thoughts, so there the text counts, as in the chat."""
-        text = plain_decode(self._hosted, reply)
+        text = reply_text(self._hosted, reply)
         self._said.append(Said("assistant", text, () if "</think>" in text else tuple(reply)))

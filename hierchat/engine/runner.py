@@ -94,7 +94,7 @@ class Runner(Protocol):
         ...
 
 
-class TooManySequences(RuntimeError):
+class TooManySequences(Exception):
     """A runner has no slots for another sequence."""
 
 

@@ -18,6 +18,7 @@ from hierchat.models.progress import Report
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.turn import NoModel
 from hierchat.store import DatabaseUnwritable, NotFound, Store
 
 from .conftest import Talk, talk_on
@@ -305,7 +306,7 @@ def test_a_reader_who_leaves_stops_the_reply(talk: Talk) -> None:
 
 def test_no_model(store: Store) -> None:
     talk = talk_on(store, ModelHost(catalogue("tiny")))
-    with pytest.raises(NotBegun, match="No model is loaded"):
+    with pytest.raises(NoModel, match="No model is loaded"):
         talk.send("hello")
     assert talk.messages() == []
 
@@ -314,7 +315,7 @@ def test_a_model_that_failed_to_load(store: Store) -> None:
     def load(name: str, report: Report) -> Hosted:
         raise FetchError("the cable is out")
 
-    with pytest.raises(NotBegun, match="the cable is out"):
+    with pytest.raises(NoModel, match="the cable is out"):
         talk_on(store, ready_host(load)).send("hello")
 
 
@@ -409,10 +410,15 @@ def test_a_full_memory_while_the_prompt_is_read(talk: Talk) -> None:
     assert talk.other().send("hello").finish == "length"
 
 
-def test_any_other_error_of_the_machine_is_said_as_it_is(talk: Talk) -> None:
+def test_any_other_error_is_recorded_and_said_in_a_sentence(
+    talk: Talk, caplog: pytest.LogCaptureFixture
+) -> None:
     fail_after(talk, 5, RuntimeError("CUDA error: the launch failed"))
     last = talk.send("hello", max_new_tokens=100)
-    assert (last.finish, last.notice) == ("error", "CUDA error: the launch failed")
+    assert last.finish == "error"
+    assert last.notice.startswith("Something went wrong that hierchat did not expect")
+    assert "the launch failed" in caplog.text
+    assert "Traceback" in caplog.text
     assert talk.messages()[-1].text == last.text != ""
 
 

@@ -1,84 +1,24 @@
-"""The line for the engine, waiting, stopping, replay: without a browser."""
+"""What a page is doing, what it waits for, the replay of a comparison: without a browser."""
 
 from __future__ import annotations
-
-import threading
-from contextlib import closing
 
 import pytest
 
 from hierchat.chat.frames import CompareFrame, Figures, Frame
-from hierchat.ui import turns, versus
+from hierchat.ui import status, versus
 from hierchat.ui.launch import is_loopback, login
-from hierchat.ui.sessions import Line, Running, Session, Sessions, Stale
+from hierchat.ui.sessions import Running, Session, Sessions, Stale
 from tests.ui.fake_service import FakeHost, HostStatus
 
 
-def test_line_is_first_come_first_served_and_bounded() -> None:
-    line = Line(most=2)
-    first, second = line.join(), line.join()
-    assert first is not None
-    assert second is not None
-    assert line.join() is None
-    assert (line.ahead(first), line.ahead(second)) == (0, 1)
-    line.leave(first)
-    assert line.ahead(second) == 0
-
-
-def test_a_waiting_reply_shows_its_place_and_stops_at_once() -> None:
-    line, host = Line(), FakeHost()
-    line.join()
-    stop = threading.Event()
-    with closing(turns.run(stop, line, host, lambda stop: iter(()))) as items:
-        assert "Waiting" in next(items)
-        assert "one other reply" in next(items)
-        stop.set()
-        with pytest.raises(turns.Stopped):
-            next(items)
-    assert line.join() is not None
-
-
-def test_a_reply_waits_for_the_model_and_then_begins() -> None:
+def test_what_a_reply_waits_for_is_said() -> None:
     host = FakeHost()
+    assert "one other reply" in status.waiting_line(1, host)
     host.status = HostStatus("m", "downloading", 1_000_000, 93_000_000)
-
-    def start(stop):
-        yield "a frame"
-
-    with closing(turns.run(threading.Event(), Line(), host, start)) as items:
-        next(items)
-        assert "1 of 93 MB" in next(items)
-        host.status = HostStatus("m", "ready")
-        assert next(items) == "a frame"
-
-
-def test_a_failed_model_refuses() -> None:
-    host = FakeHost()
-    host.status = HostStatus("m", "failed", message="No room.")
-    items = turns.run(threading.Event(), Line(), host, lambda stop: iter(()))
-    next(items)
-    with pytest.raises(turns.Refused, match="No room"):
-        next(items)
-
-
-def test_leaving_the_page_sets_stop_and_frees_the_line() -> None:
-    line, seen = Line(), []
-
-    def start(stop: threading.Event):
-        seen.append(stop)
-        try:
-            while True:
-                yield "frame"
-        finally:
-            seen.append("closed")
-
-    items = turns.run(threading.Event(), line, FakeHost(), start)
-    next(items)
-    next(items)
-    items.close()
-    assert seen[0].is_set()
-    assert seen[1] == "closed"
-    assert line.ahead(line.join()) == 0
+    assert "2 replies" in status.waiting_line(2, host)
+    assert "1 of 93 MB" in status.waiting_line(0, host)
+    host.status = HostStatus("m", "ready")
+    assert "Waiting for the model" in status.waiting_line(0, host)
 
 
 def test_closing_a_session_stops_its_reply() -> None:
