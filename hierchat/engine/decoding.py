@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.proposer import Proposer, ReadsHidden
 from hierchat.drafting.tree import DraftTree
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.rows import Rows
@@ -117,6 +117,10 @@ class Decoding:
         nodes = found.nodes[: len(kept)]
         self.sequence.commit(nodes)
         if drafter:
+            if isinstance(drafter, ReadsHidden) and drafter.reads_hidden:
+                hidden = rows.hidden(nodes)
+                if hidden is not None:
+                    drafter.see(hidden)
             drafter.observe(kept, rows.likeliest(nodes, drafter.top) if drafter.top else None)
             if self._latency and alone and not rows.recorded:
                 own_ms = (forwarded - self._began) * 1e3 - drafts.models_ms

@@ -101,5 +101,8 @@ class _AllTokens:
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
         return np.array([top_tokens(self[node], count) for node in nodes])
 
+    def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
+        return self._rows.hidden(nodes)
+
     def kept(self) -> Rows:
         return _AllTokens(self._rows.kept(), self._known, self._vocabulary)

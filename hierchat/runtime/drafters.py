@@ -14,6 +14,7 @@ from hierchat.corpus.seed import SEED_NAME
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.layout import CORPUS, SEED
+from hierchat.drafting.joint import JointDrafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
@@ -45,10 +46,16 @@ def default_drafter(hosted: Hosted, memory: Memory, width: int | None = None) ->
 def reply_drafter(
     hosted: Hosted, memory: Memory, settings: GenerationSettings, stop: Event, width: int | None = None
 ) -> Proposer:
-    """What drafts a reply: the databases, and the draft models where there are any and no width is fixed."""
-    if width or not hosted.levels or not hosted.levels.sequences:
-        return default_drafter(hosted, memory, width)
-    return with_models(hosted, memory, settings, stop, hosted.levels)
+    """What drafts a reply: the databases, the draft models where there are any and no width is fixed, and what else
+    the model has to draft with."""
+    drafter: Drafter | HierarchicalDrafter
+    databases = drafter = default_drafter(hosted, memory, width)
+    if not width and hosted.levels and hosted.levels.sequences:
+        drafter = with_models(hosted, memory, settings, stop, hosted.levels)
+        databases = drafter.retrieval or databases
+    if not hosted.proposers:
+        return drafter
+    return JointDrafter(drafter, [make() for make in hosted.proposers], databases.cost)
 
 
 def with_models(

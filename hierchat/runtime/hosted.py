@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hierchat.corpus.format import Statistics
+from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
 from hierchat.runtime.costs import Costs, keep_costs
@@ -34,6 +36,8 @@ class Hosted:
     """The draft models below it; None where it has none."""
     machine: str = ""
     """Names the machine and the backend whose costs are kept; empty: they are not."""
+    proposers: tuple[Callable[[], Proposer], ...] = ()
+    """What drafts beside the databases and draft models: made anew for each reply."""
 
     def keep_costs(self, costs: Costs) -> None:
         """What steps cost, for the next start."""

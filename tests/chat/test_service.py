@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import NotBegun
+from hierchat.drafting.tree import DraftTree
 from hierchat.models.errors import FetchError
 from hierchat.models.progress import Report
 from hierchat.runtime.host import ModelHost
@@ -659,3 +660,36 @@ def test_a_baseline_is_measured_where_forwards_agree_and_the_reply_is_long(
     if kind == "measured":
         assert left == []
         assert figures.baseline_tokens_per_second == pytest.approx(1000 / 11)
+
+
+def test_somebodys_own_proposer_drafts_beside_the_databases(talk: Talk) -> None:
+    """Made for each reply, its name among the sources; not a word changes."""
+    plain = talk.other().send("hello", max_new_tokens=60)
+
+    class Knows:
+        """The plain reply, but for every seventh token."""
+
+        top = 0
+
+        def begin(self, prompt: Sequence[int]) -> None:
+            self.begun, self.at = len(prompt), 0
+
+        def propose(self, limit: int | None = None) -> DraftTree:
+            tokens = tuple(1 if at % 7 == 0 else t for at, t in enumerate(reply))[self.at :][
+                : min(4, limit or 4)
+            ]
+            size = len(tokens)
+            return DraftTree(tokens, tuple(range(-1, size - 1)), ("mine",) * size, (1.0,) * size)
+
+        def observe(self, tokens: Sequence[int], top: Any = None) -> None:
+            self.at += len(tokens)
+
+    reply = talk.store.reply_tokens(talk.user + 1, plain.message_id)
+    made: list[Knows] = []
+    host = talk.service.host
+    host.hosted = replace(talk.hosted, proposers=(lambda: made.append(Knows()) or made[-1],))
+    for count in (1, 2):
+        told = talk.other(f"user {count}").send("hello", max_new_tokens=60)
+        assert told.text == plain.text
+        assert told.figures.shares["mine"] > 0.3
+        assert len(made) == count

@@ -101,8 +101,12 @@ class CpuRunner:
 
     def forward(self, blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
         logits = self.run(blocks, logits=True)
+        hidden = self._work.plain[: len(logits) * self.shape.hidden].reshape(len(logits), -1)
         ends = np.cumsum([len(block.tokens) for block in blocks]).tolist()
-        return [ArrayRows(logits[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+        return [
+            ArrayRows(logits[begin:end], hidden[begin:end])
+            for begin, end in zip([0, *ends], ends, strict=False)
+        ]
 
     @contextmanager
     def profile(self) -> Iterator[dict[str, float]]:

@@ -60,6 +60,9 @@ class TorchRunner:
             pack(model)
         self.backend = "float16-packed" if packed else precision(model)
         model.set_attn_implementation(attention.NAME)
+        self.hidden: torch.Tensor | None = None
+        """[1, rows, hidden]: what the head read in the last forward."""
+        model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
         self._threads = Threads()
         self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
         self._group = config.num_attention_heads // getattr(
@@ -115,6 +118,9 @@ class TorchRunner:
             self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
         return out if logits else torch.empty(0)
 
+    def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self.hidden = inputs[0]
+
     def _find_quantum(self) -> Proof:
         """The smallest row quantum under which the bits of a row do not depend on the block, if there is one."""
         sequence = self.open()
@@ -151,7 +157,10 @@ class TorchSequence:
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         self._block = tokens
         rows = self.runner.run(self.slots, tokens, parents, padded=padded, logits=True)
-        return ArrayRows(rows.float().numpy(force=True))
+        hidden = self.runner.hidden
+        assert hidden is not None
+        states = hidden[0, : len(tokens)].float().numpy(force=True)
+        return ArrayRows(rows.float().numpy(force=True), states)
 
     def commit(self, nodes: Sequence[int]) -> None:
         self.slots.commit(list(nodes))
