@@ -26,6 +26,17 @@ LAYERS = [
 """From the lowest up. A part imports from its own and from lower layers; of its own layer, only what BESIDE says."""
 BESIDE = {"hierarchy": {"engine"}, "corpus": set[str](), "distil": {"bench", "seeds"}, "seeds": {"bench"}}
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+MODELS = [
+    {"__init__", "errors", "progress", "cache", "yaml_lines", "catalogue", "memory", "terminal"},
+    {"architectures"},
+    {"formats"},
+    {"runnable"},
+    {"fetch"},
+    {"load"},
+    {"commands"},
+]
+"""The same within models/."""
+MODELS_RANK = {part: rank for rank, layer in enumerate(MODELS) for part in layer}
 
 
 def modules() -> dict[str, Path]:
@@ -74,6 +85,14 @@ def test_imports_go_downwards_only(module: str) -> None:
         theirs = part(other)
         beside = theirs == mine or theirs in BESIDE.get(mine, ())
         assert RANK[theirs] < RANK[mine] or beside, f"{module} imports {other}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("hierchat.models.")])
+def test_folders_of_models_import_downwards_only(module: str) -> None:
+    mine = MODELS_RANK[module.split(".")[2]]
+    for other in imported(MODULES[module], at_start=False):
+        if other.startswith("hierchat.models."):
+            assert MODELS_RANK[other.split(".")[2]] <= mine, f"{module} imports {other}"
 
 
 def test_no_cycle() -> None:

@@ -18,10 +18,12 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.step import Step
 from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.assemble import assemble
-from hierchat.models.block_model import BlockModel
-from hierchat.models.block_types import pack
-from hierchat.models.blocks import BlockKind, Blocks
+from hierchat.models.architectures.names import Name
+from hierchat.models.architectures.registry import ARCHITECTURES
+from hierchat.models.formats.assemble import assemble
+from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.block_types import pack
+from hierchat.models.formats.quantised_blocks import BlockKind, Blocks
 
 Kind = Literal["llama", "qwen3"]
 Backend = Literal["llama-float32", "llama-packed", "qwen3-float32", "llama-blocks", "qwen3-blocks"]
@@ -64,16 +66,17 @@ def tiny_model(kind: BlockKind = "llama", seed: int = 0) -> Any:
 
 def block_model(model: Any, pack: Callable[[NDArray[np.float32]], Blocks] | None = None) -> BlockModel:
     """A module of transformers for the CPU engine; its matrices as plain floats, or as `pack` makes them."""
-    state = model.state_dict()
+    state, config = model.state_dict(), model.config.to_dict()
 
-    def tensor(name: str) -> NDArray[np.float32]:
-        return state[name].numpy()
+    def tensor(name: Name) -> NDArray[np.float32]:
+        return state[name.transformers].numpy()
 
-    def matrix(name: str) -> Blocks:
+    def matrix(name: Name) -> Blocks:
         floats = tensor(name)
         return pack(floats) if pack else Blocks(BlockKind.SINGLE, floats.view(np.uint8))
 
-    return assemble(model.config.to_dict(), set(state), tensor, matrix)
+    tied = config["tie_word_embeddings"]
+    return assemble(ARCHITECTURES[config["model_type"]], config, tensor, matrix, tied=tied)
 
 
 @cache

@@ -14,7 +14,7 @@ from hierchat.bench.machine import machine
 from hierchat.bench.questions import read_questions, spread
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load import load
+from hierchat.models.load.load import load
 from hierchat.models.terminal import terminal_progress
 from hierchat.runtime.load import load_hosted
 

@@ -19,7 +19,7 @@ from hierchat.config import GenerationSettings
 from hierchat.corpus.statistics import require_readable
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend, read_catalogue
-from hierchat.models.load_tokenizer import load_tokenizer
+from hierchat.models.load.load_tokenizer import load_tokenizer
 from hierchat.models.terminal import terminal_progress
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.load import load_hosted

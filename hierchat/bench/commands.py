@@ -43,7 +43,7 @@ from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
-from hierchat.models.load_tokenizer import load_tokenizer
+from hierchat.models.load.load_tokenizer import load_tokenizer
 from hierchat.models.terminal import terminal_progress
 from hierchat.runtime.hosted import Hosted
 

@@ -42,7 +42,7 @@ from hierchat.drafting.growing.layout import (
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load_tokenizer import load_tokenizer
+from hierchat.models.load.load_tokenizer import load_tokenizer
 from hierchat.runtime.drafters import statistics_sources
 
 BATCH = 256

@@ -16,7 +16,7 @@ from hierchat.bench.machine import machine
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.fetch import get_gguf
+from hierchat.models.fetch.bring import get_gguf
 from hierchat.models.terminal import terminal_progress
 from hierchat.runtime.load import load_hosted
 

@@ -18,7 +18,7 @@ from hierchat.bench.errors import ArmError
 from hierchat.config import GenerationSettings
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import ModelEntry
-from hierchat.models.fetch import get, get_gguf
+from hierchat.models.fetch.bring import get, get_gguf
 from hierchat.models.memory import best_device, dtype_on
 
 PEER = Path(__file__).with_name("peer.py")

@@ -16,8 +16,8 @@ from hierchat.corpus.format import Statistics, Tokens, write
 from hierchat.corpus.reading import Reader
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.cache import gigabytes
+from hierchat.models.load.token_map import tokens_sha256
 from hierchat.models.progress import Progress, Report
-from hierchat.models.tokens import tokens_sha256
 
 BATCH = 1 << 20
 """Characters that are tokenised at once, at least."""

@@ -18,9 +18,9 @@ from hierchat.corpus.stored import Stored, add, listed, remove, require_free_nam
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.errors import ModelError
-from hierchat.models.load_tokenizer import known_tokens, load_tokenizer
+from hierchat.models.load.load_tokenizer import known_tokens, load_tokenizer
+from hierchat.models.load.token_map import tokens_sha256
 from hierchat.models.terminal import terminal_progress
-from hierchat.models.tokens import tokens_sha256
 
 _NAMED = 10
 """Files that are named at most, of those that were not read as usual."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hierchat.corpus.errors import CorpusError
 from hierchat.models.errors import MissingError
-from hierchat.models.hub import fetch_hub
+from hierchat.models.fetch.hub import fetch_hub
 from hierchat.models.progress import Report
 
 PREFIX = "hub:"

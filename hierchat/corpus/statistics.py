@@ -18,9 +18,9 @@ from hierchat.corpus.seed import seed_index
 from hierchat.corpus.stored import stored_for
 from hierchat.models.cache import known_sha256, locked
 from hierchat.models.catalogue import ModelEntry
-from hierchat.models.load_tokenizer import note_tokens
+from hierchat.models.load.load_tokenizer import note_tokens
+from hierchat.models.load.token_map import tokens_sha256
 from hierchat.models.progress import Report, silent
-from hierchat.models.tokens import tokens_sha256
 
 log = logging.getLogger(__name__)
 

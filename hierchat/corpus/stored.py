@@ -20,8 +20,8 @@ from hierchat.corpus.format import Damaged, Meta, Statistics, read, read_meta
 from hierchat.corpus.reading import Reader
 from hierchat.corpus.seed import SEED_NAME
 from hierchat.models.cache import locked
+from hierchat.models.load.token_map import tokens_sha256
 from hierchat.models.progress import Report, silent
-from hierchat.models.tokens import tokens_sha256
 
 _NAME = re.compile(r"[\w-][\w.-]{0,79}")
 _DIGITS = 16

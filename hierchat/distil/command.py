@@ -63,8 +63,8 @@ def _distil(args: argparse.Namespace) -> None:
     from hierchat.distil.student import make_student
     from hierchat.distil.text import frequent, samples, written
     from hierchat.distil.train import CHECKPOINT, State, train
-    from hierchat.models.known_tokens import write_known
-    from hierchat.models.load_torch import load_torch
+    from hierchat.models.formats.draft_vocabulary import write_known
+    from hierchat.models.load.load_torch import load_torch
     from hierchat.models.memory import best_device
     from hierchat.models.terminal import terminal_progress
 

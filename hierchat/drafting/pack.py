@@ -39,7 +39,7 @@ class Header(BaseModel, frozen=True, extra="forbid"):
     model_key: str
     """LoadedModel.model_key: names tokens and weights."""
     tokenizer: str
-    """models.tokens.tokens_sha256."""
+    """models.load.token_map.tokens_sha256."""
     texts: int
     tokens: int
     """Without the breaks."""

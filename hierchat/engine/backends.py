@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from hierchat.engine.runner import Runner
-from hierchat.models.block_model import BlockModel
-from hierchat.models.loaded import LoadedModel
+from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.load.loaded import LoadedModel
 from hierchat.models.progress import Progress, Report, silent
 
 

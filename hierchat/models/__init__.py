@@ -1,5 +1,6 @@
 """Models: find them in the catalogue, fetch them into the cache, load them.
 
-Import from the modules themselves (catalogue, fetch, load, ...): this package imports nothing, so that
-reading the catalogue costs no torch.
+From below: architectures (what is known of each), formats (what files hold), fetch (into the cache, in the form that
+loads), load (ready to compute). Import from the modules themselves: the packages import nothing, so that reading the
+catalogue costs no torch.
 """

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from hierchat.config import GenerationSettings, config_dir, shipped
 from hierchat.models.errors import CatalogueError, UnknownModelError
-from hierchat.models.lines import Lined, Where
+from hierchat.models.yaml_lines import Lined, Where
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Repo = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]

@@ -5,9 +5,9 @@ from rich.table import Table
 
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import ModelSource, read_catalogue
-from hierchat.models.check import require_runnable
 from hierchat.models.errors import ModelError
-from hierchat.models.fetch import prepare, status
+from hierchat.models.fetch.bring import prepare, status
+from hierchat.models.load.check import require_runnable
 from hierchat.models.memory import best_device
 from hierchat.models.terminal import terminal_progress
 

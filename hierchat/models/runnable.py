@@ -1,4 +1,4 @@
-"""What can be computed here: one table for our own engine, one for the way through transformers.
+"""What can be computed here: by our own engine (the registry of architectures), and through transformers.
 
 Asked of a configuration alone, so that a model is refused before its weights are fetched, unpacked or read.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.models.block_model import heads_of
-from hierchat.models.block_types import TYPES
-from hierchat.models.blocks import BLOCK
+from hierchat.models.architectures.names import ROPE_FACTORS
+from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
+from hierchat.models.architectures.rope import SCALINGS
+from hierchat.models.architectures.sizes import heads_of
 from hierchat.models.errors import UnsupportedError
-from hierchat.models.gguf_head import Head
-
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
-"""What our own engine computes, as transformers calls it."""
-ROPE_SCALINGS = ("default", "linear", "llama3", "yarn")
+from hierchat.models.formats.block_types import TYPES
+from hierchat.models.formats.gguf_config import MODEL_TYPES, gguf_config
+from hierchat.models.formats.gguf_head import Head
+from hierchat.models.formats.quantised_blocks import BLOCK
 
 _WINDOW = "some of its layers have a sliding window, which cannot be taken back where a draft was wrong"
 _STATE = "its layers keep a running state, which cannot be taken back where a draft was wrong"
@@ -31,29 +31,23 @@ REFUSED = {
     **dict.fromkeys(("bart", "t5", "umt5"), _NO_CHAT),
 }
 """What transformers knows and we cannot compute with it, and why."""
-GGUF = {
-    **{name: name for name in (*ARCHITECTURES, "gpt2", "phi3", "starcoder2")},
-    "qwen2moe": "qwen2_moe",
-    "qwen3moe": "qwen3_moe",
-}
-"""Architectures of GGUF files that we can compute: transformers' name for each."""
 
 
 def unsupported(config: Mapping[str, Any], context_length: int) -> str | None:
     """Why our own engine cannot compute a model of this configuration; None if it can."""
-    kind = config.get("model_type")
-    if kind not in ARCHITECTURES:
-        return f"architecture {kind}"
+    kind = str(config.get("model_type"))
+    if not (architecture := ARCHITECTURES.get(kind)):
+        return unknown(kind)
     if config.get("hidden_act", "silu") != "silu":
         return f"activation {config['hidden_act']}"
-    if config.get("mlp_bias") or (config.get("attention_bias") and kind != "qwen2"):
+    if config.get("mlp_bias") or (config.get("attention_bias") and not architecture.biases):
         return "biases of this architecture"
     if config.get("num_local_experts"):
         return "several experts in a layer"
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if (rope := scaling.get("rope_type") or scaling.get("type") or "default") not in ROPE_SCALINGS:
+    if (rope := scaling.get("rope_type") or scaling.get("type") or "default") not in SCALINGS:
         return f"rope scaling {rope}"
-    window = config.get("sliding_window") if config.get("use_sliding_window", kind == "mistral") else None
+    window = config.get("sliding_window") if config.get("use_sliding_window", architecture.window) else None
     if window and window < context_length:
         return f"a sliding window of {window}"
     heads, kv_heads, size = heads_of(config)
@@ -88,41 +82,26 @@ def refused(config: Mapping[str, Any], context_length: int) -> str | None:
     return _OWN_ATTENTION if config.get("attn_logit_softcapping") else None
 
 
-def gguf_config(head: Head) -> dict[str, Any]:
-    """A GGUF file's configuration in transformers' terms, as far as it is asked for here."""
-    kind = GGUF.get(head.architecture, head.architecture.replace("-", "_"))
-    scaling = head.of_architecture("rope.scaling.type")
-    experts = head.of_architecture("expert_count")
-    found = {
-        "model_type": kind,
-        "hidden_size": head.of_architecture("embedding_length"),
-        "intermediate_size": head.of_architecture("feed_forward_length"),
-        "num_hidden_layers": head.of_architecture("block_count"),
-        "num_attention_heads": head.of_architecture("attention.head_count"),
-        "num_key_value_heads": head.of_architecture("attention.head_count_kv"),
-        "head_dim": head.of_architecture("attention.key_length"),
-        "max_position_embeddings": head.of_architecture("context_length"),
-        "sliding_window": head.of_architecture("attention.sliding_window"),
-        "attn_logit_softcapping": head.of_architecture("attn_logit_softcapping"),
-        "num_local_experts": None if kind.endswith("_moe") else experts,
-        "rope_scaling": {"rope_type": scaling} if scaling not in (None, "none") else None,
-    }
-    return {key: value for key, value in found.items() if value is not None}
-
-
 def gguf_unsupported(head: Head, context_length: int) -> str | None:
     """Why our own engine cannot compute a GGUF file; None if it can."""
     config = gguf_config(head)
-    odd = sorted({tensor.type for tensor in head.tensors} - set(TYPES))
-    if config["model_type"] in ARCHITECTURES and not config.get("num_attention_heads"):
+    if not (architecture := GGUF_ARCHITECTURES.get(head.architecture)):
+        return unknown(config["model_type"])
+    if not config.get("num_attention_heads"):
         return "layers of different shapes"
-    return unsupported(config, context_length) or (f"block type {odd[0]}" if odd else None)
+    if reason := unsupported(config, context_length):
+        return reason
+    known = {name.gguf for name in architecture.tensors(config.get("num_hidden_layers") or 0)}
+    if foreign := {tensor.name for tensor in head.tensors} - known - {ROPE_FACTORS}:
+        return f"tensor {min(foreign)}, which {architecture.model_type} does not have"
+    odd = sorted({tensor.type for tensor in head.tensors} - set(TYPES))
+    return f"block type {odd[0]}" if odd else None
 
 
 def gguf_refused(head: Head, context_length: int) -> str | None:
     """The same through transformers, which reads the files of some architectures only."""
     if reason := refused(gguf_config(head), context_length):
         return reason
-    if head.architecture not in GGUF:
-        return "no way is known here to read such a file"
+    if head.architecture not in MODEL_TYPES:
+        return f"no way is known here to read such a file (known are {', '.join(MODEL_TYPES)})"
     return "it has several experts in a layer" if gguf_config(head).get("num_local_experts") else None

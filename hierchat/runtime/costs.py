@@ -7,7 +7,7 @@ from typing import Protocol
 
 from hierchat.engine.latency import LatencyCurve, measure
 from hierchat.engine.runner import CachedSequence
-from hierchat.models.loaded import LoadedModel
+from hierchat.models.load.loaded import LoadedModel
 from hierchat.store import StoreError
 
 SECONDS, BRIEFLY = 0.3, 0.05

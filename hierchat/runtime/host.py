@@ -11,9 +11,9 @@ from hierchat import logs
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
 from hierchat.models.catalogue import Backend, Catalogue
-from hierchat.models.check import require_runnable
 from hierchat.models.errors import ModelError
-from hierchat.models.fetch import bring
+from hierchat.models.fetch.bring import bring
+from hierchat.models.load.check import require_runnable
 from hierchat.models.memory import best_device, held_memory
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.runtime.costs import Costs

@@ -34,7 +34,7 @@ def load_hosted(
     from hierchat.corpus.statistics import statistics
     from hierchat.drafting.growing import kernel
     from hierchat.engine.backends import make_runner
-    from hierchat.models.load import load
+    from hierchat.models.load.load import load
     from hierchat.runtime.drafters import warm_up
     from hierchat.runtime.levels import load_levels
 

@@ -16,9 +16,9 @@ from hierchat.drafting.pack import write_pack
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
-from hierchat.models.load_blocks import load_blocks
-from hierchat.models.loaded import LoadedModel
-from hierchat.models.tokens import tokens_sha256
+from hierchat.models.load.load_blocks import load_blocks
+from hierchat.models.load.loaded import LoadedModel
+from hierchat.models.load.token_map import tokens_sha256
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.seeds.progress import Progress
 from hierchat.seeds.prompts import conversations

@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM, MistralForCausalLM
 from hierchat.config import GenerationSettings
 from hierchat.distil.student import make_student
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
-from hierchat.models.known_tokens import FILE, write_known
+from hierchat.models.formats.draft_vocabulary import FILE, write_known
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.levels import Levels
 from hierchat.runtime.load import load_hosted

@@ -15,7 +15,7 @@ from filelock import FileLock
 from hierchat.cli import main
 from hierchat.corpus.stored import corpora_dir, stored_for
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.models.tokens import tokens_sha256
+from hierchat.models.load.token_map import tokens_sha256
 
 REPLIES = ["The lamp is on.", "The lamp is off.", "Zwölf Boxkämpfer"]
 

@@ -19,8 +19,8 @@ from hierchat.corpus.stored import add, corpora_dir
 from hierchat.drafting.pack import write_pack
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.load_tokenizer import load_tokenizer
-from hierchat.models.tokens import tokens_sha256
+from hierchat.models.load.load_tokenizer import load_tokenizer
+from hierchat.models.load.token_map import tokens_sha256
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,10 @@ from hierchat.distil.text import WINDOW
 from hierchat.engine.backends import make_runner
 from hierchat.engine.fewer_tokens import FewerTokens
 from hierchat.models.catalogue import Catalogue, read_catalogue
-from hierchat.models.known_tokens import FILE, read_known
-from hierchat.models.load import load
-from hierchat.models.load_torch import load_torch
-from hierchat.models.tokens import same_tokens
+from hierchat.models.formats.draft_vocabulary import FILE, read_known
+from hierchat.models.load.load import load
+from hierchat.models.load.load_torch import load_torch
+from hierchat.models.load.token_map import same_tokens
 from hierchat.store import Store
 
 from ..chat.tiny import CONTEXT, END, model, tokenizer

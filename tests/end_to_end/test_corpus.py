@@ -15,7 +15,7 @@ import pytest
 from hierchat.corpus.statistics import statistics
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load_tokenizer import load_tokenizer
+from hierchat.models.load.load_tokenizer import load_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

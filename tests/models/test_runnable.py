@@ -11,8 +11,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.gguf_head import Head, Tensor
-from hierchat.models.runnable import GGUF, REFUSED, gguf_refused, gguf_unsupported, refused
+from hierchat.models.formats.gguf_config import MODEL_TYPES
+from hierchat.models.formats.gguf_head import Head, Tensor
+from hierchat.models.runnable import REFUSED, gguf_refused, gguf_unsupported, refused
 
 TINY = {
     "vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -29,7 +30,7 @@ def tiny(kind: str) -> Any:
     return AutoModelForCausalLM.from_config(config).eval()
 
 
-@pytest.mark.parametrize("kind", sorted(set(GGUF.values())))
+@pytest.mark.parametrize("kind", sorted(set(MODEL_TYPES.values())))
 def test_what_is_listed_can_be_computed(kind: str) -> None:
     model = tiny(kind)
     assert refused(model.config.to_dict(), 128) is None
@@ -43,7 +44,7 @@ def test_what_is_listed_can_be_computed(kind: str) -> None:
 
 def test_what_is_refused_is_called_so_by_transformers() -> None:
     assert set(REFUSED) <= set(CONFIG_MAPPING_NAMES)
-    assert not set(REFUSED) & set(GGUF.values())
+    assert not set(REFUSED) & set(MODEL_TYPES.values())
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,9 @@ def test_what_nothing_speaks_against(config: dict[str, Any]) -> None:
     assert refused(config, 128) is None
 
 
-def head(architecture: str, tensor_type: str = "Q4_K", **values: Any) -> Head:
+def head(
+    architecture: str, tensor_type: str = "Q4_K", tensor: str = "blk.0.ffn_up.weight", **values: Any
+) -> Head:
     """Of a file of Qwen2's shape."""
     shape = {
         "block_count": 2,
@@ -86,8 +89,7 @@ def head(architecture: str, tensor_type: str = "Q4_K", **values: Any) -> Head:
         **values,
     }
     own = {f"{architecture}.{key}": value for key, value in shape.items() if value is not None}
-    tensor = Tensor("blk.0.ffn_up.weight", (256, 512), tensor_type)
-    return Head({"general.architecture": architecture, **own}, (tensor,))
+    return Head({"general.architecture": architecture, **own}, (Tensor(tensor, (256, 512), tensor_type),))
 
 
 @pytest.mark.parametrize(
@@ -100,12 +102,21 @@ def head(architecture: str, tensor_type: str = "Q4_K", **values: Any) -> Head:
         (head("qwen3moe", expert_count=8), "architecture qwen3_moe", None),
         (head("llama", expert_count=8), "several experts", "several experts"),
         (head("llama", **{"attention.head_count": None}), "different shapes", None),
+        (head("qwen2", tensor="blk.0.attn_q.bias"), None, None),
+        (head("qwen3", tensor="blk.1.attn_k_norm.weight"), None, None),
+        (head("llama", tensor="rope_freqs.weight"), None, None),
+        (
+            head("llama", tensor="blk.0.attn_q.bias"),
+            "tensor blk.0.attn_q.bias, which llama does not have",
+            None,
+        ),
+        (head("qwen2", tensor="blk.2.ffn_up.weight"), "tensor blk.2.ffn_up.weight", None),
         (head("llama", embedding_length=100), "no whole blocks", None),
         (head("llama", **{"rope.scaling.type": "longrope"}), "rope scaling longrope", None),
         (head("llama", **{"rope.scaling.type": "none"}), None, None),
-        (head("gemma3"), "architecture gemma3", "sliding window"),
+        (head("gemma3"), "architecture gemma3 (known are llama, mistral, qwen2, qwen3)", "sliding window"),
         (head("gpt-oss"), "architecture gpt_oss", "sliding window"),
-        (head("wordpainter"), "architecture wordpainter", "no way is known"),
+        (head("wordpainter"), "architecture wordpainter", "a file (known are llama, mistral, qwen2, "),
         (Head({}, ()), "architecture ", "no way is known"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 from hierchat.engine.fewer_tokens import FewerTokens
 from hierchat.models import memory
 from hierchat.models.catalogue import Size
-from hierchat.models.known_tokens import FILE, write_known
+from hierchat.models.formats.draft_vocabulary import FILE, write_known
 from hierchat.runtime.levels import Levels
 from hierchat.store import Store
 

@@ -12,7 +12,7 @@ import pytest
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
-from hierchat.models.block_types import pack
+from hierchat.models.formats.block_types import pack
 from hierchat.runtime.prompt import PromptBuilder, Said
 from hierchat.seeds import write
 from hierchat.seeds.loops import loop_at_end

@@ -32,7 +32,7 @@ from hierchat.engine.cpu.llvm import (
     vector,
 )
 from hierchat.jit import INSTRUCTIONS
-from hierchat.models.blocks import (
+from hierchat.models.formats.quantised_blocks import (
     BLOCK,
     BYTES_PER_BLOCK,
     FOUR_BITS,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.engine.cpu.dot import GROUP, ROWS
-from hierchat.models.blocks import BLOCK
+from hierchat.models.formats.quantised_blocks import BLOCK
 
 CHUNK = 128
 """Positions whose scores are added up together; the slots lie in pieces of this size."""

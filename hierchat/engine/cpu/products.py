@@ -7,7 +7,13 @@ import numpy as np
 from hierchat.engine.cpu.dot import ROWS, multiply
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.memory import BLOCKS, KIND, SCALES, WEIGHTS
-from hierchat.models.blocks import BLOCK, BYTES_PER_BLOCK, NARROW, SCALES_PER_BLOCK, BlockKind
+from hierchat.models.formats.quantised_blocks import (
+    BLOCK,
+    BYTES_PER_BLOCK,
+    NARROW,
+    SCALES_PER_BLOCK,
+    BlockKind,
+)
 
 WEIGHT_BYTES = np.array([BYTES_PER_BLOCK[kind] for kind in sorted(BlockKind)])
 SCALE_BYTES = np.array(

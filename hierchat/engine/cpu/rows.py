@@ -7,7 +7,7 @@ import numpy as np
 from hierchat.engine.cpu.dot import GROUP, ROWS
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import fma, rounded
-from hierchat.models.blocks import BLOCK
+from hierchat.models.formats.quantised_blocks import BLOCK
 
 LANES = 16
 """Sums of a row run side by side in this many lanes, then are added in order."""

@@ -28,9 +28,11 @@ from hierchat.engine.rows import ArrayRows, Rows
 from hierchat.engine.runner import Block, CachedSequence, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
 from hierchat.jit import INSTRUCTIONS
-from hierchat.models.block_model import MATRICES, BlockModel, heads_of
-from hierchat.models.blocks import Blocks
-from hierchat.models.rope import tables
+from hierchat.models.architectures.names import MATRICES
+from hierchat.models.architectures.rope import tables
+from hierchat.models.architectures.sizes import heads_of
+from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.quantised_blocks import Blocks
 
 MOST_ROWS = 128
 """Positions of the widest forward."""

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hierchat.engine.cpu.dot import GROUP, HEIGHTS, multiply
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.rows import quantise
-from hierchat.models.block_types import TYPES, unpack
-from hierchat.models.blocks import QUANTISED, BlockKind, Blocks
+from hierchat.models.formats.block_types import TYPES, unpack
+from hierchat.models.formats.quantised_blocks import QUANTISED, BlockKind, Blocks
 
 
 @kernel

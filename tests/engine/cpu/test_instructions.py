@@ -16,7 +16,7 @@ SCRIPT = """
 import sys, numpy as np
 from hierchat.jit import INSTRUCTIONS
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.models.block_types import pack
+from hierchat.models.formats.block_types import pack
 from tests.tiny import block_model, random_tokens, tiny_model
 targets = [
     CpuRunner(block_model(tiny_model(kind), how), context_length=512, threads=2).open()

@@ -24,8 +24,8 @@ from transformers import (
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.team import Team
 from hierchat.engine.errors import OutOfMemory
-from hierchat.models.block_types import pack
-from hierchat.models.rope import tables
+from hierchat.models.architectures.rope import tables
+from hierchat.models.formats.block_types import pack
 from hierchat.models.runnable import unsupported
 from tests.tiny import CONTEXT, VOCABULARY, block_model, random_tokens, tiny_model
 
@@ -225,7 +225,8 @@ def test_broken_weights_give_no_number() -> None:
 def test_what_it_cannot_compute_is_named() -> None:
     config = LlamaConfig(**SHAPE).to_dict()
     assert unsupported(config, CONTEXT) is None
-    assert unsupported({**config, "model_type": "gemma2"}, CONTEXT) == "architecture gemma2"
+    of_another_kind = unsupported({**config, "model_type": "gemma2"}, CONTEXT)
+    assert of_another_kind == "architecture gemma2 (known are llama, mistral, qwen2, qwen3)"
     assert "activation" in str(unsupported({**config, "hidden_act": "gelu"}, CONTEXT))
     assert "biases" in str(unsupported({**config, "attention_bias": True}, CONTEXT))
     assert "no whole blocks" in str(unsupported({**config, "intermediate_size": 100}, CONTEXT))

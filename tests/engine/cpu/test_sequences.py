@@ -14,7 +14,7 @@ from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.decoding import Decoding, step_together
 from hierchat.engine.runner import Block, TooManySequences
-from hierchat.models.block_types import pack
+from hierchat.models.formats.block_types import pack
 from tests.tiny import CONTEXT, block_model, random_tokens, text_of, tiny_model
 
 RUNNERS = {

@@ -1,0 +1,45 @@
+"""Tensors of a decoder: how transformers calls them, and how GGUF files do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Name(NamedTuple):
+    """A tensor's name in both. In the tables below, without its layer and without "weight" or "bias"."""
+
+    transformers: str
+    gguf: str
+
+    def of(self, layer: int, kind: str = "weight") -> Name:
+        """The whole name in a layer; `kind`: "weight" or "bias"."""
+        return Name(f"model.layers.{layer}.{self.transformers}.{kind}", f"blk.{layer}.{self.gguf}.{kind}")
+
+
+EMBEDDING = Name("model.embed_tokens.weight", "token_embd.weight")
+LAST_NORM = Name("model.norm.weight", "output_norm.weight")
+HEAD = Name("lm_head.weight", "output.weight")
+"""Missing where the embedding serves as the head."""
+ROPE_FACTORS = "rope_freqs.weight"
+"""In GGUF files alone: what divides the rotary frequencies, ready-made."""
+
+MATRICES = {
+    "q": Name("self_attn.q_proj", "attn_q"),
+    "k": Name("self_attn.k_proj", "attn_k"),
+    "v": Name("self_attn.v_proj", "attn_v"),
+    "o": Name("self_attn.o_proj", "attn_output"),
+    "gate": Name("mlp.gate_proj", "ffn_gate"),
+    "up": Name("mlp.up_proj", "ffn_up"),
+    "down": Name("mlp.down_proj", "ffn_down"),
+}
+"""Matrices of a layer, in the order in which the CPU engine keeps them. All architectures have these."""
+NORMS = {
+    "attention_norms": Name("input_layernorm", "attn_norm"),
+    "inner_norms": Name("post_attention_layernorm", "ffn_norm"),
+}
+"""Before attention, and before the products of gate and up."""
+QUERY_KEY_NORMS = {
+    "query_norms": Name("self_attn.q_norm", "attn_q_norm"),
+    "key_norms": Name("self_attn.k_norm", "attn_k_norm"),
+}
+"""Of each head of the queries and keys, before rotary positions."""

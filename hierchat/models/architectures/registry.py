@@ -1,0 +1,26 @@
+"""The architectures that the CPU engine computes. A new one is a file of this folder and a line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from hierchat.models.architectures.architecture import Architecture
+
+_FILES = (
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+)
+_ALL: tuple[Architecture, ...] = tuple(
+    import_module(f"hierchat.models.architectures.{file}").ARCHITECTURE for file in _FILES
+)
+ARCHITECTURES = {architecture.model_type: architecture for architecture in _ALL}
+"""By transformers' name."""
+GGUF_ARCHITECTURES = {architecture.gguf: architecture for architecture in _ALL}
+"""By the name in GGUF files."""
+
+
+def unknown(name: object) -> str:
+    """What is wrong with an architecture of another name, and which there are."""
+    return f"architecture {name} (known are {', '.join(ARCHITECTURES)})"

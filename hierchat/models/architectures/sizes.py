@@ -1,0 +1,22 @@
+"""Sizes of a decoder, as its config.json gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Query heads, key-value heads, numbers per head."""
+    heads = config["num_attention_heads"]
+    return (
+        heads,
+        config.get("num_key_value_heads") or heads,
+        config.get("head_dim") or config["hidden_size"] // heads,
+    )
+
+
+def slot_size(config: Mapping[str, Any]) -> int:
+    """Numbers per position of the key-value cache."""
+    _, kv_heads, size = heads_of(config)
+    return int(2 * config["num_hidden_layers"] * kv_heads * size)

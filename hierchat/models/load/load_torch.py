@@ -1,0 +1,124 @@
+"""A catalogue model as a module of transformers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+
+from hierchat.models.catalogue import Backend, ModelEntry, Quantisation, Size, read_catalogue
+from hierchat.models.errors import BrokenFileError, DoesNotFitError, ModelError, UnsupportedError
+from hierchat.models.fetch.bring import get
+from hierchat.models.fetch.folder import read_folder
+from hierchat.models.load.check import with_backend
+from hierchat.models.load.loaded import LoadedModel, model_key
+from hierchat.models.memory import dtype_on, require_fit
+from hierchat.models.progress import Progress, Report, silent, transformers_bars
+
+
+def load_torch(
+    entry: ModelEntry, device: str, progress: Report = silent, backend: Backend | None = None
+) -> LoadedModel:
+    """Fetches the model where needed and loads it. `backend` overrides the catalogue's dtype and quantisation.
+
+    Raises a ModelError that says what to do. Free another model first: its memory counts as taken.
+    """
+    entry = with_backend(entry, backend)
+    folder = get(entry, progress, device)
+    facts = read_folder(folder)
+    context_length = min(entry.context_length or facts.positions, facts.positions)
+    _require_fit(entry, facts.size, context_length, device)
+
+    progress(Progress("loading", 0, None, entry.name))
+    dtype = getattr(torch, dtype_on(entry.dtype, device))
+    with _load_errors(entry, folder), transformers_bars(progress, "loading", entry.name):
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            device_map={"": device},
+            quantization_config=_quantisation(entry.quantisation),
+            output_loading_info=True,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+    if lost := sorted(info["missing_keys"]):  # transformers would go on with random weights
+        raise BrokenFileError(f"{folder} lacks {len(lost)} of the model's weights, such as {lost[0]}.")
+    return LoadedModel(
+        name=entry.name,
+        model=model.eval().requires_grad_(False),
+        tokenizer=tokenizer,
+        device=str(model.device),
+        dtype=str(dtype).removeprefix("torch."),
+        quantisation=entry.quantisation,
+        backend=backend or _backend(entry, dtype, device),
+        context_length=context_length,
+        model_key=model_key(tokenizer, facts.identity),
+        end_ids=_end_ids(model, tokenizer),
+    )
+
+
+def _backend(entry: ModelEntry, dtype: torch.dtype, device: str) -> Backend:
+    if entry.quantisation != "none":
+        return entry.quantisation
+    if dtype == torch.float32:
+        return "float16" if device.startswith("cpu") else "float32"
+    return "bfloat16"
+
+
+def _require_fit(entry: ModelEntry, size: Size, context_length: int, device: str) -> None:
+    try:
+        require_fit(entry, size, context_length, device)
+    except DoesNotFitError:
+        # Only now read the others, to name those that would fit.
+        require_fit(entry, size, context_length, device, read_catalogue().models.values())
+
+
+def _quantisation(kind: Quantisation) -> BitsAndBytesConfig | None:
+    if kind == "none":
+        return None
+    if kind == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=torch.bfloat16,
+        bnb_4bit_use_double_quant=True,
+    )
+
+
+def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    ends = model.generation_config.eos_token_id
+    several = ends if isinstance(ends, list) else [ends]
+    return frozenset(end for end in [*several, tokenizer.eos_token_id] if end is not None)
+
+
+@contextmanager
+def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
+    """What transformers, safetensors and torch raise, as ours; the caller's own classes pass."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
+    except SafetensorError as error:
+        raise BrokenFileError(
+            f"The weights in {folder} are broken: {error}. Fetch or copy them again."
+        ) from error
+    except (OSError, EOFError) as error:
+        raise BrokenFileError(f"{entry.name} in {folder} is not whole: {_first_line(error)}") from error
+    except (ValueError, KeyError, ImportError, NotImplementedError) as error:
+        raise UnsupportedError(f"{entry.name} in {folder} cannot be loaded: {_first_line(error)}") from error
+    except RuntimeError as error:
+        if "size mismatch" in str(error) or "mismatched" in str(error):
+            raise BrokenFileError(f"The weights in {folder} do not match its config.json.") from error
+        raise
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

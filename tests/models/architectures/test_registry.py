@@ -1,0 +1,48 @@
+"""Each architecture is a file of its own and a line of the registry; what it declares is what transformers builds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from hierchat.models import architectures
+from hierchat.models.architectures.architecture import Architecture
+from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
+
+SHARED = {"__init__", "architecture", "names", "registry", "rope", "sizes"}
+SHAPE = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+}
+
+
+def test_every_file_is_listed() -> None:
+    files = {path.stem for path in Path(str(architectures.__file__)).parent.glob("*.py")}
+    assert files - SHARED == set(ARCHITECTURES)
+    assert len(ARCHITECTURES) == len(GGUF_ARCHITECTURES)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=list(ARCHITECTURES))
+def test_its_tensors_are_those_of_transformers(architecture: Architecture) -> None:
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(architecture.model_type, **SHAPE))
+    declared = {name.transformers for name in architecture.tensors(2)}
+    assert declared == set(model.state_dict())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=list(ARCHITECTURES))
+def test_its_tensors_are_known_to_gguf(architecture: Architecture) -> None:
+    from gguf import MODEL_ARCH_NAMES, MODEL_TENSORS, TENSOR_NAMES
+
+    if architecture.gguf not in MODEL_ARCH_NAMES.values():
+        pytest.skip("a name that transformers alone gives")
+    of = next(number for number, name in MODEL_ARCH_NAMES.items() if name == architecture.gguf)
+    stems = {TENSOR_NAMES[kind].format(bid=0) for kind in MODEL_TENSORS[of]}
+    for name in architecture.tensors(1):
+        assert name.gguf.rsplit(".", 1)[0] in stems

@@ -1,0 +1,123 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from hierchat.models.cache import sha256
+from hierchat.models.catalogue import Backend, Gguf, ModelEntry, ModelSource
+from hierchat.models.errors import BrokenFileError, DoesNotFitError, MissingError, UnsupportedError
+from hierchat.models.fetch import convert as converting
+from hierchat.models.fetch.bring import get, status
+from hierchat.models.fetch.convert import convert, converted_folder, is_converted
+from hierchat.models.load.load import load
+from hierchat.models.load.load_torch import load_torch
+from hierchat.models.progress import Progress, silent
+
+
+def entry(path: Path) -> ModelEntry:
+    return ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)))
+
+
+def test_weights_are_the_blocks_exactly(tiny_gguf: Path) -> None:
+    seen: list[Progress] = []
+    loaded = load_torch(entry(tiny_gguf), "cpu", seen.append, "float32")
+    reader = gguf.GGUFReader(tiny_gguf)
+    blocks = {tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type) for tensor in reader.tensors}
+    weights = loaded.model.state_dict()
+    for name, block in (
+        ("model.embed_tokens.weight", "token_embd.weight"),
+        ("model.layers.1.mlp.down_proj.weight", "blk.1.ffn_down.weight"),
+    ):
+        assert np.array_equal(weights[name].numpy(), blocks[block])
+    assert weights["lm_head.weight"].data_ptr() == weights["model.embed_tokens.weight"].data_ptr()
+    assert loaded.dtype == "float32"
+    assert any(now.phase == "converting" and now.total == len(reader.tensors) for now in seen)
+
+
+@pytest.mark.parametrize("backend", ["blocks", "float16"])
+def test_tokenizer_keeps_template_and_control_tokens(tiny_gguf: Path, backend: Backend) -> None:
+    loaded = load(entry(tiny_gguf), "cpu", backend=backend)
+    tokenizer = loaded.tokenizer
+    assert loaded.end_ids == {2}
+
+    def ids(text: str, **options: bool) -> list[int]:
+        chat = [{"role": "user", "content": text}]
+        return list(tokenizer.apply_chat_template(chat, add_generation_prompt=True, **options)["input_ids"])
+
+    assert ids("hi").count(1) == 2
+    assert ids("<|im_start|>", sanitize_control_tokens=True).count(1) == 2
+    assert ids("<|im_start|>").count(1) == 3
+
+
+def test_killed_conversion_starts_anew(tiny_gguf: Path) -> None:
+    """A process killed between writing and publishing leaves no half folder that the next start believes."""
+    script = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from hierchat.models import cache\n"
+        "from hierchat.models.fetch import convert\n"
+        "cache.publish = lambda part, target: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "convert.convert(Path(sys.argv[1]), sys.argv[2], lambda progress: None)\n"
+    )
+    digest = sha256(tiny_gguf)
+    done = subprocess.run(
+        [sys.executable, "-c", script, tiny_gguf, digest],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+    )
+    assert done.returncode == -signal.SIGKILL
+    target = converted_folder(digest)
+    part = target.with_name(f"{target.name}.part")
+    assert (part / converting.MARKER).exists()
+    assert not is_converted(target)
+    assert is_converted(convert(tiny_gguf, digest, silent))
+    assert not part.exists()
+
+
+def test_damaged_conversion_is_made_again(tiny_gguf: Path) -> None:
+    folder = get(entry(tiny_gguf))
+    whole = (folder / "model.safetensors").stat().st_size
+    (folder / "model.safetensors").write_bytes(b"short")
+    assert not status(entry(tiny_gguf)).present
+    assert (get(entry(tiny_gguf)) / "model.safetensors").stat().st_size == whole
+    (folder / converting.MARKER).write_text("{")
+    assert not is_converted(folder)
+
+
+def test_cancelled_conversion_leaves_nothing(tiny_gguf: Path) -> None:
+    def cancel(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    digest = sha256(tiny_gguf)
+    with pytest.raises(KeyboardInterrupt):
+        convert(tiny_gguf, digest, cancel)
+    names = {path.name for path in converted_folder(digest).parent.iterdir()}
+    assert names == {f"{digest}.lock"}
+
+
+def test_broken_missing_and_foreign_files(tiny_gguf: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half.gguf"
+    half.write_bytes(tiny_gguf.read_bytes()[:20_000])
+    with pytest.raises(BrokenFileError, match=r"half\.gguf is no whole GGUF file"):
+        get(entry(half))
+    with pytest.raises(MissingError, match="there is no file"):
+        get(entry(tmp_path / "none.gguf"))
+    foreign = tmp_path / "foreign.gguf"
+    writer = gguf.GGUFWriter(foreign, "wordpainter")
+    writer.add_tensor("a", np.zeros(32, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedError, match=r"foreign\.gguf cannot be converted"):
+        get(entry(foreign))
+
+
+def test_refused_before_memory_runs_out(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.models.memory.free_memory", lambda device: 1000)
+    with pytest.raises(DoesNotFitError, match="Converting tiny"):
+        get(entry(tiny_gguf))

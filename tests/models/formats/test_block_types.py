@@ -1,0 +1,60 @@
+"""Block types of GGUF files against the gguf library's own reading of them."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.models.formats.block_types import TYPES, UnknownBlockType, pack, unpack
+
+
+@pytest.mark.parametrize("name", [name for name in TYPES if name != "F32"])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_weight_is_changed(name: str, seed: int) -> None:
+    size = TYPES[name][0]
+    raw = np.random.default_rng(seed).integers(
+        0, 256, (3, 2, size * (32 if size == 2 else 1)), dtype=np.uint8
+    )
+    _tame(name, raw)
+    rows = raw.reshape(3, -1)
+    expected = gguf.dequantize(rows, gguf.GGMLQuantizationType[name])
+    found = unpack(name, rows)
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found.floats(), expected)
+    np.testing.assert_array_equal(found.floats(np.array([2, 0])), expected[[2, 0]])
+    np.testing.assert_array_equal(found.take(np.array([1])).floats(), expected[[1]])
+
+
+def test_float32_stays() -> None:
+    floats = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
+    np.testing.assert_array_equal(unpack("F32", floats.view(np.uint8)).floats(), floats)
+
+
+@pytest.mark.parametrize(("bits", "step"), [(8, 1 / 127), (4, 2 / 15)])
+def test_packing_errs_by_half_a_step(bits: int, step: float) -> None:
+    floats = np.random.default_rng(0).uniform(-1, 1, (5, 96)).astype(np.float32)
+    floats[1, :32] = 0.0
+    floats[2, 32:64] = 0.25
+    packed = pack(floats, bits)
+    assert np.abs(packed.floats() - floats).max() <= 0.51 * step
+    np.testing.assert_allclose(packed.floats()[1, :32], 0.0)
+    np.testing.assert_allclose(packed.floats()[2, 32:64], 0.25, rtol=1e-3)
+
+
+def test_an_unknown_type_is_named() -> None:
+    with pytest.raises(UnknownBlockType, match="block type IQ2_XXS"):
+        unpack("IQ2_XXS", np.zeros((1, 66), np.uint8))
+
+
+def _tame(name: str, raw: np.ndarray) -> None:
+    """Scales that are numbers."""
+    if name in ("F16", "BF16"):
+        raw.reshape(3, -1, 2)[..., 1] &= 0x3F
+        return
+    places = {"Q6_K": (209,)}.get(name, (1, 3) if name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else (1,))
+    for place in places:
+        raw[..., place] &= 0xBB  # neither infinite nor none

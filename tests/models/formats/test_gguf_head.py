@@ -1,0 +1,93 @@
+"""The head of a GGUF file, against gguf's own reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from hierchat.models.errors import BrokenFileError
+from hierchat.models.formats.gguf_head import read_head
+
+
+def test_it_says_what_gguf_s_own_reader_says(tiny_gguf: Path) -> None:
+    head, reader = read_head(tiny_gguf), gguf.GGUFReader(tiny_gguf)
+    assert head.architecture == "llama"
+    assert head.of_architecture("block_count") == 2
+    assert head.of_architecture("no_such_thing") is None
+    for key, value in head.values.items():
+        assert value == reader.fields[key].contents()
+    arrays = {key for key, field in reader.fields.items() if gguf.GGUFValueType.ARRAY in field.types}
+    assert set(reader.fields) - set(head.values) - arrays == {
+        "GGUF.version",
+        "GGUF.tensor_count",
+        "GGUF.kv_count",
+    }
+    assert [(t.name, t.shape, t.type) for t in head.tensors] == [
+        (t.name, tuple(t.shape.tolist()), t.tensor_type.name) for t in reader.tensors
+    ]
+    assert head.parameters == sum(int(tensor.n_elements) for tensor in reader.tensors)
+
+
+def test_all_kinds_of_values(tmp_path: Path) -> None:
+    path = tmp_path / "values.gguf"
+    writer = gguf.GGUFWriter(path, "any")
+    writer.add_uint8("a", 200)
+    writer.add_int8("b", -3)
+    writer.add_uint16("c", 60_000)
+    writer.add_int16("d", -7)
+    writer.add_uint32("e", 4_000_000_000)
+    writer.add_int32("f", -9)
+    writer.add_float32("g", 0.5)
+    writer.add_bool("h", True)
+    writer.add_string("i", "ß")
+    writer.add_array("j", ["x", "yy"])
+    writer.add_array("k", [1, 2, 3])
+    writer.add_uint64("l", 2**60)
+    writer.add_int64("m", -(2**60))
+    writer.add_float64("n", 0.25)
+    writer.add_tensor("t", np.zeros((3, 32), np.float16))
+    _write(writer)
+    head = read_head(path)
+    expected = {
+        "a": 200, "b": -3, "c": 60_000, "d": -7, "e": 4_000_000_000, "f": -9, "g": 0.5, "h": True, "i": "ß",
+        "l": 2**60, "m": -(2**60), "n": 0.25,
+    }  # fmt: skip
+    assert {key: value for key, value in head.values.items() if key in "abcdefghijklmn"} == expected
+    assert head.tensors[0].shape == (32, 3)
+    assert head.tensors[0].type == "F16"
+
+
+@pytest.mark.parametrize("keep", [0, 3, 4, 10, 24, 100, 2_000, 20_000, -1])
+def test_what_is_cut_off_is_broken(keep: int, tiny_gguf: Path, tmp_path: Path) -> None:
+    path = tmp_path / "half.gguf"
+    path.write_bytes(tiny_gguf.read_bytes()[:keep])
+    with pytest.raises(BrokenFileError, match=r"half\.gguf is no whole GGUF file"):
+        read_head(path)
+
+
+def test_bytes_changed_at_random_are_read_or_refused(tiny_gguf: Path, tmp_path: Path) -> None:
+    path, random = tmp_path / "changed.gguf", np.random.default_rng(0)
+    whole = np.frombuffer(tiny_gguf.read_bytes(), np.uint8)
+    for _ in range(300):
+        changed = whole.copy()
+        changed[random.integers(0, 9_000, 3)] = random.integers(0, 256, 3)
+        path.write_bytes(changed.tobytes())
+        try:
+            read_head(path)
+        except BrokenFileError as error:
+            assert "no whole GGUF file" in str(error)  # noqa: PT017
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(BrokenFileError, match="cannot be read"):
+        read_head(tmp_path)
+
+
+def _write(writer: gguf.GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

@@ -1,0 +1,191 @@
+"""A model that cannot run is refused in plain words, before its weights are fetched, unpacked or read."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import psutil
+import pytest
+
+from hierchat.cli import main
+from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size
+from hierchat.models.errors import DoesNotFitError, ModelError, UnsupportedError
+from hierchat.models.load import check
+from hierchat.models.load.check import require_runnable
+from hierchat.models.load.load import load
+from hierchat.models.progress import Progress
+from tests.fake_hub import COMMIT, REPO, FakeHub
+
+WINDOW = (
+    "tiny cannot run here. It is a model of the kind {}, and some of its layers have a sliding window, which cannot be "
+    "taken back where a draft was wrong. Choose another model."
+)
+
+
+def from_gguf(path: Path, **fields: Any) -> ModelEntry:
+    return ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)), **fields)
+
+
+@pytest.fixture
+def gemma(tmp_path: Path) -> Path:
+    """As much of a Gemma 3 file as says what it is."""
+    path = tmp_path / "gemma.gguf"
+    writer = gguf.GGUFWriter(path, "gemma3")
+    writer.add_context_length(32768)
+    writer.add_embedding_length(640)
+    writer.add_block_count(18)
+    writer.add_feed_forward_length(2048)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(256)
+    writer.add_sliding_window(512)
+    writer.add_token_list(["a", "b"])
+    writer.add_tensor("token_embd.weight", np.zeros((2, 640), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("backend", [None, "float32", "float16"])
+def test_a_file_is_refused_by_its_head(gemma: Path, cache: Path, backend: Any) -> None:
+    seen: list[Progress] = []
+    for refuse in (require_runnable, load):
+        with pytest.raises(UnsupportedError) as found:
+            refuse(from_gguf(gemma), "cpu", progress=seen.append, backend=backend)
+        assert str(found.value) == WINDOW.format("gemma3")
+    assert not seen
+    assert not cache.exists()  # nothing was hashed, unpacked or converted
+
+
+def test_the_engine_alone_says_what_it_lacks(gemma: Path) -> None:
+    with pytest.raises(UnsupportedError, match="CPU engine does not compute tiny: architecture gemma3"):
+        require_runnable(from_gguf(gemma), "cpu", "blocks")
+
+
+@pytest.mark.parametrize("backend", [None, "blocks", "float32", "float16"])
+def test_one_that_runs_is_not_refused(tiny_gguf: Path, backend: Any) -> None:
+    require_runnable(from_gguf(tiny_gguf), "cpu", backend)
+
+
+def test_folders(tiny_folder: Path, entry_of: Any) -> None:
+    require_runnable(entry_of(tiny_folder), "cpu")
+    require_runnable(entry_of(tiny_folder, blocks=8), "cpu")
+    config = json.loads((tiny_folder / "config.json").read_text())
+    odd = config | {
+        "model_type": "mistral",
+        "architectures": ["MistralForCausalLM"],
+        "sliding_window": 64,
+    }
+    (tiny_folder / "config.json").write_text(json.dumps(odd))
+    for fields in ({}, {"blocks": 8}):
+        with pytest.raises(UnsupportedError) as found:
+            require_runnable(entry_of(tiny_folder, **fields), "cpu")
+        assert str(found.value) == WINDOW.format("mistral")
+        require_runnable(entry_of(tiny_folder, context_length=64, **fields), "cpu")
+
+
+@pytest.fixture
+def hub(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with FakeHub({file.name: file.read_bytes() for file in tiny_folder.iterdir()}) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+        server.shutdown()
+
+
+HUB = ModelEntry(name="tiny", source=ModelSource(hub=Hub(repo=REPO, revision=COMMIT)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"]},
+            WINDOW.format("gemma3_text"),
+        ),
+        (
+            {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
+            "tiny is no causal language model (t5, made for another task), so it cannot chat.",
+        ),
+        (
+            {"model_type": "wordpainter"},
+            "tiny: transformers does not know the architecture 'wordpainter'. Choose another model.",
+        ),
+    ],
+)
+def test_of_a_repository_only_the_configuration_is_fetched(
+    changed: dict[str, Any], said: str, hub: FakeHub
+) -> None:
+    hub.files["config.json"] = json.dumps(json.loads(hub.files["config.json"]) | changed).encode()
+    for refuse in (require_runnable, load):
+        with pytest.raises(UnsupportedError) as found:
+            refuse(HUB, "cpu")
+        assert str(found.value) == said
+    fetched = {
+        path.rsplit("/", 1)[-1] for method, path, _ in hub.asked if method == "GET" and "/resolve/" in path
+    }
+    assert fetched == {"config.json"}
+
+
+def test_a_repository_that_runs_is_then_fetched_whole(hub: FakeHub) -> None:
+    require_runnable(HUB, "cpu")
+    assert load(HUB, "cpu").context_length == 256
+
+
+LARGE = Size(parameters=10**13, embeddings=0, slot=1000)
+
+
+@pytest.mark.parametrize("fields", [{}, {"blocks": 8}])
+def test_what_cannot_fit_is_refused_before_anything_is_fetched(fields: dict[str, Any], hub: FakeHub) -> None:
+    large = HUB.model_copy(update={"size": LARGE, **fields})
+    with pytest.raises(DoesNotFitError, match="tiny needs about"):
+        require_runnable(large, "cpu")
+    assert not hub.asked
+
+
+def test_memory_of_the_present_model_counts_as_free(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.models.memory.free_memory", lambda device: 0)
+    entry = from_gguf(tiny_gguf, size=Size(parameters=100_000, slot=64))
+    for backend in (None, "float16"):
+        with pytest.raises(DoesNotFitError):
+            require_runnable(entry, "cpu", backend)  # type: ignore[arg-type]
+        require_runnable(entry, "cpu", backend, held=psutil.virtual_memory().total)  # type: ignore[arg-type]
+
+
+def test_no_class_is_named(gemma: Path) -> None:
+    with pytest.raises(ModelError) as found:
+        require_runnable(from_gguf(gemma), "cpu")
+    for word in ("Error", "ForCausal", "Config", "Unsupported"):
+        assert word not in str(found.value)
+
+
+def test_models_get_refuses_too(
+    gemma: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "config" / "models.yaml"
+    own.parent.mkdir()
+    own.write_text(f"models:\n  tiny: {{source: {{gguf: {{path: {gemma}}}}}}}\n")
+    monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
+    assert main(["models", "get", "tiny"]) == 1
+    assert WINDOW.format("gemma3") in capsys.readouterr().err
+
+
+def test_one_backend_asks_the_engine_and_another_transformers(
+    tiny_gguf: Path, entry_of: Any, tmp_path: Path
+) -> None:
+    entry, packed = from_gguf(tiny_gguf), entry_of(tmp_path, blocks=8)
+    said = {
+        backend: check.by_engine(entry, "cpu", backend) for backend in (None, "float32", "float16", "nf4")
+    }
+    assert said == {None: True, "float32": True, "float16": False, "nf4": False}
+    assert not check.by_engine(entry, "cuda", None)
+    assert check.by_engine(packed, "cpu", None)
+    assert not check.by_engine(packed, "cpu", "float32")  # packed blocks are rounded
