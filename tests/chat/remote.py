@@ -24,6 +24,8 @@ class Elsewhere:
     context_length = CONTEXT
     exact: bool | None = None
     backend = "elsewhere"
+    stops_at: int | None = None
+    """The reader presses Stop behind so many tokens."""
 
     def generate(
         self,
@@ -42,6 +44,8 @@ class Elsewhere:
         for at in range(0, len(words), 2):
             pair = tuple(words[at : at + 2])
             last = at + 2 >= len(words)
+            if stop is not None and at == self.stops_at:
+                stop.set()
             stopped = stop is not None and stop.is_set()
             finish: Any = "stopped" if stopped else "length" if last else None
             yield Step(pair, (TARGET,) * len(pair), width=1, forward_ms=10.0, finish=finish)

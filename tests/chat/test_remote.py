@@ -49,13 +49,11 @@ def test_the_prompt_holds_the_conversation(talk: Talk) -> None:
 
 
 def test_it_is_stopped_and_goes_on(talk: Talk) -> None:
-    last = None
-    for last in talk.sending("hello", max_new_tokens=100):
-        if last.figures.tokens >= 20:
-            talk.stop.set()
-    assert last is not None
-    assert last.finish == "stopped"
+    talk.hosted.engine.stops_at = 20
+    last = talk.send("hello", max_new_tokens=100)
+    assert (last.finish, last.figures.tokens) == ("stopped", 22)
     talk.stop.clear()
+    talk.hosted.engine.stops_at = None
     *_, more = talk.service.resume(talk.user, last.message_id, 100, talk.stop)
     assert more.text.startswith(last.text)
     assert WORDS.startswith(more.text)
