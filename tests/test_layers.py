@@ -18,13 +18,15 @@ LAYERS = [
     {"engine", "hierarchy", "corpus", "store"},
     {"runtime"},
     {"chat"},
-    {"ui", "bench", "seeds", "distil"},
+    {"ui", "verify", "bench", "distil", "makers"},
     {"serve"},
     {"cli"},
     {"__main__"},
 ]
 """From the lowest up. A part imports from its own and from lower layers; of its own layer, only what BESIDE says."""
-BESIDE = {"hierarchy": {"engine"}, "corpus": set[str](), "distil": {"bench", "seeds"}, "seeds": {"bench"}}
+BESIDE = {"hierarchy": {"engine"}, "bench": {"verify"}, "makers": {"bench"}}
+TOOLS = {"bench", "distil", "makers"}
+"""What measures the program, or makes something for it: nothing but its own commands imports it."""
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 
 
@@ -74,6 +76,14 @@ def test_imports_go_downwards_only(module: str) -> None:
         theirs = part(other)
         beside = theirs == mine or theirs in BESIDE.get(mine, ())
         assert RANK[theirs] < RANK[mine] or beside, f"{module} imports {other}"
+
+
+def test_only_commands_import_the_tools() -> None:
+    for module, path in MODULES.items():
+        if part(module) in TOOLS:
+            continue
+        tools = {other for other in imported(path, at_start=False) if part(other) in TOOLS}
+        assert not tools or module == "hierchat.cli", f"{module} imports {tools}"
 
 
 def test_no_cycle() -> None:
