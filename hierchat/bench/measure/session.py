@@ -29,12 +29,8 @@ from hierchat.store import Store, StoreError
 from hierchat.verify.asking import result_file
 from hierchat.verify.asking.errors import RequestError
 from hierchat.verify.asking.machine import machine
-from hierchat.verify.asking.questions import QuestionsError, read_turns
+from hierchat.verify.asking.questions import read_turns
 from hierchat.verify.asking.request import settings_of
-
-
-class SessionError(RuntimeError):
-    """The conversation could not be held."""
 
 
 def run(
@@ -53,7 +49,7 @@ def run(
             result_file.require_writable(out)
         with tempfile.TemporaryDirectory() as folder:
             result = _session(Path(folder) / "session.db", model, asked, settings)
-    except (RequestError, QuestionsError, SessionError, ModelError, StoreError) as error:
+    except (RequestError, ModelError, StoreError) as error:
         print(f"hierchat: {error}", file=sys.stderr)
         return 1
     text = json.dumps(result, indent=2)
@@ -101,7 +97,7 @@ def _ready_host(model: str | None) -> ModelHost:
     while host.status.phase not in ("ready", "failed"):
         time.sleep(0.02)
     if host.status.phase == "failed":
-        raise SessionError(host.status.message)
+        raise RequestError(host.status.message)
     return host
 
 
@@ -116,9 +112,9 @@ def _talk(service: ChatService, asked: list[str], settings: GenerationSettings) 
             for frame in service.compare(user, conversation, parent, text, settings, threading.Event()):
                 last = frame
         except (MessageTooLong, NotBegun) as error:
-            raise SessionError(str(error)) from error
+            raise RequestError(str(error)) from error
         if last is None or last.verdict is None:
-            raise SessionError(last.arms["speculative"].notice or "no reply" if last else "no reply")
+            raise RequestError(last.arms["speculative"].notice or "no reply" if last else "no reply")
         row = _row(number, last, last.verdict)
         parent = last.arms["speculative"].message_id
         rows.append(row)

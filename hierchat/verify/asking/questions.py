@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hierchat.verify.asking.errors import unreadable
+from hierchat.verify.asking.errors import RequestError, unreadable
 
 CONVERSATION = (
     "Write a Python function that returns the n-th Fibonacci number.",
@@ -26,10 +26,6 @@ MT_BENCH = frozenset(
     ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 )
 """Spec-Bench's categories that are MT-Bench; its other groups have one category each."""
-
-
-class QuestionsError(ValueError):
-    """The questions cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +46,20 @@ class Question:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """All questions of a file, in order. Raises QuestionsError."""
+    """All questions of a file, in order. Raises RequestError."""
     try:
         lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise QuestionsError(unreadable(path, error)) from error
+        raise RequestError(unreadable(path, error)) from error
     try:
         every = [_question(number, json.loads(line)) for number, line in enumerate(lines)]
     except (ValueError, KeyError, TypeError) as error:
-        raise QuestionsError(
+        raise RequestError(
             f'{path}: every line must be a JSON object with "turns": [...], a list of texts'
         ) from error
     asking = [question for question in every if question.turns]
     if not asking:
-        raise QuestionsError(f'{path}: there are no questions; "turns" must list them as text')
+        raise RequestError(f'{path}: there are no questions; "turns" must list them as text')
     return asking
 
 
@@ -81,7 +77,7 @@ def _question(number: int, said: Any) -> Question:
 
 
 def read_turns(path: Path | None, limit: int) -> list[str]:
-    """The first `limit` user messages, in order. Raises QuestionsError."""
+    """The first `limit` user messages, in order. Raises RequestError."""
     if path is None:
         return list(CONVERSATION[:limit])
     return [turn for question in read_questions(path) for turn in question.turns][:limit]

@@ -26,12 +26,11 @@ from hierchat.runtime.load import load_hosted
 from hierchat.verify.asking import result_file
 from hierchat.verify.asking.errors import RequestError, unknown
 from hierchat.verify.asking.machine import machine
-from hierchat.verify.asking.questions import Question, QuestionsError, read_questions
+from hierchat.verify.asking.questions import Question, read_questions
 
 ERRORS = (
     RequestError,
     CorpusError,
-    QuestionsError,
     ModelError,
     UnsupportedModel,
     BrokenLogits,
@@ -52,7 +51,7 @@ class QuestionSet:
 
     @classmethod
     def of_file(cls, path: Path) -> QuestionSet:
-        """All questions of a file. Raises QuestionsError."""
+        """All questions of a file. Raises RequestError."""
         return cls(read_questions(path), path.name, sha256(path))
 
 

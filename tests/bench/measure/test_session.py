@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hierchat.cli import main
-from hierchat.verify.asking.questions import CONVERSATION, QuestionsError, read_turns
+from hierchat.verify.asking.errors import RequestError
+from hierchat.verify.asking.questions import CONVERSATION, read_turns
 
 pytestmark = pytest.mark.usefixtures("tiny_in_the_catalogue")
 
@@ -68,5 +69,5 @@ def test_settings_out_of_range(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_questions_of_our_own() -> None:
     assert read_turns(None, 3) == list(CONVERSATION[:3])
-    with pytest.raises(QuestionsError):
+    with pytest.raises(RequestError):
         read_turns(Path("/nowhere/questions.jsonl"), 3)
