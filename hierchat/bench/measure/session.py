@@ -29,8 +29,22 @@ from hierchat.store import Store, StoreError
 from hierchat.verify.asking import result_file
 from hierchat.verify.asking.errors import RequestError
 from hierchat.verify.asking.machine import machine
-from hierchat.verify.asking.questions import read_turns
+from hierchat.verify.asking.questions import read_questions
 from hierchat.verify.asking.request import settings_of
+
+CONVERSATION = (
+    "Write a Python function that returns the n-th Fibonacci number.",
+    "Now add a docstring and type hints to that function.",
+    "Explain the function line by line.",
+    "Rewrite it without recursion.",
+    "Write three unit tests for it.",
+    "Give me a packing list for a weekend in the mountains.",
+    "Repeat the list, sorted by weight, heaviest first.",
+    "Shorten the list to the five most important things.",
+    "Write a short e-mail that sends this list to a friend.",
+    "Make the e-mail more formal.",
+)
+"""What is asked where no file is named."""
 
 
 def run(
@@ -61,6 +75,13 @@ def run(
             print(f"hierchat: {out} cannot be written; the figures stand above. ({error})", file=sys.stderr)
             return 1
     return 0 if result["mismatches"] == 0 else 1
+
+
+def read_turns(path: Path | None, limit: int) -> list[str]:
+    """The first `limit` user messages, in order. Raises RequestError."""
+    if path is None:
+        return list(CONVERSATION[:limit])
+    return [turn for question in read_questions(path) for turn in question.turns][:limit]
 
 
 def _session(path: Path, model: str | None, asked: list[str], settings: GenerationSettings) -> dict[str, Any]:

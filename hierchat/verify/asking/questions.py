@@ -1,4 +1,4 @@
-"""Questions to ask: a file of JSON lines with `turns`, or ten that form a conversation of our own."""
+"""Questions to ask: a file of JSON lines with `turns`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,6 @@ from typing import Any
 
 from hierchat.verify.asking.errors import RequestError, unreadable
 
-CONVERSATION = (
-    "Write a Python function that returns the n-th Fibonacci number.",
-    "Now add a docstring and type hints to that function.",
-    "Explain the function line by line.",
-    "Rewrite it without recursion.",
-    "Write three unit tests for it.",
-    "Give me a packing list for a weekend in the mountains.",
-    "Repeat the list, sorted by weight, heaviest first.",
-    "Shorten the list to the five most important things.",
-    "Write a short e-mail that sends this list to a friend.",
-    "Make the e-mail more formal.",
-)
 MT_BENCH = frozenset(
     ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 )
@@ -74,13 +62,6 @@ def _question(number: int, said: Any) -> Question:
         category=str(said.get("category") or said.get("kind") or "all"),
         day=said.get("day"),
     )
-
-
-def read_turns(path: Path | None, limit: int) -> list[str]:
-    """The first `limit` user messages, in order. Raises RequestError."""
-    if path is None:
-        return list(CONVERSATION[:limit])
-    return [turn for question in read_questions(path) for turn in question.turns][:limit]
 
 
 def spread(questions: Sequence[Question], limit: int | None = None) -> list[Question]:

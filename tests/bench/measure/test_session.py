@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from hierchat.bench.measure.session import CONVERSATION, read_turns
 from hierchat.cli import main
 from hierchat.verify.asking.errors import RequestError
-from hierchat.verify.asking.questions import CONVERSATION, read_turns
 
 pytestmark = pytest.mark.usefixtures("tiny_in_the_catalogue")
 
