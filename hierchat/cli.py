@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hierchat import logs
-from hierchat.bench.arguments import add_bench, add_verify
+from hierchat.bench.arguments import add_bench
 from hierchat.config import data_dir, require_folders
 from hierchat.distil.command import add_distil
 from hierchat.serve import add_serve, serve
+from hierchat.verify.arguments import add_verify
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,16 +56,14 @@ def _run(args: argparse.Namespace) -> int:
         from hierchat.chat.commands import show_stats
 
         return show_stats(args.db, args.days)
-    if args.command == "bench" and args.kind == "session":
-        from hierchat.bench import session
-
-        return session.run(
-            args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
-        )
     if args.command == "distil":
         from hierchat.distil.command import run as distil
 
         return distil(args)
+    if args.command == "verify":
+        from hierchat.verify.command import run as verify
+
+        return verify(args)
     from hierchat.bench.commands import run
 
     return run(args)

@@ -664,7 +664,9 @@ def test_a_baseline_is_measured_where_forwards_agree_and_the_reply_is_long(
 
 def test_somebodys_own_proposer_drafts_beside_the_databases(talk: Talk) -> None:
     """Made for each reply, its name among the sources; not a word changes."""
-    plain = talk.other().send("hello", max_new_tokens=60)
+    other = talk.other()
+    plain = other.send("hello", max_new_tokens=60)
+    reply = talk.store.reply_tokens(other.user, plain.message_id)
 
     class Knows:
         """The plain reply, but for every seventh token."""
@@ -684,7 +686,6 @@ def test_somebodys_own_proposer_drafts_beside_the_databases(talk: Talk) -> None:
         def observe(self, tokens: Sequence[int], top: Any = None) -> None:
             self.at += len(tokens)
 
-    reply = talk.store.reply_tokens(talk.user + 1, plain.message_id)
     made: list[Knows] = []
     host = talk.service.host
     host.hosted = replace(talk.hosted, proposers=(lambda: made.append(Knows()) or made[-1],))

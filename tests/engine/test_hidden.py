@@ -14,7 +14,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Block, CachedSequence
 from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.block_types import pack
+from hierchat.models.formats.block_types import pack
 from tests.tiny import CONTEXT, block_model, random_tokens, text_of, tiny_model
 
 
