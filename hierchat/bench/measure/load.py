@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 from hierchat.bench.arms.arm import Arm
 from hierchat.bench.measure.decode import WARM_UP
 from hierchat.config import GenerationSettings
+from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.hosted import Hosted
 from hierchat.verify.asking.dialogue import Dialogue
 from hierchat.verify.asking.progress import Tell
@@ -31,27 +30,6 @@ class Served:
     waited: float
     first: float
     all: float
-
-
-class ArrivalOrder:
-    """One at a time, in the order of arrival."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._waiting: deque[object] = deque()
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        ticket = object()
-        with self._changed:
-            self._waiting.append(ticket)
-            self._changed.wait_for(lambda: self._waiting[0] is ticket)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._waiting.popleft()
-                self._changed.notify_all()
 
 
 def measure(
@@ -80,7 +58,7 @@ def measure(
 def _serve(
     hosted: Hosted, arm: Arm, questions: Sequence[Question], settings: GenerationSettings, users: int
 ) -> list[Served]:
-    order, served, errors = ArrivalOrder(), list[Served](), list[BaseException]()
+    scheduler, served, errors = Scheduler(most=users), list[Served](), list[BaseException]()
 
     def use(mine: Sequence[Question]) -> None:
         try:
@@ -89,7 +67,7 @@ def _serve(
                 for text in question.turns:
                     prompt = talk.ask(text)
                     asked = time.perf_counter()
-                    with order.turn():
+                    with scheduler.turn():
                         if errors:
                             return
                         waited = time.perf_counter() - asked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -12,35 +11,13 @@ import pytest
 from hierchat.bench.arms.arm import Answer
 from hierchat.bench.arms.own import OwnArm
 from hierchat.bench.measure import load
-from hierchat.bench.measure.load import ArrivalOrder, measure
+from hierchat.bench.measure.load import measure
 from hierchat.config import GenerationSettings
+from hierchat.engine.scheduler import Scheduler
 
 from ...chat.tiny import hosted
 from ...verify.fakes import SETTINGS, questions, tell
 from ..fakes import FakeArm
-
-
-def test_in_the_order_of_arrival_and_one_at_a_time() -> None:
-    queue, order, within = ArrivalOrder(), list[int](), list[int]()
-
-    def use(number: int) -> None:
-        with queue.turn():
-            within.append(number)
-            assert len(within) == 1
-            time.sleep(0.01)
-            order.append(number)
-            within.clear()
-
-    with queue.turn():
-        threads = []
-        for number in range(5):
-            threads.append(threading.Thread(target=use, args=(number,)))
-            threads[-1].start()
-            while len(queue._waiting) < number + 2:
-                time.sleep(0.001)
-    for thread in threads:
-        thread.join()
-    assert order == [0, 1, 2, 3, 4]
 
 
 class SlowArm(FakeArm):
@@ -49,13 +26,13 @@ class SlowArm(FakeArm):
     def __init__(self, users: int, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__("slow")
         self.users, self.now = users, 0.0
-        self.queue = ArrivalOrder()
-        monkeypatch.setattr(load, "ArrivalOrder", lambda: self.queue)
+        self.scheduler = Scheduler()
+        monkeypatch.setattr(load, "Scheduler", lambda most: self.scheduler)
         monkeypatch.setattr(load, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
         left = 9 - self.asked  # eight questions behind the one that warms up
-        while self.asked and len(self.queue._waiting) < min(self.users, left):
+        while self.asked and len(self.scheduler._waiting) + 1 < min(self.users, left):
             time.sleep(0.001)
         self.now += 0.1
         return super().answer(prompt, settings)
