@@ -63,7 +63,7 @@ class Kernels:
     def __call__(self, function: Function) -> Function:
         """Compile at the first call, keep the code on disk, release the interpreter's lock while it runs.
 
-        No fast-math: the order of sums as written is what makes a row's bits the same in every block.
+        No fast-math: the order of sums as written is what makes a row's bits the same in every segment.
         """
         numba.config.CACHE_DIR = str(self.folder)
         return numba.njit(function, nogil=True, cache=True, error_model="numpy")

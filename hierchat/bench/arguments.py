@@ -46,7 +46,7 @@ def add_bench(commands: Any) -> None:
             help="ours: vanilla, context, context+history, hierchat; published methods behind our own engine: "
             "hd-paper, pld, token-recycling, suffix, llama-cache, arctic-suffix; other programs: transformers, "
             "transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, flashspec, dejavuu; draft models "
-            "alone: hsd, and draft:NAME for one of them; a plan of levels: plan:databases+NAME=BLOCK+...",
+            "alone: hsd, and draft:NAME for one of them; a plan of levels: plan:databases+NAME=LENGTH+...",
         )
         measured.add_argument(
             "--repeats", type=positive, default=1, metavar="N", help="ask everything N times; medians count"

@@ -1,4 +1,4 @@
-"""Logits of a block's nodes: an array, or values on a device that come when somebody asks."""
+"""Logits of a segment's nodes: an array, or values on a device that come when somebody asks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hierchat.engine.sampling.top import top_tokens
 
 
 class Rows(Protocol):
-    """Logits of a block's nodes, float32; valid until the sequence's next forward."""
+    """Logits of a segment's nodes, float32; valid until the sequence's next forward."""
 
     @property
     def recorded(self) -> bool:

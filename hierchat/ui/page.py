@@ -10,7 +10,7 @@ from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.ui import layout
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
-from hierchat.ui.replies import Replies
+from hierchat.ui.replies import ReplyHandlers
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -26,7 +26,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         p = layout.build(service.host.names, place, login)
         handlers = Handlers(service, p)
-        replies = Replies(service, p, handlers.views, handlers.who)
+        replies = ReplyHandlers(service, p, handlers.views, handlers.who)
 
         middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus]
         chats = [p.list, p.footer]

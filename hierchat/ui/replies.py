@@ -37,7 +37,7 @@ _STILL = "A reply is still being written in this chat. Stop it first."
 _GONE = "This message is not in the open chat any more."
 
 
-class Replies:
+class ReplyHandlers:
     """The handlers."""
 
     def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who) -> None:

@@ -45,7 +45,7 @@ class Plain:
 Drafting = Callable[[Hosted, Memory, Plain, int | None, GenerationSettings], Proposer]
 """Makes the drafter of one reply; with the fixed width, if any."""
 STACK = (2, 4, 8, 12)
-"""Block sizes of a stack of all draft models, from the lowest up."""
+"""Draft lengths of a stack of all draft models, from the lowest up."""
 DRAFTERS: dict[str, Drafting] = {
     "default": lambda hosted, memory, plain, width, settings: reply_drafter(
         hosted, memory, settings, Event(), width

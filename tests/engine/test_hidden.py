@@ -12,7 +12,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.runner import Block, CachedSequence
+from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.torch.runner import TorchRunner
 from hierchat.models.formats.block_types import pack
 from tests.tiny import CONTEXT, block_model, random_tokens, text_of, tiny_model
@@ -76,7 +76,7 @@ def test_each_sequence_of_a_forward_has_its_own(sequence: CachedSequence) -> Non
     alone = sequence.forward((3, 4), (-1, 0)).hidden((1,))
     assert alone is not None
     alone = alone.copy()
-    together = runner.forward([Block(other, (1,), (-1,)), Block(sequence, (3, 4), (-1, 0))])
+    together = runner.forward([Segment(other, (1,), (-1,)), Segment(sequence, (3, 4), (-1, 0))])
     found = together[1].hidden((1,))
     assert found is not None
     assert np.array_equal(found, alone)

@@ -41,9 +41,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         sequence.rollback(0)
         rows = []
         for begin in range(0, len(text), WIDTH):
-            block = text[begin : begin + WIDTH]
-            rows.append(sequence.forward(block, range(-1, len(block) - 1)))
-            sequence.commit(range(len(block)))
+            segment = text[begin : begin + WIDTH]
+            rows.append(sequence.forward(segment, range(-1, len(segment) - 1)))
+            sequence.commit(range(len(segment)))
         found = np.concatenate([np.asarray(part) for part in rows])[first:].astype(np.float64)
         with torch.inference_mode():
             expected = judge(torch.tensor([text])).logits[0, first:].double().numpy()

@@ -36,7 +36,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     sequence, runner = hosted.local.sequence, hosted.local.runner
     if max(args.contexts) + max(WIDTHS) > sequence.context_length:
         raise RequestError(
-            f"--contexts: {hosted.name} holds {sequence.context_length:,} tokens, {max(WIDTHS)} of them for the block."
+            f"--contexts: {hosted.name} holds {sequence.context_length:,} tokens, {max(WIDTHS)} of them in the forward."
         )
     result: dict[str, Any] = {
         "machine": machine(),
@@ -81,9 +81,9 @@ def _curve(sequence: CachedSequence, context: int) -> dict[str, float]:
     times: dict[int, list[float]] = {width: [] for width in WIDTHS}
     for _ in range(REPEATS):
         for width in WIDTHS:
-            block = _tokens(sequence, width)
+            segment = _tokens(sequence, width)
             began = time.perf_counter()
-            sequence.forward(block, range(-1, width - 1), padded=width > 1)
+            sequence.forward(segment, range(-1, width - 1), padded=width > 1)
             times[width].append((time.perf_counter() - began) * 1e3)
     return {str(width): round(median(found), 2) for width, found in times.items()}
 

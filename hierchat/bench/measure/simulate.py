@@ -159,7 +159,7 @@ def _row(
 ) -> dict[str, Any]:
     bare = ladder(costs, pairs, shift)
     target = len(names) - 1
-    singles = [Plan((level, target), (block,)) for level in range(target) for block in range(1, MOST + 1)]
+    singles = [Plan((level, target), (length,)) for level in range(target) for length in range(1, MOST + 1)]
     single = min(singles, key=lambda plan: by_renewal(bare, plan))
     models = best_plan(bare)
     single_ms = by_renewal(bare, single)
@@ -186,7 +186,7 @@ def _row(
 
 
 def _said(plan: Plan, names: Sequence[str]) -> str:
-    below = [f"{names[level]}={block}" for level, block in zip(plan.levels, plan.lengths, strict=False)]
+    below = [f"{names[level]}={length}" for level, length in zip(plan.levels, plan.lengths, strict=False)]
     return " + ".join([*([DATABASES] if plan.retrieval else []), *below]) or "nothing"
 
 

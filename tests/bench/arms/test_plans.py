@@ -58,9 +58,9 @@ def test_a_plan_is_read(text: str, plan: Plan) -> None:
     [
         ("tiny=3", "no draft model is called 'tiny'"),
         ("huge=3", "there is small, middle"),
-        ("small=17", "block of 1 to 16"),
-        ("small=0", "block of 1 to 16"),
-        ("small=x", "block of 1 to 16"),
+        ("small=17", "length of 1 to 16"),
+        ("small=0", "length of 1 to 16"),
+        ("small=x", "length of 1 to 16"),
         ("small", "no draft model is called 'small'"),
         ("middle=3+small=3", "rise"),
         ("small=3+small=3", "rise"),

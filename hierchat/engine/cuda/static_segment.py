@@ -1,4 +1,4 @@
-"""A block at fixed addresses: what a CUDA graph reads in place of arguments."""
+"""A segment at fixed addresses: what a CUDA graph reads in place of arguments."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import torch
 
 DEPTH = 128
-"""Most nodes of a block."""
+"""Most nodes of a segment."""
 
 
-class StaticBlock:
+class StaticSegment:
     """The rows of one forward on the device, filled from the host in one copy.
 
     `ids`, `positions` and `slots` are [width], `paths` [width, DEPTH], `start` [1], all int64: position p of row r lies
-    in slot p below `start` and in slot paths[r, p - start] from there on. Rows behind the block's nodes are padding:
+    in slot p below `start` and in slot paths[r, p - start] from there on. Rows behind the segment's nodes are padding:
     they see position 0 alone.
     """
 
@@ -33,7 +33,7 @@ class StaticBlock:
     def fill(self, tokens: Sequence[int], parents: Sequence[int], start: int, begin: int = 0) -> None:
         """Rows for the nodes from `begin` on, behind `start` committed slots. The last copy must have arrived."""
         if len(tokens) > DEPTH:
-            raise ValueError(f"A block has {len(tokens)} positions; at most {DEPTH} are computed at once.")
+            raise ValueError(f"A segment has {len(tokens)} positions; at most {DEPTH} are computed at once.")
         ids, positions, slots, paths, first = self._arrays
         for array in (ids, positions, paths):
             array.fill(0)
