@@ -10,7 +10,8 @@ from hierchat.bench.workloads import WORKLOADS
 
 
 def add_bench(commands: Any) -> None:
-    """`bench decode | log | load | record | replay | report | index | forward | agreement | session`."""
+    """`bench decode | log | load | record | replay | report | index | forward | agreement | session |
+    start`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
@@ -75,6 +76,11 @@ def add_bench(commands: Any) -> None:
         "simulate", help="stacks of draft models on GPUs, from sizes and data sheets"
     )
     simulated.add_argument("--json", type=Path, help="write the figures here")
+
+    start = kinds.add_parser("start", help="a first start with empty folders, and the ones after it")
+    start.add_argument("--model", metavar="NAME", help="a name from `models list`")
+    start.add_argument("--starts", type=_positive, default=2, metavar="N", help="one after another (2)")
+    start.add_argument("--json", type=Path, help="write the figures here")
 
     report = kinds.add_parser("report", help="files of runs as a page, plots and Markdown")
     report.add_argument("files", type=Path, nargs="+", metavar="JSON", help="of decode, log, replay, forward")

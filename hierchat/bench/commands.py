@@ -23,6 +23,7 @@ from hierchat.bench import (
     replay,
     report,
     simulate,
+    start,
     verify,
 )
 from hierchat.bench.arms import DRAFT, OWN, Arm, Carried, OwnArm, parse_arms
@@ -71,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
             return _verify(args)
         if args.kind in ("forward", "agreement"):
             return _show((forward if args.kind == "forward" else agreement).measure(args), args.json)
+        if args.kind == "start":
+            return _show(start.measure(args), args.json)
         if args.kind == "simulate":
             return simulate.run(args.json)
         if args.kind == "index":
