@@ -18,7 +18,7 @@ LAYERS = [
     {"engine", "hierarchy", "corpus", "store"},
     {"runtime"},
     {"chat"},
-    {"ui", "bench", "seeds", "distil"},
+    {"ui", "bench", "seeds", "distil", "doctor"},
     {"serve"},
     {"cli"},
     {"__main__"},
