@@ -49,7 +49,6 @@ with Store.open(Path(sys.argv[1])) as store:
 print(json.dumps([host.hosted.engine.backend, *sys.modules]))
 """
 YAML = """
-default: tiny
 models:
   tiny:
     source: {{folder: {{path: {folder}}}}}

@@ -42,7 +42,7 @@ def trial_runner(threads: int | None = None) -> CpuRunner:
     random = np.random.default_rng(0)
 
     def matrix(rows: int) -> Blocks:
-        return pack(random.standard_normal((rows, _SHAPE["hidden_size"])).astype(np.float32), 4)
+        return pack(random.standard_normal((rows, 32)).astype(np.float32), 4)
 
     layer = {name: matrix(16 if name in ("k", "v") else 32) for name in MATRICES}
     ones = np.ones((1, 32), np.float32)
