@@ -18,7 +18,7 @@ LAYERS = [
     {"engine", "hierarchy", "corpus", "store"},
     {"runtime"},
     {"chat"},
-    {"ui", "verify", "bench", "distil", "makers"},
+    {"ui", "verify", "bench", "distil", "makers", "doctor"},
     {"serve"},
     {"cli"},
     {"__main__"},

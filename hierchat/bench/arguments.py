@@ -13,7 +13,8 @@ WORKLOADS = ("copy", "long-context")
 
 
 def add_bench(commands: Any) -> None:
-    """`bench decode | log | load | record | replay | index | forward | agreement | simulate | report | session`."""
+    """`bench decode | log | load | record | replay | index | forward | agreement | simulate | report | session |
+    start`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
@@ -78,6 +79,11 @@ def add_bench(commands: Any) -> None:
         "simulate", help="stacks of draft models on GPUs, from sizes and data sheets"
     )
     simulated.add_argument("--json", type=Path, help="write the figures here")
+
+    start = kinds.add_parser("start", help="a first start with empty folders, and the ones after it")
+    start.add_argument("--model", metavar="NAME", help="a name from `models list`")
+    start.add_argument("--starts", type=positive, default=2, metavar="N", help="one after another (2)")
+    start.add_argument("--json", type=Path, help="write the figures here")
 
     report = kinds.add_parser("report", help="files of runs as a page, plots and Markdown")
     report.add_argument("files", type=Path, nargs="+", metavar="JSON", help="of decode, log, replay, forward")

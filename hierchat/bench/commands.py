@@ -18,7 +18,18 @@ from hierchat.bench.arms.own import OWN, Carried, OwnArm
 from hierchat.bench.errors import ArmError
 from hierchat.bench.figures import report
 from hierchat.bench.figures.table import show
-from hierchat.bench.measure import agreement, decode, forward, index, load, record, replay, session, simulate
+from hierchat.bench.measure import (
+    agreement,
+    decode,
+    forward,
+    index,
+    load,
+    record,
+    replay,
+    session,
+    simulate,
+    start,
+)
 from hierchat.bench.measure.traces import read_traces
 from hierchat.bench.measure.workloads import question_set
 from hierchat.bench.peers.start import open_peer
@@ -202,5 +213,6 @@ _KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "simulate": lambda args: simulate.run(args.json),
     "forward": lambda args: _show(forward.measure(args), args.json),
     "agreement": lambda args: _show(agreement.measure(args), args.json),
+    "start": lambda args: _show(start.measure(args), args.json),
 }
 """What does the work of each command."""

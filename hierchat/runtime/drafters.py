@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event
 
-import numpy as np
-
 from hierchat.config import GenerationSettings
 from hierchat.corpus.format import Statistics
 from hierchat.corpus.seed import SEED_NAME
@@ -17,13 +15,13 @@ from hierchat.drafting.growing.layout import CORPUS, SEED
 from hierchat.drafting.joint import JointDrafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
-from hierchat.drafting.successors import TOP, Successors
+from hierchat.drafting.successors import Successors
 from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel
-from hierchat.engine.sampling.top import top_tokens
 from hierchat.hierarchy.drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.kernels import draft_once
 from hierchat.runtime.levels import Levels
 
 
@@ -106,11 +104,7 @@ def warm_up(hosted: Hosted) -> None:
     memory = Memory()
     memory.history[0].index.extend([[1, 2, 3, 1, 2], [2, 3]])
     memory.history[0].add([1, 2, 3])
-    drafter = default_drafter(hosted, memory)
-    drafter.begin([1, 2, 3, 1, 2])
-    drafter.propose()
-    top = top_tokens(np.zeros(2 * TOP, np.float32), TOP)
-    drafter.observe([3, 1], np.array([top, top]))
+    draft_once(default_drafter(hosted, memory))
 
 
 def statistics_sources(statistics: Sequence[Statistics]) -> list[Source]:

@@ -8,6 +8,7 @@ floats and take the activations as float32.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -15,6 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from hierchat.engine.cpu import llvm
+from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import (
     F16,
     F32,
@@ -63,7 +65,7 @@ _NAMES = ("weights", "scales", "x", "levels", "sums", "blocks", "out", "stride",
 @intrinsic
 def multiply(
     typingctx: Any,
-    kind: Any,
+    place: Any,
     height: Any,
     weights: Any,
     scales: Any,
@@ -77,28 +79,62 @@ def multiply(
 ) -> Any:
     """out[row, n] for `height` rows of activations and `count` rows of weights; all int64, most of them addresses.
 
-    kind: a BlockKind; height: one of HEIGHTS; weights, scales: of the first row of weights, the next ones follow;
+    place: multiplier(kind); height: one of HEIGHTS; weights, scales: of the first row of weights, the next ones follow;
     x: int16 [height, 32 blocks], float32 for plain kinds; levels: float32 [height, groups], the scales of x; sums:
     float32 [blocks, 8], a block of activations added up, per row; blocks: of a row; out: float32, `stride` bytes from
     one row of activations to the next.
     """
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        kind, height, *rest = arguments
-        end = b.append_basic_block("multiplied")
-        case = b.add(b.mul(kind, i64(16)), height)
-        switch = b.switch(case, end)
-        for one in BlockKind:
-            for rows in HEIGHTS:
-                block = b.append_basic_block(f"{one.name}_{rows}")
-                switch.add_case(i64(16 * one + rows), block)
-                b.position_at_end(block)
-                b.call(_function(b.module, one, rows), rest)
-                b.branch(end)
-        b.position_at_end(end)
+        place, *rest = arguments
+        kind = ir.FunctionType(ir.VoidType(), [I64] * len(rest))
+        b.call(b.inttoptr(place, kind.as_pointer()), rest)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 11), codegen
+
+
+@cache
+def multiplier(kind: BlockKind) -> int:
+    """The address of the code of `multiply` for one kind. It is compiled for itself, and only for kinds that a model
+    has: within the forward it would be compiled anew with everything that calls it, for all kinds."""
+
+    @intrinsic
+    def of_height(
+        typingctx: Any,
+        height: Any,
+        weights: Any,
+        scales: Any,
+        x: Any,
+        levels: Any,
+        sums: Any,
+        blocks: Any,
+        out: Any,
+        stride: Any,
+        count: Any,
+    ) -> Any:
+        def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+            height, *rest = arguments
+            end = b.append_basic_block("multiplied")
+            switch = b.switch(height, end)
+            for rows in HEIGHTS:
+                block = b.append_basic_block(f"rows_{rows}")
+                switch.add_case(i64(rows), block)
+                b.position_at_end(block)
+                b.call(_function(b.module, kind, rows), rest)
+                b.branch(end)
+            b.position_at_end(end)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 10), codegen
+
+    def product(height, weights, scales, x, levels, sums, blocks, out, stride, count):  # type: ignore[no-untyped-def]
+        of_height(height, weights, scales, x, levels, sums, blocks, out, stride, count)
+
+    product.__qualname__ = product.__name__ = (
+        f"product_{kind.name.lower()}"  # what its code is called on disk
+    )
+    return kernel.address(product, types.void(*[types.int64] * 10))
 
 
 def _function(module: ir.Module, kind: BlockKind, rows: int) -> ir.Function:

@@ -19,7 +19,7 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 # Fields of a matrix in `Weights.matrices`.
-KIND, WEIGHTS, SCALES, HEIGHT, BLOCKS = range(5)
+KIND, WEIGHTS, SCALES, HEIGHT, BLOCKS, PRODUCT = range(6)
 # Matrices of a layer; the head stands in a layer of its own, last, as Q.
 Q, K, V, O, GATE, UP, DOWN = range(7)  # noqa: E741
 
@@ -40,10 +40,10 @@ class Shape(NamedTuple):
 class Weights(NamedTuple):
     """The model, as the kernels find it.
 
-    `matrices` int64 [layers + 1, 7, 5]: kinds, addresses and sizes; the arrays behind the addresses are kept alive by
-    their owner. Norms float32 [layers, hidden]. Query and key norms [layers, head_dim] and biases of queries, keys and
-    values [layers, heads + 2 kv heads, head_dim], empty where there are none. Cosines and sines [positions,
-    head_dim / 2].
+    `matrices` int64 [layers + 1, 7, 6]: kinds, addresses, sizes, and the address of what multiplies this kind
+    (dot.multiplier); the arrays behind the addresses are kept alive by their owner. Norms float32 [layers, hidden].
+    Query and key norms [layers, head_dim] and biases of queries, keys and values [layers, heads + 2 kv heads,
+    head_dim], empty where there are none. Cosines and sines [positions, head_dim / 2].
     """
 
     matrices: Integers

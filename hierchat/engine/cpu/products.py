@@ -6,7 +6,7 @@ import numpy as np
 
 from hierchat.engine.cpu.dot import ROWS, multiply
 from hierchat.engine.cpu.jit import kernel
-from hierchat.engine.cpu.memory import BLOCKS, KIND, SCALES, WEIGHTS
+from hierchat.engine.cpu.memory import BLOCKS, KIND, PRODUCT, SCALES, WEIGHTS
 from hierchat.models.formats.quantised_blocks import (
     BLOCK,
     BYTES_PER_BLOCK,
@@ -27,7 +27,7 @@ PLAIN = int(BlockKind.HALF)
 def product(matrix, first, last, rows, work, out, stride):  # type: ignore[no-untyped-def]
     """out[row, first:last] = rows first:last of a matrix times the activations in `work`.
 
-    matrix int64 [5], see memory; out: address of float32 [rows padded to ROWS, ...], `stride` bytes from row to row.
+    matrix int64 [6], see memory; out: address of float32 [rows padded to ROWS, ...], `stride` bytes from row to row.
     """
     kind, blocks = matrix[KIND], matrix[BLOCKS]
     groups = (blocks + 7) // 8
@@ -42,7 +42,7 @@ def product(matrix, first, last, rows, work, out, stride):  # type: ignore[no-un
         else:
             x = work.integers.ctypes.data + row * blocks * BLOCK * 2
         multiply(
-            kind,
+            matrix[PRODUCT],
             height,
             weights,
             scales,

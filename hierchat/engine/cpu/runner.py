@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hierchat.engine.cpu.attention import lay_out
-from hierchat.engine.cpu.dot import ROWS
+from hierchat.engine.cpu.dot import ROWS, multiplier
 from hierchat.engine.cpu.forward import COUNTERS, PARTS, forward
 from hierchat.engine.cpu.memory import (
     CHUNK,
@@ -260,7 +260,7 @@ def _copy(source: KeyValues, goal: KeyValues, chunks: tuple[int, int], start: in
 def _weights(model: BlockModel, positions: int) -> Weights:
     none = np.zeros((0, 0), np.float32)
     vectors = model.vectors
-    matrices = np.zeros((len(model.layers) + 1, len(MATRICES), 5), np.int64)
+    matrices = np.zeros((len(model.layers) + 1, len(MATRICES), 6), np.int64)
     for number, layer in enumerate(model.layers):
         for place, name in enumerate(MATRICES):
             matrices[number, place] = _record(layer[name])
@@ -284,4 +284,10 @@ def _record(matrix: Blocks) -> list[int]:
     rows, columns = matrix.shape
     parts = (matrix.weights, matrix.scales)
     assert all(part.flags.c_contiguous for part in parts)
-    return [int(matrix.kind), *(part.ctypes.data for part in parts), rows, columns // 32]
+    return [
+        int(matrix.kind),
+        *(part.ctypes.data for part in parts),
+        rows,
+        columns // 32,
+        multiplier(matrix.kind),
+    ]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.engine.cpu.dot import GROUP, HEIGHTS, multiply
+from hierchat.engine.cpu.dot import GROUP, HEIGHTS, multiplier, multiply
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.rows import quantise
 from hierchat.models.formats.block_types import TYPES, unpack
@@ -15,8 +15,8 @@ from hierchat.models.formats.quantised_blocks import QUANTISED, BlockKind, Block
 
 
 @kernel
-def _multiply(kind, height, weights, scales, x, levels, sums, blocks, out, stride, count):  # type: ignore[no-untyped-def]
-    multiply(kind, height, weights, scales, x, levels, sums, blocks, out, stride, count)
+def _multiply(place, height, weights, scales, x, levels, sums, blocks, out, stride, count):  # type: ignore[no-untyped-def]
+    multiply(place, height, weights, scales, x, levels, sums, blocks, out, stride, count)
 
 
 def product(matrix: Blocks, x: np.ndarray, height: int) -> np.ndarray:
@@ -31,7 +31,7 @@ def product(matrix: Blocks, x: np.ndarray, height: int) -> np.ndarray:
     out = np.full((height, rows), np.nan, np.float32)
     parts = (matrix.weights, matrix.scales, given, levels, sums)
     _multiply(
-        int(matrix.kind),
+        multiplier(matrix.kind),
         height,
         *(part.ctypes.data for part in parts),
         blocks,
