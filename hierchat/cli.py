@@ -1,4 +1,4 @@
-"""The command line: hierchat [serve] | models | corpus | stats | distil | bench | verify."""
+"""The command line: hierchat [serve] | models | corpus | stats | doctor | distil | bench | verify."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hierchat import logs
-from hierchat.bench.arguments import add_bench, add_verify
+from hierchat.bench.arguments import add_bench
 from hierchat.config import data_dir, require_folders
 from hierchat.distil.command import add_distil
+from hierchat.doctor.command import add_doctor, doctor
 from hierchat.serve import add_serve, serve
+from hierchat.verify.arguments import add_verify
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,16 +57,16 @@ def _run(args: argparse.Namespace) -> int:
         from hierchat.chat.commands import show_stats
 
         return show_stats(args.db, args.days)
-    if args.command == "bench" and args.kind == "session":
-        from hierchat.bench import session
-
-        return session.run(
-            args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
-        )
+    if args.command == "doctor":
+        return doctor(args.db)
     if args.command == "distil":
         from hierchat.distil.command import run as distil
 
         return distil(args)
+    if args.command == "verify":
+        from hierchat.verify.command import run as verify
+
+        return verify(args)
     from hierchat.bench.commands import run
 
     return run(args)
@@ -103,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     stats.add_argument("--db", type=Path, default=data_dir() / "hierchat.db", help="the database file")
     stats.add_argument("--days", type=int, default=30, metavar="N", help="today and the days before it")
 
+    add_doctor(commands)
     add_distil(commands)
     add_bench(commands)
     add_verify(commands)

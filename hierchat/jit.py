@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import llvmlite.binding
 import numba
+from filelock import FileLock
+from numba import types
 
 from hierchat.config import cache_dir
 
@@ -66,6 +68,8 @@ class Kernels:
         for source in sorted(package.glob("*.py")):
             digest.update(source.read_bytes())
         self.folder = cache_dir() / "kernels" / f"{package.name}-{digest.hexdigest()[:16]}"
+        self.functions = 0
+        _ALL.append(self)
 
     def has(self, function: str) -> bool:
         """Whether this version's code of a function, as "module.function", lies on disk and need not be compiled."""
@@ -74,7 +78,45 @@ class Kernels:
     def __call__(self, function: Function) -> Function:
         """Compile at the first call, keep the code on disk, release the interpreter's lock while it runs.
 
-        No fast-math: the order of sums as written is what makes a row's bits the same in every block.
+        No fast-math: the order of sums as written is what makes a row's bits the same in every segment.
         """
         numba.config.CACHE_DIR = str(self.folder)
-        return numba.njit(function, nogil=True, cache=True, error_model="numpy")
+        self.functions += 1
+        found = numba.njit(function, nogil=True, cache=True, error_model="numpy")
+        _for_all_values(found)
+        self._save_alone(found)
+        return found
+
+    def _save_alone(self, function: Any) -> None:
+        """One process at a time writes code: numba's own way would let two take the same name for different code."""
+        cache = function._cache
+        save = cache.save_overload
+
+        def save_alone(signature: Any, compiled: Any) -> None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.folder / "lock"):
+                save(signature, compiled)
+
+        cache.save_overload = save_alone
+
+
+def compiled() -> tuple[int, int]:
+    """Functions whose code lies on disk, of how many that were asked for so far."""
+    done = sum(len(list(kernels.folder.rglob("*.nbi"))) for kernels in _ALL)
+    functions = sum(kernels.functions for kernels in _ALL)
+    return min(done, functions), functions
+
+
+_ALL: list[Kernels] = []
+
+
+def _for_all_values(function: Any) -> None:
+    """A kernel that another one calls with a number as written, such as 0, is compiled for all numbers: numba would
+    compile it again for each of them, and again for what is not yet known while types are inferred."""
+    template = function.get_call_template
+
+    def general(arguments: Any, keywords: Any) -> Any:
+        plain = {name: types.unliteral(kind) for name, kind in keywords.items()}
+        return template(tuple(types.unliteral(kind) for kind in arguments), plain)
+
+    function.get_call_template = general

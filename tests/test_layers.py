@@ -18,13 +18,15 @@ LAYERS = [
     {"engine", "hierarchy", "corpus", "store"},
     {"runtime"},
     {"chat"},
-    {"ui", "bench", "seeds", "distil"},
+    {"ui", "verify", "bench", "distil", "makers", "doctor"},
     {"serve"},
     {"cli"},
     {"__main__"},
 ]
 """From the lowest up. A part imports from its own and from lower layers; of its own layer, only what BESIDE says."""
-BESIDE = {"hierarchy": {"engine"}, "corpus": set[str](), "distil": {"bench", "seeds"}, "seeds": {"bench"}}
+BESIDE = {"hierarchy": {"engine"}, "bench": {"verify"}, "makers": {"bench"}}
+TOOLS = {"bench", "distil", "makers"}
+"""What measures the program, or makes something for it: nothing but its own commands imports it."""
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 MODELS = [
     {"__init__", "errors", "progress", "cache", "yaml_lines", "catalogue", "memory", "terminal"},
@@ -93,6 +95,14 @@ def test_folders_of_models_import_downwards_only(module: str) -> None:
     for other in imported(MODULES[module], at_start=False):
         if other.startswith("hierchat.models."):
             assert MODELS_RANK[other.split(".")[2]] <= mine, f"{module} imports {other}"
+
+
+def test_only_commands_import_the_tools() -> None:
+    for module, path in MODULES.items():
+        if part(module) in TOOLS:
+            continue
+        tools = {other for other in imported(path, at_start=False) if part(other) in TOOLS}
+        assert not tools or module == "hierchat.cli", f"{module} imports {tools}"
 
 
 def test_no_cycle() -> None:

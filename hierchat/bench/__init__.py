@@ -1,1 +1,2 @@
-"""Measurements: every figure in docs/benchmarks.md comes from a command here."""
+"""Measurements of this machine (measure/), the ways of decoding that they compare (arms/, peers/, published/), and what
+becomes of the figures (figures/)."""

@@ -6,35 +6,39 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hierchat.bench.workloads import WORKLOADS
+from hierchat.verify.arguments import LINES, add_request, add_run, positive
+
+WORKLOADS = ("copy", "long-context")
+"""Questions that are made here (measure/workloads.py)."""
 
 
 def add_bench(commands: Any) -> None:
-    """`bench decode | log | load | record | replay | report | index | forward | agreement | session`."""
+    """`bench decode | log | load | record | replay | index | forward | agreement | simulate | report | session |
+    start`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
     decode = kinds.add_parser("decode", help="arms against each other, each question from an empty history")
     asked = decode.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--questions", type=Path, metavar="FILE", help=_LINES)
+    asked.add_argument("--questions", type=Path, metavar="FILE", help=LINES)
     asked.add_argument(
         "--workload",
         choices=WORKLOADS,
         help="made here: a text of 1,500 tokens to copy with a change; questions about 8,000 tokens",
     )
     log = kinds.add_parser("log", help="arms against each other over days of chats, history growing")
-    log.add_argument("--log", dest="questions", type=Path, required=True, metavar="FILE", help=_LINES)
+    log.add_argument("--log", dest="questions", type=Path, required=True, metavar="FILE", help=LINES)
     log.add_argument(
         "--history",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="so many made-up tokens lie beside the history of our arms",
     )
     load = kinds.add_parser("load", help="several users at one engine: who waits how long")
-    load.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
+    load.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
     load.add_argument("--users", type=_numbers, default=[1, 2, 4], metavar="N,N,...", help="(1,2,4)")
     load.add_argument("--arms", required=True, metavar="A,B,...", help="as for `bench decode`")
-    _add_run(load)
+    add_run(load)
     for measured in (decode, log):
         measured.add_argument(
             "--arms",
@@ -43,29 +47,29 @@ def add_bench(commands: Any) -> None:
             help="ours: vanilla, context, context+history, hierchat; published methods behind our own engine: "
             "hd-paper, pld, token-recycling, suffix, llama-cache, arctic-suffix; other programs: transformers, "
             "transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, flashspec, dejavuu; draft models "
-            "alone: hsd, and draft:NAME for one of them; a plan of levels: plan:databases+NAME=BLOCK+...",
+            "alone: hsd, and draft:NAME for one of them; a plan of levels: plan:databases+NAME=LENGTH+...",
         )
         measured.add_argument(
-            "--repeats", type=_positive, default=1, metavar="N", help="ask everything N times; medians count"
+            "--repeats", type=positive, default=1, metavar="N", help="ask everything N times; medians count"
         )
         measured.add_argument(
             "--draft",
             metavar="NAME",
             help="a smaller model with the same tokens, for transformers-assisted and flashspec",
         )
-        _add_run(measured)
+        add_run(measured)
 
     _add_traces(kinds)
     index = kinds.add_parser("index", help="what a history costs: lookups, memory, start-up, by its size")
-    index.add_argument("--tokens", type=_positive, default=10_000_000, metavar="N", help="(10,000,000)")
+    index.add_argument("--tokens", type=positive, default=10_000_000, metavar="N", help="(10,000,000)")
     index.add_argument("--corpus", type=Path, metavar="FILE", help="a text whose pieces make the history")
     index.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     forward = kinds.add_parser("forward", help="what a forward costs, by width and context")
     forward.add_argument("--contexts", type=_numbers, default=[300], metavar="N,N,...", help="tokens (300)")
     agreement = kinds.add_parser("agreement", help="a backend against transformers in float32")
-    agreement.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
-    agreement.add_argument("--limit", type=_positive, default=20, metavar="N")
-    agreement.add_argument("--max-new-tokens", type=_positive, default=128, metavar="N")
+    agreement.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
+    agreement.add_argument("--limit", type=positive, default=20, metavar="N")
+    agreement.add_argument("--max-new-tokens", type=positive, default=128, metavar="N")
     for one in (forward, agreement):
         one.add_argument("--model", help="a name from `models list`")
         one.add_argument("--backend", help="such as blocks or float16; by default the best here")
@@ -75,6 +79,11 @@ def add_bench(commands: Any) -> None:
         "simulate", help="stacks of draft models on GPUs, from sizes and data sheets"
     )
     simulated.add_argument("--json", type=Path, help="write the figures here")
+
+    start = kinds.add_parser("start", help="a first start with empty folders, and the ones after it")
+    start.add_argument("--model", metavar="NAME", help="a name from `models list`")
+    start.add_argument("--starts", type=positive, default=2, metavar="N", help="one after another (2)")
+    start.add_argument("--json", type=Path, help="write the figures here")
 
     report = kinds.add_parser("report", help="files of runs as a page, plots and Markdown")
     report.add_argument("files", type=Path, nargs="+", metavar="JSON", help="of decode, log, replay, forward")
@@ -87,7 +96,7 @@ def add_bench(commands: Any) -> None:
         "--questions", type=Path, help="JSON lines with `turns`; by default ten built-in questions"
     )
     talk.add_argument("--model", help="a name from `models list`")
-    talk.add_argument("--turns", type=_positive, default=10)
+    talk.add_argument("--turns", type=positive, default=10)
     talk.add_argument("--max-new-tokens", type=int, default=128)
     talk.add_argument("--temperature", type=float, default=0.0)
     talk.add_argument("--json", type=Path, help="write the figures here")
@@ -96,8 +105,8 @@ def add_bench(commands: Any) -> None:
 def _add_traces(kinds: Any) -> None:
     """`bench record` and `bench replay`."""
     record = kinds.add_parser("record", help="the model's replies, each token with its likeliest rivals")
-    record.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
-    _add_asked(record)
+    record.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
+    add_request(record)
     record.add_argument(
         "--out", dest="json", type=Path, required=True, metavar="TRACES", help="gains what it lacks"
     )
@@ -106,10 +115,10 @@ def _add_traces(kinds: Any) -> None:
     replay = kinds.add_parser("replay", help="recorded replies through the drafters, without a model")
     replay.add_argument("--traces", type=Path, required=True, metavar="TRACES", help="of `bench record`")
     replay.add_argument("--arms", required=True, metavar="A,B,...", help="our own, as for `bench decode`")
-    replay.add_argument("--limit", type=_positive, metavar="N", help="the first N replies")
+    replay.add_argument("--limit", type=positive, metavar="N", help="the first N replies")
     replay.add_argument(
         "--width",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="positions per forward: N - 1 drafts; by default what pays at --cost",
     )
@@ -127,22 +136,6 @@ def _add_traces(kinds: Any) -> None:
     replay.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
 
 
-def add_verify(commands: Any) -> None:
-    """`verify`."""
-    verify = commands.add_parser("verify", help="the same words with drafting on and off, token for token")
-    verify.add_argument("--questions", type=Path, required=True, metavar="FILE", help=_LINES)
-    verify.add_argument(
-        "--drafter",
-        choices=("default", "stack", "random", "adversarial"),
-        default="default",
-        help="the program's own, all draft models at every step, noise, or the target's second choices",
-    )
-    _add_run(verify)
-
-
-_LINES = "JSON lines with `turns`, and `category`, or `day` and `kind`"
-
-
 def _costs(text: str) -> tuple[float, float]:
     plain, row = map(float, text.split(","))
     if plain <= 0 or row < 0:
@@ -151,42 +144,4 @@ def _costs(text: str) -> tuple[float, float]:
 
 
 def _numbers(text: str) -> list[int]:
-    return [_positive(part) for part in text.split(",")]
-
-
-def _add_asked(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--limit", type=_positive, metavar="N", help="questions, evenly over the groups; or chats"
-    )
-    parser.add_argument("--max-new-tokens", type=int, default=256, metavar="N", help="per reply (256)")
-    parser.add_argument(
-        "--temperature", type=float, default=0.0, metavar="T", help="0, the default, is greedy"
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="S")
-    parser.add_argument("--model", metavar="NAME", help="a name from `models list`")
-    parser.add_argument("--backend", metavar="NAME", help="such as blocks or float32; by default the fastest")
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    _add_asked(parser)
-    parser.add_argument(
-        "--width",
-        type=_positive,
-        metavar="N",
-        help="positions per forward: N - 1 drafts (by default the program's)",
-    )
-    parser.add_argument(
-        "--corpus",
-        type=Path,
-        metavar="PATH",
-        help="texts that draft beside the seed pack, as for `corpus add`",
-    )
-    parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
-    parser.add_argument("--resume", action="store_true", help="go on from OUT")
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
+    return [positive(part) for part in text.split(",")]

@@ -1,19 +1,24 @@
-"""`python -m hierchat bench decode`, `bench log` and `verify`: from the command line to a run and back.
-
-All return the process's exit code: 0, 1 for words that differ (verify), 2 for an error, 130 for Ctrl-C.
-"""
+"""`python -m hierchat bench ...`: from the command line to a run and back."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from hierchat.bench import (
+from hierchat.bench.arms.arm import Arm
+from hierchat.bench.arms.choice import parse_arms
+from hierchat.bench.arms.names import DRAFT, PLAN
+from hierchat.bench.arms.own import OWN, Carried, OwnArm
+from hierchat.bench.errors import ArmError
+from hierchat.bench.figures import report
+from hierchat.bench.figures.table import show
+from hierchat.bench.measure import (
     agreement,
     decode,
     forward,
@@ -21,76 +26,38 @@ from hierchat.bench import (
     load,
     record,
     replay,
-    report,
+    session,
     simulate,
-    verify,
+    start,
 )
-from hierchat.bench.arms import DRAFT, OWN, Arm, Carried, OwnArm, parse_arms
-from hierchat.bench.asked import Asked, require_usable, say
-from hierchat.bench.errors import ArmError, BenchError, unknown
-from hierchat.bench.machine import machine
-from hierchat.bench.peers import PeerArm, open_peer
-from hierchat.bench.plans import PLAN
-from hierchat.bench.progress import bar
-from hierchat.bench.questions import QuestionsError, spread
-from hierchat.bench.table import show
-from hierchat.bench.traces import read_traces
-from hierchat.corpus.errors import CorpusError
+from hierchat.bench.measure.traces import read_traces
+from hierchat.bench.measure.workloads import question_set
+from hierchat.bench.peers.start import open_peer
 from hierchat.corpus.statistics import statistics
 from hierchat.drafting.source import Source
-from hierchat.engine.errors import OutOfMemory, UnsupportedModel
-from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
 from hierchat.models.load.load_tokenizer import load_tokenizer
 from hierchat.models.terminal import terminal_progress
 from hierchat.runtime.hosted import Hosted
+from hierchat.verify.asking.errors import RequestError, unknown
+from hierchat.verify.asking.machine import machine
+from hierchat.verify.asking.progress import bar
+from hierchat.verify.asking.questions import spread
+from hierchat.verify.asking.request import STOPPED, Request, answered, say
 
-ERRORS = (
-    ArmError,
-    BenchError,
-    CorpusError,
-    QuestionsError,
-    ModelError,
-    UnsupportedModel,
-    BrokenLogits,
-    OutOfMemory,
-    MemoryError,
-)
 BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
 """How long to look whether the machine is quiet, and what is not."""
-STOPPED = "Stopped. What was measured is kept; the same command with --resume goes on."
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does what was asked, or says why not."""
-    try:
-        require_usable(args)
-        if args.command == "verify":
-            return _verify(args)
-        if args.kind in ("forward", "agreement"):
-            return _show((forward if args.kind == "forward" else agreement).measure(args), args.json)
-        if args.kind == "simulate":
-            return simulate.run(args.json)
-        if args.kind == "index":
-            return index.measure(args)
-        if args.kind == "report":
-            print(report.write(args.files, args.out))
-            return 0
-        if args.kind == "replay":
-            return _replay(args)
-        if args.kind == "record":
-            return _record(args)
-        if args.kind == "load":
-            return _load(args)
-        return _decode(args)
-    except ERRORS as error:
-        say(f"hierchat: {str(error) or type(error).__name__}")
-        return 2
-    except KeyboardInterrupt:
-        say("Stopped before anything was measured.")
-        return 130
+    """The process's exit code: 0, 2 for an error, 130 for Ctrl-C; of a session, 1 for words that differ or an error."""
+    if args.kind == "session":
+        return session.run(
+            args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
+        )
+    return answered(args, _KINDS[args.kind])
 
 
 def _decode(args: argparse.Namespace) -> int:
@@ -98,24 +65,26 @@ def _decode(args: argparse.Namespace) -> int:
     carry = args.kind == "log"
     history = getattr(args, "history", None)
     own = {"arms": names, "repeats": args.repeats, "draft": args.draft, "history": history}
-    asked = Asked(args, "log" if carry else "decode", own)
-    questions = asked.questions[: args.limit] if carry else spread(asked.questions, args.limit)
+    workload = getattr(args, "workload", None)
+    making = partial(question_set, workload) if workload else None
+    request = Request(args, "log" if carry else "decode", own, making)
+    questions = request.questions[: args.limit] if carry else spread(request.questions, args.limit)
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:
         say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
-    hosted = asked.load()
-    result = decode.Result(args.json, {**asked.head(hosted), "busy_percent": busy}, names)
-    found = asked.earlier(result.head)
+    hosted = request.load()
+    result = decode.Measured(args.json, {**request.head(hosted), "busy_percent": busy}, names)
+    found = request.earlier(result.head)
     if found:
         result.rows = found["questions"]
     draft = read_catalogue().entry(args.draft) if args.draft else None
     beside = [index.synthetic_history(history)] if history else []
-    arms = _open(names, hosted, asked.entry, draft, args.width, asked.threads, result, beside)
+    arms = _open(names, hosted, request.entry, draft, args.width, request.threads, result, beside)
     stopped = False
     try:
         with bar(len(questions) * args.repeats, len(result.rows)) as tell:
             decode.measure(
-                hosted, arms, questions, asked.settings, result, tell, carry=carry, repeats=args.repeats
+                hosted, arms, questions, request.settings, result, tell, carry=carry, repeats=args.repeats
             )
     except KeyboardInterrupt:
         stopped = True
@@ -135,7 +104,7 @@ def _open(
     draft: ModelEntry | None,
     width: int | None,
     threads: int,
-    result: decode.Result,
+    result: decode.Measured,
     beside: Sequence[Source] = (),
 ) -> list[Arm]:
     """The arms that can run; the others go to `result.absent`."""
@@ -145,7 +114,7 @@ def _open(
             if name in OWN or name.startswith((DRAFT, PLAN)):
                 arms.append(OwnArm(name, hosted, width, beside))
                 continue
-            peer: PeerArm = open_peer(name, entry, draft, hosted.local, threads, say)
+            peer = open_peer(name, entry, draft, hosted.local, threads, say)
             arms.append(peer)
             result.head["machine"].setdefault("peers", {})[name] = peer.versions
         except (ArmError, ModelError, OSError) as error:
@@ -156,14 +125,14 @@ def _open(
 
 def _load(args: argparse.Namespace) -> int:
     names = parse_arms(args.arms)
-    asked = Asked(args, "load", {"arms": names, "users": args.users})
-    questions = spread(asked.questions, args.limit)
-    hosted = asked.load()
-    result = decode.Result(args.json, asked.head(hosted), names)
-    arms = _open(names, hosted, asked.entry, None, args.width, asked.threads, result)
+    request = Request(args, "load", {"arms": names, "users": args.users})
+    questions = spread(request.questions, args.limit)
+    hosted = request.load()
+    result = decode.Measured(args.json, request.head(hosted), names)
+    arms = _open(names, hosted, request.entry, None, args.width, request.threads, result)
     try:
         with bar(len(arms) * len(args.users)) as tell:
-            figures = load.measure(hosted, arms, questions, asked.settings, args.users, tell)
+            figures = load.measure(hosted, arms, questions, request.settings, args.users, tell)
     finally:
         for arm in arms:
             arm.close()
@@ -171,40 +140,17 @@ def _load(args: argparse.Namespace) -> int:
     return _show({**result.head, "absent": absent, "loads": figures}, args.json)
 
 
-def _verify(args: argparse.Namespace) -> int:
-    asked = Asked(args, "verify", {"drafter": args.drafter})
-    questions = spread(asked.questions, args.limit)
-    hosted = asked.load()
-    shown = {key: asked.said[key] for key in ("temperature", "seed", "drafter")}
-    head = asked.head(hosted) | {"exact": hosted.engine.exact} | shown
-    found = asked.earlier(head)
-    result = verify.Result(args.json, head, found["done"] if found else ())
-    stopped = False
-    try:
-        with bar(len(questions), len(result.rows)) as tell:
-            verify.check(hosted, questions, asked.settings, args.drafter, result, tell, width=args.width)
-    except KeyboardInterrupt:
-        stopped = True
-    said = result.as_dict()
-    print(f"{said['questions']:,} questions, {said['tokens']:,} tokens, {said['mismatches']} replies differ.")
-    for difference in said["first"]:
-        print("  " + ", ".join(f"{key} {value}" for key, value in difference.items()))
-    if stopped:
-        say(STOPPED)
-    return 1 if result.mismatches else 130 if stopped else 0
-
-
 def _record(args: argparse.Namespace) -> int:
-    asked = Asked(args, "record", {})
-    hosted = asked.load()
-    said = {"model": hosted.name, "backend": asked.head(hosted)["backend"]}
-    said |= {key: asked.said[key] for key in ("max_new_tokens", "temperature", "seed")}
+    request = Request(args, "record", {})
+    hosted = request.load()
+    said = {"model": hosted.name, "backend": request.head(hosted)["backend"]}
+    said |= {key: request.said[key] for key in ("max_new_tokens", "temperature", "seed")}
     done = record.earlier(args.json, said)
-    log = any(question.day is not None for question in asked.questions)  # then their order counts
-    questions = asked.questions[: args.limit] if log else spread(asked.questions, args.limit)
+    log = any(question.day is not None for question in request.questions)  # then their order counts
+    questions = request.questions[: args.limit] if log else spread(request.questions, args.limit)
     try:
         with bar(len(questions)) as tell:
-            too_long = record.record(hosted, questions, asked.settings, args.json, said, tell, done)
+            too_long = record.record(hosted, questions, request.settings, args.json, said, tell, done)
     except KeyboardInterrupt:
         say("Stopped. What was recorded is kept; the same command goes on.")
         return 130
@@ -219,12 +165,12 @@ def _replay(args: argparse.Namespace) -> int:
         if name not in OWN:
             raise unknown("arm of our own", name, OWN)
     if not args.width and not args.cost:
-        raise BenchError("Without a model nobody knows what drafts cost: say --width or --cost.")
+        raise RequestError("Without a model nobody knows what drafts cost: say --width or --cost.")
     traces = read_traces(args.traces)[: args.limit]
     entry = read_catalogue().entry(args.model or traces[0].model)
     with terminal_progress() as report:
         texts = statistics(entry, load_tokenizer(entry, report), args.corpus, stored=False, report=report)
-    costs = replay.Costs(*args.cost) if args.cost else None
+    costs = replay.GivenCosts(*args.cost) if args.cost else None
     hosted = replay.without_model(costs, texts)
     carried = [Carried(name, hosted, args.width) for name in names]
     said = {"file": args.traces.name, "file_sha256": sha256(args.traces)}
@@ -249,3 +195,24 @@ def _show(result: dict[str, Any], out: Path | None) -> int:
     if out:
         out.write_text(text + "\n", encoding="utf-8")
     return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    print(report.write(args.files, args.out))
+    return 0
+
+
+_KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "decode": _decode,
+    "log": _decode,
+    "load": _load,
+    "record": _record,
+    "replay": _replay,
+    "report": _report,
+    "index": index.measure,
+    "simulate": lambda args: simulate.run(args.json),
+    "forward": lambda args: _show(forward.measure(args), args.json),
+    "agreement": lambda args: _show(agreement.measure(args), args.json),
+    "start": lambda args: _show(start.measure(args), args.json),
+}
+"""What does the work of each command."""

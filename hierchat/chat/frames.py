@@ -65,6 +65,8 @@ class Frame:
     """A sentence for the page, e.g. that old turns no longer fit the context window."""
     message_id: int | None = None
     """The stored reply; None while it is not stored (compare)."""
+    ahead: int = 0
+    """Replies that come before, in phase "waiting"."""
 
 
 @dataclass(frozen=True, slots=True)

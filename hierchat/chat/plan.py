@@ -10,10 +10,10 @@ from hierchat.runtime.levels import LeftOut
 
 @dataclass(frozen=True, slots=True)
 class LevelView:
-    """A level of the plan. `block`: tokens that it writes before the level above looks at them; None for the target."""
+    """A level of the plan. `length`: tokens of a draft that it writes; None for the target."""
 
     name: str
-    block: int | None
+    length: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,12 @@ def plan_view(hosted: Hosted) -> PlanView | None:
     hierarchy, context = hosted.levels.hierarchy, len(hosted.local.sequence.tokens)
     found = hierarchy.found(context)
     plan = found.plan
-    blocks: tuple[int | None, ...] = (*plan.lengths, None)
+    lengths: tuple[int | None, ...] = (*plan.lengths, None)
     unused = [level for level in range(hierarchy.target) if level not in plan.levels]
     return PlanView(
         tuple(
-            LevelView(hierarchy.names[level], block) for level, block in zip(plan.levels, blocks, strict=True)
+            LevelView(hierarchy.names[level], length)
+            for level, length in zip(plan.levels, lengths, strict=True)
         ),
         plan.retrieval,
         found.ms,

@@ -68,6 +68,10 @@ class Record:
         if last:
             yield last
 
+    def frame(self) -> Frame:
+        """All of it so far."""
+        return self.reply.frame()
+
     def _begin(self) -> int:
         if self._resumed is not None:
             self._store.resume_reply(self._place[0], self._resumed)

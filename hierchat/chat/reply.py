@@ -88,7 +88,8 @@ class Reply:
         if len(plain) >= PROBES and stdev(plain) / sqrt(len(plain)) <= SCATTER * fmean(plain):
             self.statistics.set_baseline(fmean(plain), "measured")
 
-    def frame(self, phase: Phase) -> Frame:
+    def frame(self, phase: Phase = "done") -> Frame:
+        """All of it so far."""
         statistics = self.statistics
         return Frame(
             phase=phase,
@@ -103,8 +104,8 @@ class Reply:
         )
 
 
-def plain_decode(hosted: Hosted, tokens: Sequence[int]) -> str:
-    """Text of a reply: special tokens left out, nothing tidied up."""
+def reply_text(hosted: Hosted, tokens: Sequence[int]) -> str:
+    """The text of a reply's tokens: special ones left out, nothing tidied up."""
     return hosted.prompts.tokenizer.decode(
         tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
     )

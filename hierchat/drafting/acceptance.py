@@ -1,8 +1,8 @@
 """How likely a token is to be accepted as a draft: what was fitted beforehand, and what every step teaches.
 
 growing/acceptance_model.py has the model. Its fixed part comes with the program: fitted by `python -m
-hierchat.bench.fit` to replies that the default model wrote, with all that depends on the model left to be learned while
-it runs.
+hierchat.makers.fit` to replies that the default model wrote, with all that depends on the model left to be learned
+while it runs.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _LARGEST_SMALL = 0xFFFE
 """Ids up to here take two bytes; BREAK is the largest number of its width."""
 
 
-class PackError(RuntimeError):
+class PackError(Exception):
     """A seed pack cannot be read; the text says why."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,4 +33,17 @@ class Proposer(Protocol):
         `top` [tokens, self.top]: what the target's raw logits like best where it chose each of them, best first; the
         lower id first among equals, -1 beyond the vocabulary. None where `self.top` is 0.
         """
+        ...
+
+
+@runtime_checkable
+class ReadsHidden(Protocol):
+    """A proposer that may read the target's hidden states, such as a learned head."""
+
+    @property
+    def reads_hidden(self) -> bool: ...
+
+    def see(self, hidden: NDArray[np.float32]) -> None:
+        """[tokens, hidden]: what the target's head read where it chose each of the tokens that `observe` is told next;
+        valid until then. Not called where the runner keeps them to itself, nor for the prompt."""
         ...

@@ -138,10 +138,17 @@ def find_pair(pair_keys: Any, previous: Any, token: Any) -> Any:
 
 
 @kernel
+def put_row(goal: Any, at: Any, source: Any, row: Any) -> None:
+    """One row into another table. Number by number: assigning the row takes two seconds longer to compile."""
+    for rank in range(source.shape[1]):
+        goal[at, rank] = source[row, rank]
+
+
+@kernel
 def _update(path: Any, top: Any, single: Any, pair_keys: Any, pairs: Any) -> None:
     for row in range(len(top)):
         previous, token = path[row], path[row + 1]
-        single[token] = top[row]
+        put_row(single, token, top, row)
         if previous < 0:
             continue
         key = pair_key(previous, token)
@@ -150,9 +157,11 @@ def _update(path: Any, top: Any, single: Any, pair_keys: Any, pairs: Any) -> Non
         while slot < begin + WAYS - 1 and pair_keys[slot] != key:
             slot += 1
         while slot > begin:
-            pair_keys[slot], pairs[slot] = pair_keys[slot - 1], pairs[slot - 1]
+            pair_keys[slot] = pair_keys[slot - 1]
+            put_row(pairs, slot, pairs, slot - 1)
             slot -= 1
-        pair_keys[begin], pairs[begin] = key, top[row]
+        pair_keys[begin] = key
+        put_row(pairs, begin, top, row)
 
 
 def _known(row: NDArray[np.int32]) -> list[int]:

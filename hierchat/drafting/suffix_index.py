@@ -172,7 +172,7 @@ class SuffixIndex:
         self._tokens[start:end] = tokens
         run = Run(start, tokens.size, 0, waits=tokens.size > AT_ONCE)
         if not run.waits:
-            self._put(run, suffix_order(tokens) + np.int32(start))
+            self._put(run, suffix_order(self._tokens[start:end]) + np.int32(start))
         self._runs.append(run)
         self._length = end
         while (pair := self._pair(len(self._runs) - 2)) and pair[0].length + pair[1].length <= AT_ONCE:

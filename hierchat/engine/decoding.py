@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.proposer import Proposer, ReadsHidden
 from hierchat.drafting.tree import DraftTree
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.rows import Rows
-from hierchat.engine.runner import Block, CachedSequence, Runner
+from hierchat.engine.runner import CachedSequence, Runner, Segment
 from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.step import TARGET, Finish, Step
 from hierchat.engine.stopping import Stopping
@@ -71,7 +71,7 @@ class Decoding:
         self._began = self._drafted = 0.0
 
     def read(self) -> Iterator[Step]:
-        """Commit all of the prompt but its last token, which opens the first block; then begin to draft."""
+        """Commit all of the prompt but its last token, which opens the first segment; then begin to draft."""
         sequence, prompt, total = self.sequence, self.prompt_ids, len(self.prompt_ids)
         needed = total - 1
         common = common_prefix(sequence.tokens, prompt[:needed])
@@ -90,18 +90,18 @@ class Decoding:
         elif self._drafter:
             self._drafter.begin(prompt)
 
-    def draft(self) -> Block:
-        """The block of the next forward: the last committed token and what may follow it."""
+    def draft(self) -> Segment:
+        """The segment of the next forward: the last committed token and what may follow it."""
         self._began = time.perf_counter()
         room = self.sequence.context_length - self._position
         self._drafts = self._drafter.propose(room) if self._drafter else DraftTree()
         self._tokens = (self._last, *self._drafts.tokens)
         self._parents = (-1, *(parent + 1 for parent in self._drafts.parents))
         self._drafted = time.perf_counter()
-        return Block(self.sequence, self._tokens, self._parents)
+        return Segment(self.sequence, self._tokens, self._parents)
 
     def take(self, rows: Rows, *, alone: bool = True) -> Step:
-        """Verify the block, and commit what stands. `alone`: no other sequence was in the forward."""
+        """Verify the segment, and commit what stands. `alone`: no other sequence was in the forward."""
         wait_for(rows, self.settings)
         forwarded = time.perf_counter()
         drafts, drafter = self._drafts, self._drafter
@@ -117,6 +117,10 @@ class Decoding:
         nodes = found.nodes[: len(kept)]
         self.sequence.commit(nodes)
         if drafter:
+            if isinstance(drafter, ReadsHidden) and drafter.reads_hidden:
+                hidden = rows.hidden(nodes)
+                if hidden is not None:
+                    drafter.see(hidden)
             drafter.observe(kept, rows.likeliest(nodes, drafter.top) if drafter.top else None)
             if self._latency and alone and not rows.recorded:
                 own_ms = (forwarded - self._began) * 1e3 - drafts.models_ms

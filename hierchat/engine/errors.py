@@ -9,11 +9,11 @@ _SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "alloc_
 """How torch, CUDA and its libraries say it, in RuntimeErrors of theirs."""
 
 
-class OutOfMemory(RuntimeError):
+class OutOfMemory(Exception):
     """Memory ran out; what the target had committed before stands."""
 
 
-class UnsupportedModel(RuntimeError):
+class UnsupportedModel(Exception):
     """The model's layers cannot be rolled back by this engine."""
 
 

@@ -36,7 +36,7 @@ class FewerTokens:
         self._numbers = np.full(vocabulary, len(known) if others is None else others, np.int64)
         self._numbers[known] = np.arange(len(known))
         self._tokens: list[int] = []
-        self._block: Sequence[int] = ()
+        self._segment: Sequence[int] = ()
         self.vocabulary = vocabulary
         self.context_length = inner.context_length
         self.exact = inner.exact
@@ -58,14 +58,14 @@ class FewerTokens:
         self._tokens += tokens
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        self._block = tokens
+        self._segment = tokens
         return _AllTokens(
             self._inner.forward(self._own(tokens), parents, padded=padded), self._known, self.vocabulary
         )
 
     def commit(self, nodes: Sequence[int]) -> None:
         self._inner.commit(nodes)
-        self._tokens += [self._block[node] for node in nodes]
+        self._tokens += [self._segment[node] for node in nodes]
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
         return False
@@ -100,6 +100,9 @@ class _AllTokens:
 
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
         return np.array([top_tokens(self[node], count) for node in nodes])
+
+    def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
+        return self._rows.hidden(nodes)
 
     def kept(self) -> Rows:
         return _AllTokens(self._rows.kept(), self._known, self._vocabulary)

@@ -1,4 +1,4 @@
-"""Logits of a block's nodes: an array, or values on a device that come when somebody asks."""
+"""Logits of a segment's nodes: an array, or values on a device that come when somebody asks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hierchat.engine.sampling.top import top_tokens
 
 
 class Rows(Protocol):
-    """Logits of a block's nodes, float32; valid until the sequence's next forward."""
+    """Logits of a segment's nodes, float32; valid until the sequence's next forward."""
 
     @property
     def recorded(self) -> bool:
@@ -38,8 +38,13 @@ class Rows(Protocol):
         """[nodes, count]: the likeliest tokens in order, as top_tokens has them."""
         ...
 
+    def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
+        """[nodes, hidden]: what the head read, behind the last norm; valid until the runner's next forward. None where
+        the runner does not bring it."""
+        ...
+
     def kept(self) -> Rows:
-        """The same rows, valid beyond the next forward."""
+        """The same logits, valid beyond the next forward."""
         ...
 
 
@@ -48,8 +53,10 @@ class ArrayRows:
 
     recorded = False
 
-    def __init__(self, logits: NDArray[np.float32]) -> None:
+    def __init__(self, logits: NDArray[np.float32], hidden: NDArray[np.float32] | None = None) -> None:
+        """`hidden` [nodes, hidden], where it is known."""
         self._logits = logits
+        self._hidden = hidden
 
     def __getitem__(self, node: int) -> NDArray[np.float32]:
         return self._logits[node]
@@ -69,8 +76,11 @@ class ArrayRows:
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
         return np.array([top_tokens(self._logits[node], count) for node in nodes])
 
+    def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
+        return None if self._hidden is None else self._hidden[list(nodes)]
+
     def kept(self) -> Rows:
-        return self
+        return ArrayRows(self._logits)
 
 
 class LateRows:
@@ -124,6 +134,9 @@ class LateRows:
             return np.array([top_tokens(self[node], count) for node in nodes])
         self._require_fresh()
         return self._fetch_top(nodes, count)
+
+    def hidden(self, nodes: Sequence[int]) -> None:
+        """They stay on the device: a graph's memory is used again."""
 
     def wait(self, *, best: bool) -> None:
         self.best(0) if best else self[0]

@@ -11,7 +11,7 @@ from hierchat.engine.rows import Rows
 class CachedSequence(Protocol):
     """One text of a runner: the tokens whose keys and values it holds.
 
-    A block is `tokens` with `parents`: parents[i] < i is the node that node i follows, -1 what is committed. Equal
+    A segment is `tokens` with `parents`: parents[i] < i is the node that node i follows, -1 what is committed. Equal
     positions get equal bits whatever else is in the forward where `exact` is true.
     """
 
@@ -45,12 +45,12 @@ class CachedSequence(Protocol):
         ...
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        """Logits of every node of a block, of this sequence alone; nothing is committed. padded=False: fastest, maybe
+        """Logits of every node of a segment, of this sequence alone; nothing is committed. padded=False: fastest, maybe
         other bits."""
         ...
 
     def commit(self, nodes: Sequence[int]) -> None:
-        """Commit a path of nodes of the last block, from its root on."""
+        """Commit a path of nodes of the last segment, from its root on."""
         ...
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
@@ -64,7 +64,7 @@ class CachedSequence(Protocol):
         ...
 
 
-class Block(NamedTuple):
+class Segment(NamedTuple):
     """What one sequence brings into a forward."""
 
     sequence: CachedSequence
@@ -89,19 +89,19 @@ class Runner(Protocol):
         """A new, empty sequence. Raises TooManySequences."""
         ...
 
-    def forward(self, blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
-        """The rows of each block. One forward over all of them where rows are exact then, else one after the other."""
+    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
+        """The rows of each segment. One forward over all where rows are exact then, else one after the other."""
         ...
 
 
-class TooManySequences(RuntimeError):
+class TooManySequences(Exception):
     """A runner has no slots for another sequence."""
 
 
-def in_turn(blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
+def in_turn(segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
     """Runner.forward of a runner that computes one sequence at a time."""
     found = []
-    for block in blocks:
-        rows = block.sequence.forward(block.tokens, block.parents, padded=padded)
-        found.append(rows.kept() if len(blocks) > 1 else rows)  # the next forward uses the same memory
+    for segment in segments:
+        rows = segment.sequence.forward(segment.tokens, segment.parents, padded=padded)
+        found.append(rows.kept() if len(segments) > 1 else rows)  # the next forward uses the same memory
     return found

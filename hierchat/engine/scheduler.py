@@ -1,79 +1,104 @@
 """The queue before an engine: first come, first served.
 
-One reply at a time holds the turn; whoever waits can see how many come before, and leave. It is polled, so that a
-reader who left, or pressed Stop, is never waited for.
+One ticket at a time holds the engine. Whoever waits can see how many replies come before, step aside, and leave.
+Waiting is in short pieces, so that a reader who left, or pressed Stop, is never waited for.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 POLL_SECONDS = 0.1
-MOST_WAITING = 32
+MOST_WAITING = 16
 
 
-class QueueFull(RuntimeError):
+class QueueFull(Exception):
     """Too many wait already. The message is for the page."""
 
 
 class Ticket:
-    """A place in the queue."""
+    """A place in the queue; later the engine."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, first: bool) -> None:
         self._scheduler = scheduler
+        self.first = first
 
     @property
     def ahead(self) -> int:
-        """How many come before; 0: it is this one's turn."""
+        """How many replies come before."""
         return self._scheduler.ahead(self)
 
-    def wait(self, seconds: float = POLL_SECONDS) -> bool:
-        """Until its turn, at most so long; whether it is its turn."""
-        return self._scheduler.wait(self, seconds)
+    def take(self, seconds: float | None = POLL_SECONDS) -> bool:
+        """Wait for the engine, at most so long (None: for ever); whether it is this ticket's now."""
+        return self._scheduler.take(self, seconds)
+
+    def step_aside(self) -> None:
+        """Give the engine back, and be the next behind tickets that go first."""
+        self._scheduler.step_aside(self)
 
     def leave(self) -> None:
-        """Give the turn, or the place, to the next."""
+        """Give back the engine, or the place in the queue."""
         self._scheduler.leave(self)
 
 
 class Scheduler:
-    """Who uses the engine now, and who comes next. Loading another model takes a turn, too."""
+    """Who uses the engine now, and who comes next. Loading another model goes first, ahead of replies that wait."""
 
     def __init__(self, most: int = MOST_WAITING) -> None:
         self._most = most
-        self._tickets: deque[Ticket] = deque()
+        self._holder: Ticket | None = None
+        self._waiting: list[Ticket] = []
         self._changed = threading.Condition()
 
-    def join(self) -> Ticket:
-        """A place at the end. Raises QueueFull."""
+    def join(self, *, first: bool = False) -> Ticket:
+        """A place at the end, or ahead of all replies. Raises QueueFull."""
+        ticket = Ticket(self, first)
         with self._changed:
-            if len(self._tickets) >= self._most:
+            if not first and len(self._waiting) >= self._most:
                 raise QueueFull("Too many replies are waiting. Please try again in a moment.")
-            ticket = Ticket(self)
-            self._tickets.append(ticket)
+            self._waiting.insert(self._firsts() if first else len(self._waiting), ticket)
             return ticket
 
     def ahead(self, ticket: Ticket) -> int:
         with self._changed:
-            return self._tickets.index(ticket)
+            if ticket is self._holder:
+                return 0
+            before = [self._holder, *self._waiting[: self._waiting.index(ticket)]]
+            return sum(one is not None and not one.first for one in before)
 
-    def wait(self, ticket: Ticket, seconds: float | None) -> bool:
+    def take(self, ticket: Ticket, seconds: float | None) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: self._tickets[0] is ticket, seconds)
+            if not self._changed.wait_for(
+                lambda: self._holder is None and self._waiting[0] is ticket, seconds
+            ):
+                return False
+            self._holder = self._waiting.pop(0)
+            return True
+
+    def step_aside(self, ticket: Ticket) -> None:
+        with self._changed:
+            self._holder = None
+            self._waiting.insert(self._firsts(), ticket)
+            self._changed.notify_all()
 
     def leave(self, ticket: Ticket) -> None:
         with self._changed:
-            self._tickets.remove(ticket)
+            if ticket is self._holder:
+                self._holder = None
+            else:
+                self._waiting.remove(ticket)
             self._changed.notify_all()
 
     @contextmanager
-    def turn(self, seconds: float | None = None) -> Iterator[bool]:
-        """Wait for a turn and hold it; yields False where none came in time."""
-        ticket = self.join()
+    def turn(self, seconds: float | None = None, *, first: bool = False) -> Iterator[bool]:
+        """Wait for the engine and hold it; yields False where it did not come in time. Raises QueueFull."""
+        ticket = self.join(first=first)
         try:
-            yield self.wait(ticket, seconds)
+            yield ticket.take(seconds)
         finally:
-            self.leave(ticket)
+            ticket.leave()
+
+    def _firsts(self) -> int:
+        return sum(ticket.first for ticket in self._waiting)

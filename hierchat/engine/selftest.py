@@ -1,4 +1,4 @@
-"""The start-up self-test: does a position get the same bits whatever else is in its block?
+"""The start-up self-test: does a position get the same bits whatever else is in its segment?
 
 Written against the contract of sequences: every backend takes the same test. What it found is kept in the cache folder
 under a key that names all that bits may depend on, so that the test runs once per model, backend and machine.
@@ -46,7 +46,7 @@ class Proof(BaseModel, frozen=True, extra="forbid", strict=True):
     """What a self-test found."""
 
     exact: bool
-    quantum: int = Field(default=1, ge=1, description="rows to whose multiples a block is padded")
+    quantum: int = Field(default=1, ge=1, description="rows to whose multiples a segment is padded")
     widest: int | None = Field(default=None, ge=1, description="rows of the widest forward; None: any")
 
 
@@ -117,42 +117,42 @@ def _pairs(
     with one_thread():
         sequence.rollback(0)
         sequence.read(prompt)
-        block = _rows(sequence, drafts, TREE)
+        segment = _rows(sequence, drafts, TREE)
         for leaf in (long[-1], 2, 4):  # every branch token by token
             sequence.rollback(start)
             for node in _path(leaf):
-                yield _rows(sequence, [drafts[node]], [-1])[0], block[node]
+                yield _rows(sequence, [drafts[node]], [-1])[0], segment[node]
                 sequence.commit([0])
         sequence.rollback(start)
         for width in (2, 3, 5, 8):
             chain = [drafts[node] for node in long[:width]]
-            yield _rows(sequence, chain, range(-1, width - 1)), block[long[:width]]
+            yield _rows(sequence, chain, range(-1, width - 1)), segment[long[:width]]
 
-        # Among other rows: five before, and so many behind that a block is padded to another size
+        # Among other rows: five before, and so many behind that a segment is padded to another size
         behind = 2 * quantum
         tokens = [*drafts[:5], *drafts, *drafts[:1] * behind]
         parents = [-1] * 5 + [parent + 5 if parent >= 0 else -1 for parent in TREE]
         parents += range(len(parents) - 1, len(parents) - 1 + behind)
-        yield _rows(sequence, tokens, parents)[5 : 5 + len(TREE)], block
+        yield _rows(sequence, tokens, parents)[5 : 5 + len(TREE)], segment
 
         order = sorted(range(len(TREE)), key=lambda node: len(_path(node)))  # the same tree by depth
         parents = [order.index(TREE[node]) if TREE[node] >= 0 else -1 for node in order]
-        yield _rows(sequence, [drafts[node] for node in order], parents), block[order]
+        yield _rows(sequence, [drafts[node] for node in order], parents), segment[order]
 
         _rows(sequence, drafts, TREE)
         sequence.commit(long[:6])  # their slots move together
-        yield _rows(sequence, [drafts[node] for node in long[6:]], [-1, 0]), block[long[6:]]
+        yield _rows(sequence, [drafts[node] for node in long[6:]], [-1, 0]), segment[long[6:]]
 
         sequence.rollback(0)
         for begin, end in zip(PIECES, (*PIECES[1:], start), strict=True):
             sequence.read(prompt[begin:end])
-        yield _rows(sequence, drafts, TREE), block
-    yield _rows(sequence, drafts, TREE), block
-    yield _rows(sequence, drafts[:1], [-1])[0], block[0]
+        yield _rows(sequence, drafts, TREE), segment
+    yield _rows(sequence, drafts, TREE), segment
+    yield _rows(sequence, drafts[:1], [-1])[0], segment[0]
 
 
 def _rows(sequence: CachedSequence, tokens: Sequence[int], parents: Sequence[int]) -> NDArray[np.float32]:
-    """A copy of a block's logits: a runner may use the same memory again."""
+    """A copy of a segment's logits: a runner may use the same memory again."""
     rows = sequence.forward(tokens, parents)
     return np.array([rows[node] for node in range(len(tokens))])
 

@@ -15,10 +15,10 @@ _CHANGING = ("temperature", "logit_bias", "repetition_penalty", "presence_penalt
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a block brought."""
+    """What a segment brought."""
 
     nodes: tuple[int, ...]
-    """Path of the block's nodes that stand, root first."""
+    """Path of the segment's nodes that stand, root first."""
     tokens: tuple[int, ...]
     """The target's choices: one per node of the path; all but the last (the bonus token) were drafted."""
 
@@ -26,7 +26,7 @@ class Verified:
 def choose_from(
     rows: Rows, node: int, position: int, settings: GenerationSettings, counts: Counts | None = None
 ) -> int:
-    """choose() for a row of a block. Where only the likeliest token counts, a device has found it already."""
+    """choose() for a row of a segment. Where only the likeliest token counts, a device has found it already."""
     if _only_likeliest(settings) and (token := rows.best(node)) >= 0:
         return token
     return choose(rows[node], position, settings.seed, settings, counts)
@@ -49,7 +49,7 @@ def verify(
 ) -> Verified:
     """The longest accepted path and its bonus token.
 
-    `rows` [nodes, vocabulary] are the logits after each node of the block; node 0 is the committed text's last token,
+    `rows` [nodes, vocabulary] are the logits after each node of the segment; node 0 is the committed text's last token,
     the others are drafts; its row is number `first`, theirs follow. `position` is that of the token chosen after node
     0. `counts` gains the chosen tokens.
     """

@@ -1,4 +1,4 @@
-"""A block: what a level writes before the level above looks at it, and what that makes of it."""
+"""A draft: what a level writes before the level above looks at it, and what that makes of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hierchat.hierarchy import kernel
 
 @kernel
 def pass_up(corrected, bonus, least, if_kept, if_corrected, if_bonus):  # type: ignore[no-untyped-def]
-    """A block of at least `least` tokens, made of forwards (plan.Yield), before a level that accepts tokens by how they
+    """A draft of at least `least` tokens, made of forwards (plan.Yield), before a level that accepts tokens by how they
     came about.
 
     Returns the forwards that it takes on average; the chances of its sizes least, least + 1, ... [longest run]; and
@@ -17,7 +17,7 @@ def pass_up(corrected, bonus, least, if_kept, if_corrected, if_bonus):  # type: 
     """
     longest = len(corrected)
     most = least - 1 + longest
-    reached = np.zeros(most + 1)  # that the block is so long after some forward
+    reached = np.zeros(most + 1)  # that the draft is so long after some forward
     agreed = np.zeros(most + 1)  # the same, and all of it is accepted above
     wrong = np.zeros(most + 1)  # that so many are accepted, and the next is not
     reached[0] = agreed[0] = 1.0

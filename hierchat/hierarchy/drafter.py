@@ -143,12 +143,12 @@ class HierarchicalDrafter:
 
     def _build(self, plan: Plan) -> None:
         self.plan, self._highest, self._learners = plan, None, []
-        for at, (level, block) in enumerate(zip(plan.levels, plan.lengths, strict=False)):
+        for at, (level, length) in enumerate(zip(plan.levels, plan.lengths, strict=False)):
             with_retrieval = plan.retrieval and at == 0
             below = self._retrieval_levels[level] if with_retrieval else self._highest
             learner = Learner(self.hierarchy, level, plan.levels[at + 1], with_retrieval=with_retrieval)
             self._learners.append(learner)
-            self._highest = Level(self._models[level], below, block, learner, self._end_ids, self._stop)
+            self._highest = Level(self._models[level], below, length, learner, self._end_ids, self._stop)
 
     def _retrieved(self, limit: int | None, expected: float) -> DraftTree:
         """What the databases know, as a tree worth its rows beside what the plan is expected to take."""

@@ -12,7 +12,7 @@ from hierchat.hierarchy.plan import RetrievalLevel, TokenAcceptance, Yield
 
 KINDS: tuple[Provenance, ...] = ("kept", "corrected", "bonus")
 FORGET = 1 / 1500
-"""Part of what was seen of agreement that is forgotten with every token: block sizes hang on small differences."""
+"""Part of what was seen of agreement that is forgotten with every token: draft lengths hang on small differences."""
 FORGET_FORWARDS = 1 / 400
 """The same of forwards over what the databases draft."""
 TRUST = 24.0

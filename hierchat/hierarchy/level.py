@@ -1,4 +1,4 @@
-"""A level: a draft model that writes a block for the level above, and is drafted for by the level below."""
+"""A level: a draft model that writes a draft for the level above, and is drafted for by the level below."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class Watcher(Protocol):
         ...
 
     def looked_at(self, kinds: Sequence[Provenance], accepted: int) -> None:
-        """The level above accepted so many of a block's tokens from its beginning on, and refused the next."""
+        """The level above accepted so many of a draft's tokens from its beginning on, and refused the next."""
         ...
 
 
 class Level:
-    """Writes blocks of at least `least` tokens, if nothing ends them sooner. A Proposer to the level above."""
+    """Writes drafts of at least `least` tokens, if nothing ends them sooner. A Proposer to the level above."""
 
     top = 0
 
@@ -108,7 +108,7 @@ class Level:
             self.below.begin(prompt)
 
     def propose(self, limit: int | None = None) -> DraftTree:
-        """A block as a chain of at most `limit` tokens; shorter where the reply ends, or `stop` is set."""
+        """A draft as a chain of at most `limit` tokens; shorter where the reply ends, or `stop` is set."""
         self._start, self._block, self._kinds, self._sources = self.model.length, [], [], []
         most = self.model.room - 1 if limit is None else min(limit, self.model.room - 1)
         while len(self._block) < min(self.least, most) and not self._stop.is_set():
@@ -142,7 +142,7 @@ class Level:
         return bonus
 
     def observe(self, tokens: Sequence[int], top: object = None) -> None:
-        """The level above chose these tokens in place of the block."""
+        """The level above chose these tokens in place of the draft."""
         same = 0
         while same < min(len(tokens), len(self._block)) and tokens[same] == self._block[same]:
             same += 1

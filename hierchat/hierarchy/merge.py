@@ -1,4 +1,4 @@
-"""The target's tree: the block of the highest draft level, and beside it what the databases know."""
+"""The target's tree: the draft of the highest draft level, and beside it what the databases know."""
 
 from __future__ import annotations
 

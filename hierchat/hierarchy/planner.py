@@ -116,7 +116,7 @@ class Hierarchy:
         than a step of the plan. `tree`: the tokens and milliseconds that the databases expect of it.
 
         A good match makes the plan's own step cheaper, too: its lowest level verifies it in one forward. So the
-        databases must promise no less than the block that the plan would have written.
+        databases must promise no less than the draft that the plan would have written.
         """
         tokens, ms = self._came / self._believed * tree
         if tokens < plan.lengths[-1] + 1.0:
@@ -194,8 +194,8 @@ class Hierarchy:
         costs = ladder.forward_ms
         if costs[level][0] >= costs[self.target][0]:
             return f"{costs[level][0]:.1f} ms a forward, no faster than the target"
-        blocks = range(1, self._most + 1)
-        best = min(by_renewal(ladder, Plan((level, self.target), (block,))) for block in blocks)
+        lengths = range(1, self._most + 1)
+        best = min(by_renewal(ladder, Plan((level, self.target), (length,))) for length in lengths)
         accepted = ladder.acceptance[level][self.target].overall
         return (
             f"{costs[level][0]:.1f} ms a forward, {accepted:.0%} accepted: "

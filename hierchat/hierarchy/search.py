@@ -2,7 +2,7 @@
 
 A level's latency is affine and increasing in that of the level below it, so that the best plans of a level are made of
 best plans of lower levels: a shortest path in a graph whose edges have a gain and a cost. The few best by the
-recurrence are compared by the exact form, which also moves their block sizes.
+recurrence are compared by the exact form, which also moves their draft lengths.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hierchat.hierarchy.expected import by_recurrence, by_renewal
 from hierchat.hierarchy.plan import Ladder, Plan
 
 MOST = 16
-"""Tokens of a block, at most."""
+"""Tokens of a draft, at most."""
 FEW = 4
 """Plans that are compared by the exact form; also kept for each level."""
 
@@ -31,7 +31,7 @@ class Found:
 
 
 def best_plan(ladder: Ladder, most: int = MOST) -> Found:
-    """The plan with the least expected latency, by the exact form; blocks of at most `most` tokens."""
+    """The plan with the least expected latency, by the exact form; drafts of at most `most` tokens."""
     scored = [_moved(ladder, found.plan, most) for found in shortest_paths(ladder, most)]
     return min(scored, key=lambda found: found.ms)
 
@@ -67,7 +67,7 @@ def _without_drafts_of_models(ladder: Ladder, level: int) -> Iterator[Found]:
 
 
 def _moved(ladder: Ladder, plan: Plan, most: int) -> Found:
-    """The plan with the block sizes that the exact form likes better, one step after another."""
+    """The plan with the draft lengths that the exact form likes better, one step after another."""
     now = Found(plan, by_renewal(ladder, plan))
     while True:
         better = min(
@@ -81,7 +81,7 @@ def _moved(ladder: Ladder, plan: Plan, most: int) -> Found:
 
 
 def _neighbours(plan: Plan, most: int) -> Iterable[Plan]:
-    for at, block in enumerate(plan.lengths):
-        for other in (block - 1, block + 1):
+    for at, length in enumerate(plan.lengths):
+        for other in (length - 1, length + 1):
             if 1 <= other <= most:
                 yield replace(plan, lengths=(*plan.lengths[:at], other, *plan.lengths[at + 1 :]))

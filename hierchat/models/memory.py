@@ -20,14 +20,15 @@ _QUANTISED = {"int8": 1.0, "nf4": 0.52}
 
 def best_device() -> str:
     """'cuda' where there is one, else 'cpu'."""
-    if not _cuda_driver():
+    if not cuda_driver():
         return "cpu"
     import torch  # takes seconds
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _cuda_driver() -> bool:
+def cuda_driver() -> bool:
+    """Whether the system has one; torch says whether it works."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:

@@ -6,23 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event
 
-import numpy as np
-
 from hierchat.config import GenerationSettings
 from hierchat.corpus.format import Statistics
 from hierchat.corpus.seed import SEED_NAME
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.layout import CORPUS, SEED
+from hierchat.drafting.joint import JointDrafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
-from hierchat.drafting.successors import TOP, Successors
+from hierchat.drafting.successors import Successors
 from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel
-from hierchat.engine.sampling.top import top_tokens
 from hierchat.hierarchy.drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.kernels import draft_once
 from hierchat.runtime.levels import Levels
 
 
@@ -45,10 +44,16 @@ def default_drafter(hosted: Hosted, memory: Memory, width: int | None = None) ->
 def reply_drafter(
     hosted: Hosted, memory: Memory, settings: GenerationSettings, stop: Event, width: int | None = None
 ) -> Proposer:
-    """What drafts a reply: the databases, and the draft models where there are any and no width is fixed."""
-    if width or not hosted.levels or not hosted.levels.sequences:
-        return default_drafter(hosted, memory, width)
-    return with_models(hosted, memory, settings, stop, hosted.levels)
+    """What drafts a reply: the databases, the draft models where there are any and no width is fixed, and what else
+    the model has to draft with."""
+    drafter: Drafter | HierarchicalDrafter
+    databases = drafter = default_drafter(hosted, memory, width)
+    if not width and hosted.levels and hosted.levels.sequences:
+        drafter = with_models(hosted, memory, settings, stop, hosted.levels)
+        databases = drafter.retrieval or databases
+    if not hosted.proposers:
+        return drafter
+    return JointDrafter(drafter, [make() for make in hosted.proposers], databases.cost)
 
 
 def with_models(
@@ -99,11 +104,7 @@ def warm_up(hosted: Hosted) -> None:
     memory = Memory()
     memory.history[0].index.extend([[1, 2, 3, 1, 2], [2, 3]])
     memory.history[0].add([1, 2, 3])
-    drafter = default_drafter(hosted, memory)
-    drafter.begin([1, 2, 3, 1, 2])
-    drafter.propose()
-    top = top_tokens(np.zeros(2 * TOP, np.float32), TOP)
-    drafter.observe([3, 1], np.array([top, top]))
+    draft_once(default_drafter(hosted, memory))
 
 
 def statistics_sources(statistics: Sequence[Statistics]) -> list[Source]:

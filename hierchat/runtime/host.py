@@ -9,6 +9,7 @@ from typing import Literal
 
 from hierchat import logs
 from hierchat.config import GenerationSettings
+from hierchat.engine.scheduler import Scheduler
 from hierchat.models.catalogue import Backend, Catalogue
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch.bring import bring
@@ -54,7 +55,7 @@ Preparation = Callable[[str, Report], None]
 
 
 class ModelHost:
-    """Holds one model. `engine_lock` is held for a whole reply, so that no model leaves in the middle of one."""
+    """Holds one model. `scheduler` gives it to one reply at a time; no model leaves in the middle of one."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class ModelHost:
         offered = [name for name, entry in catalogue.models.items() if not entry.draft_only]
         self.names = sorted(offered, key=lambda name: name != catalogue.default)
         self.status = HostStatus()
-        self.engine_lock = threading.Lock()
+        self.scheduler = Scheduler()
         self.hosted: Hosted | None = None
         self.costs: Costs | None = None
         """Where what steps cost is kept from run to run; the chat service sets it."""
@@ -76,17 +77,11 @@ class ModelHost:
         self._backend = backend
         self._load = load or self._load_model
         self._prepare = prepare or (_nothing if load else self._prepare_model)
-        self._leaving = False
         self._starting = threading.Lock()
 
     def settings(self, name: str) -> GenerationSettings:
         """The model's default sampling."""
         return self.catalogue.entry(name).sampling
-
-    @property
-    def answers(self) -> bool:
-        """Whether a model can answer now; it goes on while another one is looked at and fetched."""
-        return self.hosted is not None and not self._leaving
 
     def start(self, name: str) -> None:
         """Load a model in the background, in place of the present one, which stays until it is known that the other
@@ -100,12 +95,8 @@ class ModelHost:
             if self.hosted and (trouble := self._trouble(name, self._prepare)):
                 self._go_on(self.hosted, trouble)
                 return
-            self._leaving = True
-            try:
-                with self.engine_lock:
-                    self._exchange(name)
-            finally:
-                self._leaving = False
+            with self.scheduler.turn(first=True):
+                self._exchange(name)
 
     def _exchange(self, name: str) -> None:
         before = self.hosted.name if self.hosted else None

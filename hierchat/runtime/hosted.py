@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hierchat.corpus.format import Statistics
+from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
+from hierchat.runtime.costs import Costs, keep_costs
 from hierchat.runtime.prompt import PromptBuilder
 
 if TYPE_CHECKING:
@@ -33,6 +36,15 @@ class Hosted:
     """The draft models below it; None where it has none."""
     machine: str = ""
     """Names the machine and the backend whose costs are kept; empty: they are not."""
+    proposers: tuple[Callable[[], Proposer], ...] = ()
+    """What drafts beside the databases and draft models: made anew for each reply."""
+
+    def keep_costs(self, costs: Costs) -> None:
+        """What steps cost, for the next start."""
+        if self.machine and self.is_local:
+            keep_costs(self.local.latency, self.model_key, self.machine, costs)
+            if self.levels:
+                self.levels.keep(costs)
 
     @property
     def end_ids(self) -> frozenset[int]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
+from hierchat.models.load.check import by_engine
+from hierchat.models.memory import best_device
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.runtime.costs import Costs, machine_name, measure_costs
 from hierchat.runtime.hosted import Hosted
@@ -32,16 +35,21 @@ def load_hosted(
     """
     # These take seconds to import: only when a model is really loaded
     from hierchat.corpus.statistics import statistics
-    from hierchat.drafting.growing import kernel
     from hierchat.engine.backends import make_runner
     from hierchat.models.load.load import load
     from hierchat.runtime.drafters import warm_up
+    from hierchat.runtime.kernels import DRAFTING, ENGINE, Compiling, is_drafting_compiled
     from hierchat.runtime.levels import load_levels
 
-    loaded = load(entry, progress=report, backend=backend)
-    drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report))
+    engine_there = by_engine(entry, best_device(), backend)
+    with closing(Compiling((ENGINE, DRAFTING) if engine_there else (DRAFTING,))) as compiling:
+        loaded = load(entry, progress=report, backend=backend)
+        drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report))
+        compiling.wait(ENGINE, report)
+        runner = make_runner(loaded, report)
+        compiling.wait(DRAFTING, report)  # beside it, nothing could be measured
     measuring()
-    engine = LocalEngine(make_runner(loaded, report).open(), loaded.end_ids, loaded.tokenizer.decode)
+    engine = LocalEngine(runner.open(), loaded.end_ids, loaded.tokenizer.decode)
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
     machine = machine_name(loaded)
     measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)
@@ -50,7 +58,7 @@ def load_hosted(
     hosted = Hosted(
         entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, levels, machine
     )
-    if not kernel.has("grow.grow"):
+    if not is_drafting_compiled():
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
     warm_up(hosted)
     return hosted

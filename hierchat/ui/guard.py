@@ -10,8 +10,9 @@ from typing import Any
 
 import gradio as gr
 
+from hierchat import logs
 from hierchat.store import NotFound
-from hierchat.ui import status, turns
+from hierchat.ui import status
 from hierchat.ui.layout import Parts
 from hierchat.ui.sessions import Session, Stale
 from hierchat.ui.views import Update, Views
@@ -65,7 +66,7 @@ class Guard:
     def _update(self, error: Exception, args: tuple[Any, ...]) -> Update:
         if isinstance(error, Stale):
             return {self._parts.live: status.stale(str(error))}
-        sentence = status.error(turns.said(error))
+        sentence = status.error(logs.said(error))
         request = next((arg for arg in args if isinstance(arg, gr.Request)), None)
         if request is None:
             return {self._parts.live: sentence}

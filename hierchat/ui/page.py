@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.ui import layout
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
-from hierchat.ui.replies import Replies
-from hierchat.ui.sessions import MAX_WAITING
+from hierchat.ui.replies import ReplyHandlers
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
 # preprocess: components check values themselves, before any handler of ours could answer with a sentence.
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
-# Replies share one place; Line lets one at a time through to the engine, and the rest can be stopped while waiting.
-_ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_limit": MAX_WAITING + 1}
+# Replies wait below the page, for the engine; so all of them may run here, and one that waits can be stopped.
+_ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_limit": MOST_WAITING + 1}
 
 
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
@@ -26,7 +26,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         p = layout.build(service.host.names, place, login)
         handlers = Handlers(service, p)
-        replies = Replies(service, p, handlers.views, handlers.who)
+        replies = ReplyHandlers(service, p, handlers.views, handlers.who)
 
         middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus]
         chats = [p.list, p.footer]

@@ -15,7 +15,8 @@ def plan_picture(view: PlanView | None) -> str:
         return ""
     levels = [_level("databases", "as much as pays")] if view.retrieval else []
     levels += [
-        _level(level.name, f"blocks of {level.block}" if level.block else "verifies") for level in view.levels
+        _level(level.name, f"drafts of {level.length}" if level.length else "verifies")
+        for level in view.levels
     ]
     measured = "" if view.measured_ms is None else f", {view.measured_ms:.1f} measured"
     left_out = "".join(

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat import logs
 from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.store import NotFound, StoreError, title_of
-from hierchat.ui import sampling, status, thread, turns, versus
+from hierchat.ui import sampling, status, thread, versus
 from hierchat.ui.figures import figures_line
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.markdown import Growing
-from hierchat.ui.sessions import PAGE, Line, Running, Session
+from hierchat.ui.sessions import PAGE, Running, Session
 from hierchat.ui.views import Update, Views, context, deleted
 
 if TYPE_CHECKING:
@@ -36,15 +37,14 @@ _STILL = "A reply is still being written in this chat. Stop it first."
 _GONE = "This message is not in the open chat any more."
 
 
-class Replies:
-    """The handlers; one line for the engine between all pages."""
+class ReplyHandlers:
+    """The handlers."""
 
     def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who) -> None:
         self._service = service
         self._parts = parts
         self._views = views
         self._who = who
-        self._line = Line()
         self._nothing: Update = {parts.live: gr.skip()}
 
     def send(
@@ -207,7 +207,7 @@ class Replies:
         self, session: Session, user: int, conversation: int, running: Running, query: str, start: Start,
         draw: Callable[[Session, int, Running, Any], Update], path: list[Message],
     ) -> Iterator[Update]:  # fmt: skip
-        """A reply from its place in the line to its end, on the screen as long as its conversation is there."""
+        """A reply from its place in the queue to its end, on the screen as long as its conversation is there."""
 
         def here() -> bool:
             return session.conversation == conversation
@@ -219,27 +219,27 @@ class Replies:
                 running.thread += thread.user_message(running.text)
             # The first update precedes anything slow, so that Gradio can cancel from here on.
             yield self._views.conversation(session, user) | self._views.chats(session, user, query)
-            with closing(turns.run(running.stop, self._line, self._service.host, start)) as items:
+            with closing(start(running.stop)) as items:
                 for item in items:
-                    if isinstance(item, str):
-                        running.live = item or running.live
-                        yield self._views.live(session, user) if item and here() else self._nothing
+                    if (ahead := _ahead(item)) is not None:
+                        line = status.waiting_line(ahead, self._service.host)
+                        news, running.live = line != running.live, line
+                        yield self._views.live(session, user) if news and here() else self._nothing
                         continue
-                    if not begun and _begun(item):
+                    if not begun:
                         begun = True
                         update = self._views.chats(session, user, query)
                         yield update | (self._views.heading(session, user) if here() else {})
                     update = draw(session, conversation, running, item)
                     yield update if here() else self._nothing
-        except turns.Stopped:
-            pass
         except Exception as error:
-            sentence = deleted(kept=True) if isinstance(error, NotFound) else turns.said(error)
+            sentence = deleted(kept=True) if isinstance(error, NotFound) else logs.said(error)
             if not begun and running.text and not here():
                 sentence = f"“{title_of(running.text)}”: {sentence}"
                 self._keep(session, user, conversation, running)
             running.failed, running.remark = True, status.error(sentence)
         finally:
+            running.stop.set()
             on_screen = here()
             session.running.pop(conversation, None)
             if not begun:
@@ -269,9 +269,9 @@ class Replies:
         running.failed, running.remark = frame.finish == "error", _remark(frame)
         line = status.context_line(frame)
         session.context[conversation] = line or session.context.get(conversation, "")
-        note = status.notice(frame.notice) if frame.notice and frame.phase != "waiting" else ""
-        if frame.phase in ("waiting", "reading"):
-            running.live = note + status.frame_line(frame)
+        note = status.notice(frame.notice) if frame.notice else ""
+        if frame.phase == "reading":
+            running.live = note + status.reading_line(frame)
         else:
             running.growing = thread.growing(frame.text, running.drawn)
             running.live = note + figures_line(frame.figures)
@@ -307,10 +307,10 @@ class Replies:
         return update
 
 
-def _begun(item: Frame | CompareFrame) -> bool:
-    """Whether the question is stored: before that there is nothing but waiting."""
-    frames = item.arms.values() if isinstance(item, CompareFrame) else (item,)
-    return any(frame.phase != "waiting" for frame in frames)
+def _ahead(item: Frame | CompareFrame) -> int | None:
+    """How many replies come before, while it waits for its turn; None afterwards: then the question is stored."""
+    frames = list(item.arms.values()) if isinstance(item, CompareFrame) else [item]
+    return frames[0].ahead if all(frame.phase == "waiting" for frame in frames) else None
 
 
 def _remark(frame: Frame) -> str:

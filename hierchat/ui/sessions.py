@@ -1,16 +1,14 @@
-"""What each open page is doing, and the line in which replies wait for the engine."""
+"""What each open page is doing."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hierchat.chat.frames import Arm, Frame
 from hierchat.ui.markdown import Growing
 
-MAX_WAITING = 16
 PAGE = 100
 """Conversations that the list takes in at a time."""
 
@@ -107,31 +105,3 @@ class Sessions:
                 running.stop.set()
             if session.replaying is not None:
                 session.replaying.set()
-
-
-class Line:
-    """First come, first served, one at a time. Polled, so that a waiting reply can show its place and be stopped."""
-
-    def __init__(self, most: int = MAX_WAITING) -> None:
-        self._most = most
-        self._tickets: deque[object] = deque()
-        self._lock = threading.Lock()
-
-    def join(self) -> object | None:
-        """A ticket, or None when the line is full."""
-        with self._lock:
-            if len(self._tickets) >= self._most:
-                return None
-            ticket = object()
-            self._tickets.append(ticket)
-            return ticket
-
-    def ahead(self, ticket: object) -> int:
-        """How many come before this ticket; 0 means that it is its turn."""
-        with self._lock:
-            return self._tickets.index(ticket)
-
-    def leave(self, ticket: object) -> None:
-        """Give the turn, or the place in the line, to the next."""
-        with self._lock:
-            self._tickets.remove(ticket)

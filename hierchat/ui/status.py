@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hierchat.chat.frames import Frame
 
 if TYPE_CHECKING:
-    from hierchat.runtime.host import HostStatus
+    from hierchat.runtime.host import HostStatus, ModelHost
 
 _VERBS = {
     "downloading": "Downloading",
@@ -84,25 +84,28 @@ def progress_bar(done: int, total: int | None) -> str:
     return f'<progress aria-label="Progress" value="{min(done, total)}" max="{total}"></progress>'
 
 
+def waiting_line(ahead: int, host: ModelHost) -> str:
+    """What a reply waits for before its turn, as HTML: other replies, then the model."""
+    if not ahead and host.hosted is None and (line := host_line(host.status)):
+        return line
+    return waiting(place_sentence(ahead) if ahead else "Waiting for the model…")
+
+
 def place_sentence(ahead: int) -> str:
-    """The place in the line for the engine."""
+    """The place in the queue for the engine."""
     return "Waiting for one other reply." if ahead == 1 else f"Waiting: {ahead} replies are before yours."
 
 
-def frame_line(frame: Frame) -> str:
-    """What a reply without text so far is waiting for, as HTML; empty once it is being written."""
-    if frame.phase == "waiting":
-        return f'<div class="hc-wait" role="status">{html.escape(frame.notice or "Waiting for the model…")}</div>'
-    if frame.phase == "reading":
-        if not frame.prompt_tokens:
-            return '<div class="hc-wait" role="status">Reading the prompt…</div>'
-        return (
-            # No role: the counter would be read out at every step.
-            '<div class="hc-wait">'
-            f"Reading the prompt: {frame.prompt_read:,} of {frame.prompt_tokens:,} tokens"
-            f"{progress_bar(frame.prompt_read, frame.prompt_tokens)}</div>"
-        )
-    return ""
+def reading_line(frame: Frame) -> str:
+    """How much of the prompt is read, as HTML."""
+    if not frame.prompt_tokens:
+        return waiting("Reading the prompt…")
+    return (
+        # No role: the counter would be read out at every step.
+        '<div class="hc-wait">'
+        f"Reading the prompt: {frame.prompt_read:,} of {frame.prompt_tokens:,} tokens"
+        f"{progress_bar(frame.prompt_read, frame.prompt_tokens)}</div>"
+    )
 
 
 def waiting(sentence: str) -> str:

@@ -28,10 +28,10 @@ def words() -> dict[Arm, Growing]:
 
 def column(frame: Frame | None, words: Growing) -> tuple[str, str]:
     """Text and figures of one arm."""
-    if frame is None or (frame.phase == "waiting" and not frame.notice):
+    if frame is None or frame.phase == "waiting":
         return "", status.waiting("Not started yet")
-    if frame.phase in ("waiting", "reading"):
-        return "", status.frame_line(frame)
+    if frame.phase == "reading":
+        return "", status.reading_line(frame)
     text = below_message(words.render(frame.text, ended=frame.phase == "done"))
     if frame.finish == "error":
         return text, status.error(frame.notice or "This arm failed.")

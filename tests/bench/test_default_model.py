@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from hierchat.bench.arms import OWN, PEERS
+from hierchat.bench.arms.names import PEERS
+from hierchat.bench.arms.own import OWN
 from hierchat.cli import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

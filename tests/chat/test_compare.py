@@ -106,14 +106,15 @@ def test_the_vanilla_arm_is_the_baseline(talk: Talk, order: tuple[Arm, Arm]) -> 
 
 def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
     from hierchat.chat.compare import _verdict
-    from hierchat.chat.making import _statistics
     from hierchat.chat.reply import Reply
+    from hierchat.chat.statistics import ReplyStatistics
     from hierchat.config import GenerationSettings
 
     replies = []
     for length in (10, 8):
         settings = GenerationSettings(max_new_tokens=length, logit_bias={2: -100.0})
-        reply = Reply(talk.hosted, [5, 6, 7], settings, _statistics(talk.hosted, settings), None)
+        statistics = ReplyStatistics(talk.hosted.local.decode, ())
+        reply = Reply(talk.hosted, [5, 6, 7], settings, statistics, None)
         list(reply.frames(talk.stop, measure=False))
         replies.append(reply)
     verdict = _verdict(*replies, talk.hosted.local)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,11 +13,13 @@ import torch
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import NotBegun
+from hierchat.drafting.tree import DraftTree
 from hierchat.models.errors import FetchError
 from hierchat.models.progress import Report
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.turn import NoModel
 from hierchat.store import DatabaseUnwritable, NotFound, Store
 
 from .conftest import Talk, talk_on
@@ -305,7 +307,7 @@ def test_a_reader_who_leaves_stops_the_reply(talk: Talk) -> None:
 
 def test_no_model(store: Store) -> None:
     talk = talk_on(store, ModelHost(catalogue("tiny")))
-    with pytest.raises(NotBegun, match="No model is loaded"):
+    with pytest.raises(NoModel, match="No model is loaded"):
         talk.send("hello")
     assert talk.messages() == []
 
@@ -314,7 +316,7 @@ def test_a_model_that_failed_to_load(store: Store) -> None:
     def load(name: str, report: Report) -> Hosted:
         raise FetchError("the cable is out")
 
-    with pytest.raises(NotBegun, match="the cable is out"):
+    with pytest.raises(NoModel, match="the cable is out"):
         talk_on(store, ready_host(load)).send("hello")
 
 
@@ -409,10 +411,15 @@ def test_a_full_memory_while_the_prompt_is_read(talk: Talk) -> None:
     assert talk.other().send("hello").finish == "length"
 
 
-def test_any_other_error_of_the_machine_is_said_as_it_is(talk: Talk) -> None:
+def test_any_other_error_is_recorded_and_said_in_a_sentence(
+    talk: Talk, caplog: pytest.LogCaptureFixture
+) -> None:
     fail_after(talk, 5, RuntimeError("CUDA error: the launch failed"))
     last = talk.send("hello", max_new_tokens=100)
-    assert (last.finish, last.notice) == ("error", "CUDA error: the launch failed")
+    assert last.finish == "error"
+    assert last.notice.startswith("Something went wrong that hierchat did not expect")
+    assert "the launch failed" in caplog.text
+    assert "Traceback" in caplog.text
     assert talk.messages()[-1].text == last.text != ""
 
 
@@ -653,3 +660,37 @@ def test_a_baseline_is_measured_where_forwards_agree_and_the_reply_is_long(
     if kind == "measured":
         assert left == []
         assert figures.baseline_tokens_per_second == pytest.approx(1000 / 11)
+
+
+def test_somebodys_own_proposer_drafts_beside_the_databases(talk: Talk) -> None:
+    """Made for each reply, its name among the sources; not a word changes."""
+    other = talk.other()
+    plain = other.send("hello", max_new_tokens=60)
+    reply = talk.store.reply_tokens(other.user, plain.message_id)
+
+    class Knows:
+        """The plain reply, but for every seventh token."""
+
+        top = 0
+
+        def begin(self, prompt: Sequence[int]) -> None:
+            self.begun, self.at = len(prompt), 0
+
+        def propose(self, limit: int | None = None) -> DraftTree:
+            tokens = tuple(1 if at % 7 == 0 else t for at, t in enumerate(reply))[self.at :][
+                : min(4, limit or 4)
+            ]
+            size = len(tokens)
+            return DraftTree(tokens, tuple(range(-1, size - 1)), ("mine",) * size, (1.0,) * size)
+
+        def observe(self, tokens: Sequence[int], top: Any = None) -> None:
+            self.at += len(tokens)
+
+    made: list[Knows] = []
+    host = talk.service.host
+    host.hosted = replace(talk.hosted, proposers=(lambda: made.append(Knows()) or made[-1],))
+    for count in (1, 2):
+        told = talk.other(f"user {count}").send("hello", max_new_tokens=60)
+        assert told.text == plain.text
+        assert told.figures.shares["mine"] > 0.3
+        assert len(made) == count

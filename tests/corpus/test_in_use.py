@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.bench import asked
 from hierchat.cli import main
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.load import load_hosted
+from hierchat.verify.asking import request
 from tests.chat import tiny
 
 
@@ -57,7 +57,7 @@ def test_a_measurement_has_what_it_names(
         seen.append(load_hosted(*arguments, **named))
         return seen[-1]
 
-    monkeypatch.setattr(asked, "load_hosted", loading)
+    monkeypatch.setattr(request, "load_hosted", loading)
     (places / "questions.jsonl").write_text(json.dumps({"turns": ["what?"]}))
     (places / "extra.md").write_text("Extra text.")
     fixed = ["--questions", str(places / "questions.jsonl"), "--json", str(places / "out.json")]

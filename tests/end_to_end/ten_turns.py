@@ -16,8 +16,8 @@ from statistics import median
 
 import psutil
 
-from hierchat.bench.machine import machine
-from hierchat.bench.questions import CONVERSATION
+from hierchat.bench.measure.session import CONVERSATION
+from hierchat.verify.asking.machine import machine
 from tests import browser as driving
 from tests.end_to_end.program import REPLY_MS, ROOT, Program
 

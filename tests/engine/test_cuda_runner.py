@@ -17,7 +17,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cuda.graphs import Graph, Graphs
 from hierchat.engine.cuda.runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Out
-from hierchat.engine.cuda.static_block import DEPTH
+from hierchat.engine.cuda.static_segment import DEPTH
 from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import BrokenLogits

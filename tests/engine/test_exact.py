@@ -11,7 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
+from hierchat.drafting.cost import DraftCost, FreeRows
 from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.joint import JointDrafter
+from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.torch.layout import CHUNK
@@ -28,7 +31,7 @@ from tests.tiny import (
     tokens_of,
 )
 
-DRAFTERS: dict[str, Callable[[Sequence[int]], Drafter]] = {
+DRAFTERS: dict[str, Callable[[Sequence[int]], Proposer]] = {
     "context": lambda reply: Drafter(),
     "context+history": lambda reply: Drafter([Source.of([reply[:20], reply[10:]])]),
     "noise": lambda reply: Noise(nodes=12),
@@ -37,6 +40,9 @@ DRAFTERS: dict[str, Callable[[Sequence[int]], Drafter]] = {
     "random trees": lambda reply: TreeDrafter(),
     "adversary": lambda reply: Adversary(reply),
     "buried": lambda reply: Buried(reply),
+    "joint": lambda reply: JointDrafter(
+        Drafter(), [Oracle(reply), Noise(nodes=12), Adversary(reply)], DraftCost(FreeRows(24))
+    ),
 }
 SETTINGS: dict[str, dict[str, object]] = {
     "greedy": {},

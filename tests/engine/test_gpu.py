@@ -14,7 +14,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cuda.graphs import Graphs, capture
 from hierchat.engine.cuda.row_attention import attend_plainly
 from hierchat.engine.cuda.runner import FIRST_VIEW, CudaRunner, Out
-from hierchat.engine.cuda.static_block import StaticBlock
+from hierchat.engine.cuda.static_segment import StaticSegment
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.torch.runner import TorchRunner
@@ -68,7 +68,7 @@ def test_the_kernels_compute_what_is_said_plainly(dtype: torch.dtype) -> None:
     parents = [-1, 0, 0, 2, 1, -1]
     for heads, kv, width in ((4, 2, 16), (9, 3, 64), (32, 8, 128), (3, 1, 80)):
         for start in (0, 60, 511, 1023):
-            block, plain = (StaticBlock(16, torch.device(device)) for device in ("cuda", "cpu"))
+            block, plain = (StaticSegment(16, torch.device(device)) for device in ("cuda", "cpu"))
             for one in (block, plain):
                 one.fill([1] * len(parents), parents, start)
             keys, values = torch.randn(2, kv, start + 40, width, device="cuda").to(dtype)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hierchat.engine.torch.layout import CHUNK, ROWS, BlockLayout, lay_out
+from hierchat.engine.torch.layout import CHUNK, ROWS, SegmentLayout, lay_out
 
 X = float("-inf")
 
 
-def own(layout: BlockLayout) -> list[list[float]]:
+def own(layout: SegmentLayout) -> list[list[float]]:
     """What each node sees of the block itself."""
     end = layout.start + layout.nodes
     return layout.mask[layout.place][:, layout.start : end].tolist()

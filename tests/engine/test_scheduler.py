@@ -15,10 +15,10 @@ def test_first_come_first_served_and_bounded() -> None:
     with pytest.raises(QueueFull, match="try again"):
         scheduler.join()
     assert (first.ahead, second.ahead) == (0, 1)
-    assert first.wait(0)
-    assert not second.wait(0)
+    assert first.take(0)
+    assert not second.take(0)
     first.leave()
-    assert second.wait(0)
+    assert second.take(0)
 
 
 def test_who_leaves_lets_the_others_move_up() -> None:
@@ -35,7 +35,7 @@ def test_turns_come_in_the_order_of_arrival_and_one_at_a_time() -> None:
     def use(number: int) -> None:
         ticket = scheduler.join()
         arrived[number].set()
-        assert ticket.wait(60)
+        assert ticket.take(60)
         within.append(number)
         assert len(within) == 1
         order.append(number)
@@ -59,3 +59,19 @@ def test_a_turn_that_does_not_come_in_time_is_given_up() -> None:
         assert not mine
     with scheduler.turn(0) as mine:
         assert mine
+
+
+def test_what_goes_first_passes_replies_that_wait_or_step_aside() -> None:
+    scheduler = Scheduler()
+    held, waiting = scheduler.join(), scheduler.join()
+    assert held.take(0)
+    loading, other = scheduler.join(first=True), scheduler.join(first=True)
+    assert waiting.ahead == 1  # of two loads and a reply
+    held.step_aside()
+    assert [ticket.take(0) for ticket in (held, waiting, other)] == [False] * 3
+    assert loading.take(0)
+    loading.leave()
+    assert other.take(0)
+    other.leave()
+    assert not waiting.take(0)
+    assert held.take(0)

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 INTERPRETED = """
 import torch
 from hierchat.engine.cuda.row_attention import attend_plainly
-from hierchat.engine.cuda.static_block import StaticBlock
+from hierchat.engine.cuda.static_segment import StaticSegment
 from hierchat.engine.cuda.triton_attention import SPLIT, attend
 
 torch.manual_seed(0)
@@ -21,7 +21,7 @@ PARENTS = [-1, 0, 0, 2, 1, -1]
 for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 4e-3)):
     for heads, kv, width in ((4, 2, 16), (9, 3, 64), (3, 1, 80)):
         for start in (0, 60, SPLIT - 2, 2 * SPLIT - 1):
-            block = StaticBlock(8, torch.device("cpu"))
+            block = StaticSegment(8, torch.device("cpu"))
             block.fill([1] * len(PARENTS), PARENTS, start)
             keys, values = torch.randn(2, kv, start + 40, width).to(dtype)
             query = torch.randn(8, heads, width).to(dtype).transpose(0, 1)  # strided as transformers' is
@@ -30,7 +30,7 @@ for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 4e-3)):
             out = attend(query, keys, values, *places, view, scale)
             expected = attend_plainly(query, keys, values, *places, scale)
             assert (out - expected).abs().max() < tolerance, (dtype, heads, width, start)
-            alone = StaticBlock(2, torch.device("cpu"))
+            alone = StaticSegment(2, torch.device("cpu"))
             alone.fill([1] * len(PARENTS), PARENTS, start, begin=4)
             places = alone.positions, alone.start, alone.paths
             pair = attend(query[:, 4:6], keys, values, *places, 4 * SPLIT, scale)

@@ -15,7 +15,7 @@ from hierchat.drafting.index.sort import suffix_order
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.runtime.draft_index import history, texts
 from hierchat.runtime.draft_index.history import Held, Histories
-from hierchat.runtime.draft_index.texts import Texts
+from hierchat.runtime.draft_index.texts import IndexedTexts
 from hierchat.store import NewTurn, Store, SuffixRun, TurnFigures
 
 from ..chat.conftest import Talk
@@ -80,7 +80,7 @@ def chats(tmp_path: Path) -> Iterator[Chats]:
         chats.histories.close()
 
 
-def check(texts: Texts) -> None:
+def check(texts: IndexedTexts) -> None:
     """Every run is in order."""
     log, order, starts, sizes = texts.index.arrays
     bounds = [*starts.tolist(), log.size]
@@ -88,7 +88,7 @@ def check(texts: Texts) -> None:
         assert order[first : first + size].tolist() == (suffix_order(log[first:end]) + first).tolist()
 
 
-def content(texts: Texts) -> list[list[int]]:
+def content(texts: IndexedTexts) -> list[list[int]]:
     """The texts that are in the index, oldest first."""
     found: list[list[int]] = [[]]
     for token in texts.index.arrays.tokens.tolist():

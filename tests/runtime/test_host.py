@@ -202,7 +202,7 @@ def test_the_present_model_answers_while_another_is_fetched(store: Store) -> Non
     host.start("another")
     asked.wait()
     assert host.status == HostStatus("another", "downloading", 1, 2, "another")
-    assert host.answers
+    assert host.hosted is not None
     last = talk.send("hello")
     assert talk.store.turn(talk.user, last.message_id).begun.model == "tiny"
     go.set()
@@ -217,7 +217,7 @@ def test_what_fails_first_is_said_as_a_failed_load(store: Store) -> None:
 
     host = ModelHost(catalogue("tiny"), load=load_none, prepare=refuse)
     assert start(host, "tiny") == HostStatus("tiny", "failed", message="tiny cannot run here.")
-    assert not host.answers
+    assert host.hosted is None
 
 
 def test_a_real_file_is_looked_at_before_the_present_model_leaves(

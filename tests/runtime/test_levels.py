@@ -42,7 +42,7 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cache and configuration of each test's own, and no GPU."""
     for name in ("cache", "config"):
         monkeypatch.setenv(f"HIERCHAT_{name.upper()}", str(tmp_path / name))
-    monkeypatch.setattr(memory, "_cuda_driver", lambda: False)
+    monkeypatch.setattr(memory, "cuda_driver", lambda: False)
 
 
 def prior(levels: Levels, below: int = 0) -> float:

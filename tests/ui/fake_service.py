@@ -12,6 +12,8 @@ from pathlib import Path
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
+from hierchat.engine.scheduler import Scheduler
+from hierchat.runtime.turn import Turn
 from hierchat.store import NewTurn, Store, StoreError, TurnFigures
 
 REPLY = """Here is a Python function that reverses a string:
@@ -50,10 +52,11 @@ class FakeHost:
         self.names = list(type(self).names)
         self.status = HostStatus(self.names[0], "ready")
         self.started: list[str] = []
+        self.scheduler = Scheduler()
 
     @property
-    def answers(self) -> bool:
-        return self.status.phase == "ready"
+    def hosted(self) -> object | None:
+        return self if self.status.phase == "ready" else None
 
     def start(self, name: str) -> None:
         self.started.append(name)
@@ -93,22 +96,45 @@ class FakeService:
         self._figures: dict[int, Figures] = {}
 
     def send(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[Frame]:
-        if self.script.raises:
-            raise self.script.raises
-        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
-        self.asked.append((text, settings))
-        yield from self._reply(user_id, conversation_id, question, settings, stop)
+        def begin() -> Iterator[Frame]:
+            if self.script.raises:
+                raise self.script.raises
+            question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+            self.asked.append((text, settings))
+            yield from self._reply(user_id, conversation_id, question, settings, stop)
+
+        yield from self._in_turn(stop, begin)
 
     def regenerate(self, user_id, user_message_id, settings, stop) -> Iterator[Frame]:
         message = self.store.message(user_id, user_message_id)
-        yield from self._reply(user_id, message.conversation_id, message.id, settings, stop)
+        yield from self._in_turn(
+            stop, lambda: self._reply(user_id, message.conversation_id, message.id, settings, stop)
+        )
 
     def resume(self, user_id, message_id, more, stop) -> Iterator[Frame]:
-        message = self.store.message(user_id, message_id)
-        self.store.resume_reply(user_id, message_id)
-        yield from self._written(message_id, stop, message.text + " ")
+        def begin() -> Iterator[Frame]:
+            message = self.store.message(user_id, message_id)
+            self.store.resume_reply(user_id, message_id)
+            yield from self._written(message_id, stop, message.text + " ")
+
+        yield from self._in_turn(stop, begin)
+
+    def _in_turn(self, stop, begin) -> Iterator[Frame]:
+        with Turn(self.host, stop) as turn:
+            for ahead in turn.waiting():
+                yield Frame("waiting", ahead=ahead)
+            if turn.hosted is not None:
+                yield from begin()
 
     def compare(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[CompareFrame]:
+        arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
+        with Turn(self.host, stop) as turn:
+            for ahead in turn.waiting():
+                yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
+            if turn.hosted is not None:
+                yield from self._compared(user_id, conversation_id, parent_id, text, settings, stop)
+
+    def _compared(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[CompareFrame]:
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
         arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
         yield CompareFrame(dict(arms), None)

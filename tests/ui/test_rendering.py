@@ -280,13 +280,13 @@ def test_a_difference_of_the_unpadded_side_is_explained() -> None:
 
 
 def test_reading_shows_tokens() -> None:
-    line = visible(status.frame_line(Frame("reading", prompt_read=300, prompt_tokens=1200)))
+    line = visible(status.reading_line(Frame("reading", prompt_read=300, prompt_tokens=1200)))
     assert line == "Reading the prompt: 300 of 1,200 tokens"
 
 
 def test_the_plan_from_the_target_down() -> None:
     assert visible(plan_picture(PLAN)) == (
-        "Plan smollm2-135m verifies smollm2-135m:blocks blocks of 12 databases as much as pays "
+        "Plan smollm2-135m verifies smollm2-135m:blocks drafts of 12 databases as much as pays "
         "5.4 ms a token expected, 5.6 measured Left out tiny & small not on this machine; "
         "`python -m hierchat models get tiny` fetches it"
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hierchat.bench.published.arctic import Arctic
-from hierchat.bench.published.common import Published, Texts
+from hierchat.bench.published.common import Published, SortedTexts
 from hierchat.bench.published.hierarchy import HierarchyDrafting
 from hierchat.bench.published.llama_cache import LlamaCache
 from hierchat.bench.published.prompt_lookup import PromptLookup
 from hierchat.bench.published.suffix import Suffix
 from hierchat.bench.published.token_recycling import TokenRecycling
 
-PUBLISHED: dict[str, Callable[[int | None, Sequence[Texts]], Published]] = {
+PUBLISHED: dict[str, Callable[[int | None, Sequence[SortedTexts]], Published]] = {
     "hd-paper": HierarchyDrafting,
     "pld": PromptLookup,
     "token-recycling": TokenRecycling,

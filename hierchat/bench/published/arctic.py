@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.bench.published.arctic_build import arctic_folder
-from hierchat.bench.published.common import Texts
+from hierchat.bench.published.common import SortedTexts
 from hierchat.bench.published.suffix import DEPTH, FACTOR, LEAST, WIDTH
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.drafting.tree import DraftTree
@@ -26,7 +26,7 @@ class Arctic:
 
     top = 0
 
-    def __init__(self, width: int | None, statistics: Sequence[Texts] = ()) -> None:
+    def __init__(self, width: int | None, statistics: Sequence[SortedTexts] = ()) -> None:
         self._most = (width or WIDTH) - 1
         folder = str(arctic_folder())
         if folder not in sys.path:

@@ -12,8 +12,8 @@ from pathlib import Path
 import requests
 from filelock import FileLock
 
-from hierchat.bench.environment import NANOBIND, python_with, run
 from hierchat.bench.errors import ArmError
+from hierchat.bench.peers.environment import Packages, python_with, run
 from hierchat.config import cache_dir
 
 VERSION = "0.3.0"
@@ -22,6 +22,12 @@ SOURCE = (
     f"arctic_inference-{VERSION}.tar.gz"
 )
 SHA256 = "7f22e3e1b1071c6061c0d6951be17c0fb50b08d06d6e543144c8f52faba60a36"
+NANOBIND = Packages(
+    "nanobind",
+    "2.9.2",
+    "import cmake, nanobind, ninja; assert nanobind.__version__ == {version!r}",
+    others=("cmake>=3.18,<4", "ninja"),
+)
 SECONDS = 60
 _WANTED = ("arctic_inference/__init__.py", "arctic_inference/suffix_decoding/", "csrc/suffix_decoding/")
 

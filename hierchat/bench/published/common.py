@@ -12,7 +12,7 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.tree import DraftTree
 
 
-class Texts(Protocol):
+class SortedTexts(Protocol):
     """A corpus, as hierchat.corpus.format.Statistics holds it."""
 
     @property

@@ -22,7 +22,7 @@ from heapq import nlargest
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.bench.published.common import Texts, merged
+from hierchat.bench.published.common import SortedTexts, merged
 from hierchat.corpus.seed import SEED_NAME
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.drafting.tree import DraftTree
@@ -42,7 +42,7 @@ class HierarchyDrafting:
 
     top = 0
 
-    def __init__(self, width: int | None, statistics: Sequence[Texts] = ()) -> None:
+    def __init__(self, width: int | None, statistics: Sequence[SortedTexts] = ()) -> None:
         self._most = (width or WIDTH) - 1
         self._corpora = [_Corpus(texts) for texts in statistics if texts.name != SEED_NAME]
         self.forget()
@@ -138,7 +138,7 @@ def _phrases(text: Sequence[int], new: int) -> Iterator[tuple[int, Branch]]:
 class _Corpus:
     """A text's suffix array."""
 
-    def __init__(self, texts: Texts) -> None:
+    def __init__(self, texts: SortedTexts) -> None:
         self._tokens, self._order = texts.tokens, texts.order
 
     def after(self, ending: Sequence[int]) -> Counter[Branch]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.bench.published.common import Texts, chain
+from hierchat.bench.published.common import SortedTexts, chain
 from hierchat.drafting.tree import DraftTree
 
 WIDTH = 17
@@ -33,7 +33,7 @@ class LlamaCache:
 
     top = 0
 
-    def __init__(self, width: int | None, statistics: Sequence[Texts] = ()) -> None:
+    def __init__(self, width: int | None, statistics: Sequence[SortedTexts] = ()) -> None:
         self._most = (width or WIDTH) - 1
         self._static = _Static(statistics)
         self.forget()
@@ -102,7 +102,7 @@ def _best(counts: Mapping[int, int], static: Mapping[int, int], threshold: tuple
 class _Static:
     """What followed each pair of tokens in a corpus, and how often: sorted triples."""
 
-    def __init__(self, statistics: Sequence[Texts]) -> None:
+    def __init__(self, statistics: Sequence[SortedTexts]) -> None:
         pieces = [_triples(texts.tokens) for texts in statistics]
         triples, self._counts = np.unique(
             np.concatenate([*pieces, np.empty(0, np.int64)]), return_counts=True

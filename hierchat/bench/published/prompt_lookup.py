@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.bench.published.common import Texts, chain
+from hierchat.bench.published.common import SortedTexts, chain
 from hierchat.drafting.tree import DraftTree
 
 WIDTH = 11
@@ -26,7 +26,7 @@ class PromptLookup:
 
     top = 0
 
-    def __init__(self, width: int | None, statistics: Sequence[Texts] = ()) -> None:
+    def __init__(self, width: int | None, statistics: Sequence[SortedTexts] = ()) -> None:
         self._most = (width or WIDTH) - 1
         self._text = np.zeros(_SPARE, np.int32)
         self._held = 0

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.bench.published.common import Texts
+from hierchat.bench.published.common import SortedTexts
 from hierchat.bench.published.suffix_kernels import extend, propose, withdraw
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.drafting.tree import DraftTree
@@ -36,7 +36,9 @@ class Suffix:
 
     top = 0
 
-    def __init__(self, width: int | None, statistics: Sequence[Texts] = (), factor: float = FACTOR) -> None:
+    def __init__(
+        self, width: int | None, statistics: Sequence[SortedTexts] = (), factor: float = FACTOR
+    ) -> None:
         self._most = (width or WIDTH) - 1
         self._factor = factor
         self._here = _Text()

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.bench.published.common import Texts
+from hierchat.bench.published.common import SortedTexts
 from hierchat.drafting.tree import DraftTree
 
 PUBLISHED = """
@@ -36,7 +36,7 @@ class TokenRecycling:
 
     top = 8
 
-    def __init__(self, width: int | None, statistics: Sequence[Texts] = ()) -> None:
+    def __init__(self, width: int | None, statistics: Sequence[SortedTexts] = ()) -> None:
         self._tree = _first((width or WIDTH) - 1)
         self._last = -1
         self.forget()

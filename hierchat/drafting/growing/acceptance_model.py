@@ -36,13 +36,20 @@ ONE = np.float32(1.0)
 
 
 @kernel
+def copy(goal, source, count):  # type: ignore[no-untyped-def]
+    """The first numbers of one array into another: assigning a slice takes two seconds longer to compile."""
+    for i in range(count):
+        goal[i] = source[i]
+
+
+@kernel
 def read(seen, known, out):  # type: ignore[no-untyped-def]
     """What the model reads of a candidate: seen [SLOTS, SEEN], known [SLOTS, KNOWN], out [SLOTS * INPUTS]."""
     out[:] = 0.0
     for slot in range(SLOTS):
         x, one, all_ = out[slot * INPUTS : (slot + 1) * INPUTS], seen[slot], known[slot]
         if slot == SUCCESSORS:
-            x[:4] = one[:4]
+            copy(x, one, 4)
             continue
         if one[COUNT] > 0:
             share = one[VOTES] / all_[ALL_VOTES]
@@ -74,7 +81,7 @@ def read_around(known, out):  # type: ignore[no-untyped-def]
         z, all_ = out[slot * KNOWN : (slot + 1) * KNOWN], known[slot]
         z[6] = all_[RECENT]
         if slot == SUCCESSORS:
-            z[:2] = all_[:2]
+            copy(z, all_, 2)
             continue
         if all_[OCCURRENCES] > 0:
             z[0] = ONE
@@ -112,7 +119,7 @@ def score(places, place, model):  # type: ignore[no-untyped-def]
     for i in range(count):
         x = places.inputs[place, i]
         read(places.seen[place, i], places.known[place], x)
-        unit[:] = common
+        copy(unit, common, HIDDEN)
         score = model.score[last]
         for j in range(len(x)):
             value = x[j]
@@ -123,7 +130,7 @@ def score(places, place, model):  # type: ignore[no-untyped-def]
         for h in range(HIDDEN):
             unit[h] = max(unit[h], np.float32(0.0))
             score += unit[h] * model.score[h]
-        places.hidden[place, i] = unit
+        copy(places.hidden[place, i], unit, HIDDEN)
         scores[i] = score
         highest = max(highest, score)
     total = np.exp(none - highest)

@@ -121,7 +121,7 @@ def _count(places, place, slot, sampled, counts, number, total, suffix, populati
     known[SUFFIX], known[SAMPLE], known[POPULATION] = suffix, total, population
     for j in range(number):
         if counts[j] > 1:
-            i = _candidate(places, place, sampled[j])
+            i = _candidate(places, place, np.int64(sampled[j]))
         else:
             i = -1
             for c in range(places.candidates[place]):
@@ -176,7 +176,7 @@ def _look_back(databases, places, place, text, end):  # type: ignore[no-untyped-
     for length in range(longest, 0, -1):
         for i in range(total):
             if lengths[i] == length and kept < CLOSE:
-                _hear(places, place, CONTEXT, follow[i], length, kept == 0)
+                _hear(places, place, CONTEXT, np.int64(follow[i]), length, kept == 0)
                 kept += 1
         if kept == CLOSE:
             break
@@ -349,7 +349,7 @@ def _ask(runs, places, place, slot):  # type: ignore[no-untyped-def]
     number = total = 0
     for j in range(sample):
         if follow[j] != BREAK:
-            number = _tally(sampled, counts, number, follow[j])
+            number = _tally(sampled, counts, number, np.int64(follow[j]))
             total += 1
     if total:
         _count(places, place, slot, sampled, counts, number, total, suffix, population)
@@ -365,7 +365,7 @@ def _look_up(databases, places, place, text, end):  # type: ignore[no-untyped-de
         if at >= 0:
             known[0] = 1.0
             for rank in range(databases.pairs.shape[1]):
-                token = databases.pairs[at, rank]
+                token = np.int64(databases.pairs[at, rank])
                 i = _candidate(places, place, token) if token >= 0 else -1
                 if i >= 0:
                     places.seen[place, i, SUCCESSORS, 0] = 1.0
@@ -373,7 +373,7 @@ def _look_up(databases, places, place, text, end):  # type: ignore[no-untyped-de
     if last < len(databases.single) and databases.single[last, 0] >= 0:
         known[1] = 1.0
         for rank in range(databases.single.shape[1]):
-            token = databases.single[last, rank]
+            token = np.int64(databases.single[last, rank])
             i = _candidate(places, place, token) if token >= 0 and rank < 4 else -1
             if i >= 0:
                 places.seen[place, i, SUCCESSORS, 2] = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.acceptance_model import first_choices, learn, score, slot_of
+from hierchat.drafting.growing.acceptance_model import copy, first_choices, learn, score, slot_of
 from hierchat.drafting.growing.evidence import look_far, look_near
 from hierchat.drafting.growing.layout import MAX_MATCH, NODES, RECENT, SLOTS
 
@@ -27,13 +27,13 @@ def grow(  # type: ignore[no-untyped-def]
     """
     length = len(tail)
     text = np.empty(length + NODES, np.int32)
-    text[:length] = tail
+    copy(text, tail, length)
     depth = np.zeros(NODES + 1, np.int64)
     upcoming = np.zeros(NODES + 1, np.int64)
     path = np.zeros(NODES + 1)
     path[0] = 1.0
     looked = 1
-    places.known[0, :, RECENT] = recent
+    copy(places.known[0, :, RECENT], recent, SLOTS)
     _consider(databases, places, 0, -1, text, length, model, worth, lookup)
     considered[0] = 0
     owner = np.zeros(NODES + 1, np.int64)  # the node that a row stands behind
@@ -70,7 +70,7 @@ def grow(  # type: ignore[no-untyped-def]
             for d in range(depth[looked] - 1, -1, -1):
                 text[length + d] = tree.tokens[node]
                 node = tree.parents[node]
-            places.known[looked, :, RECENT] = recent
+            copy(places.known[looked, :, RECENT], recent, SLOTS)
             _consider(
                 databases, places, looked, row, text, length + depth[looked], model, highest * worth, lookup
             )

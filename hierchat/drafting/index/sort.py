@@ -22,6 +22,8 @@ def suffix_order(tokens: np.ndarray) -> np.ndarray:
     """The positions (int32) of all that is no BREAK in `tokens` (int32), in the order of their suffixes."""
     if tokens.size and tokens.min() < BREAK:
         raise ValueError("a token id is negative")
+    # One kind of array: for those that cannot be written all would be compiled a second time.
+    tokens = np.require(tokens, requirements=["C", "W"])
     most = int(tokens.max(initial=0))
     # Counting how often each token occurs pays where there are more tokens than kinds of them.
     return ordered(tokens, most if most < tokens.size else 0)
@@ -64,6 +66,15 @@ def ordered(tokens: np.ndarray, kinds: int) -> np.ndarray:
 
 
 @kernel
+def put(parts: np.ndarray, at: int, low: int, high: int, depth: int, keyed: int) -> None:
+    """One row of parts. Number by number: a tuple put into a row takes two seconds to compile."""
+    parts[at, 0] = low
+    parts[at, 1] = high
+    parts[at, 2] = depth
+    parts[at, 3] = keyed
+
+
+@kernel
 def sort_bucket(tokens: np.ndarray, order: np.ndarray, depth: int) -> None:
     """Sort positions whose first `depth` tokens are equal: quicksort in three parts, token by token."""
     end = tokens.size
@@ -71,7 +82,7 @@ def sort_bucket(tokens: np.ndarray, order: np.ndarray, depth: int) -> None:
     parts = np.empty(
         (128, 4), np.int64
     )  # from, to, tokens known to be equal, whether the keys are those of this depth
-    parts[0] = 0, order.size, depth, 0
+    put(parts, 0, 0, order.size, depth, 0)
     top = 1
     while top:
         top -= 1
@@ -107,10 +118,10 @@ def sort_bucket(tokens: np.ndarray, order: np.ndarray, depth: int) -> None:
             else:
                 i += 1
         first = top
-        parts[top] = low, smaller, depth, 1
-        parts[top + 1] = larger, high, depth, 1
+        put(parts, top, low, smaller, depth, 1)
+        put(parts, top + 1, larger, high, depth, 1)
         # Texts that have ended alike differ in their position only.
-        parts[top + 2] = smaller, larger, DEPTH if pivot == BREAK else depth + 1, 0
+        put(parts, top + 2, smaller, larger, DEPTH if pivot == BREAK else depth + 1, 0)
         top += 3
         # The largest part waits below: so few ever wait.
         for other in range(first + 1, top):

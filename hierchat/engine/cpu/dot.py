@@ -30,7 +30,8 @@ def build(name: str, isa: Isa, heights: tuple[int, ...] | None = None) -> ir.Mod
     `count` rows of weights of block type `name`. All arguments int64, most of them addresses:
 
     weights: of the first panel; x: int16 [blocks, height, 32], or float32 [height, 32 blocks] for plain types;
-    levels: float32 [groups, height], the scales of x; sums: [blocks, SUMS, height], 4 bytes each; blocks: of 32, in a row; out: float32, `stride` bytes from one row of activations to the next.
+    levels: float32 [groups, height], the scales of x; sums: [blocks, SUMS, height], 4 bytes each; blocks: of 32, in a
+    row; out: float32, `stride` bytes from one row of activations to the next.
     """
     module = ir.Module(f"product_{name}")
     kind = ir.FunctionType(ir.VoidType(), [I64] * len(ARGUMENTS))
@@ -77,7 +78,9 @@ class _Product:
 
     def _panels(self) -> None:
         b, lanes = self.b, self.isa.lanes
-        per_block = BLOCK * self.layout.size * lanes // self.layout.weights  # bytes of a block of 32, of a panel
+        per_block = (
+            BLOCK * self.layout.size * lanes // self.layout.weights
+        )  # bytes of a block of 32, of a panel
         panel_bytes = b.mul(self.at["blocks"], i64(per_block))
         one_row = self._plain if self.name in PLAIN else self._quantised
 
@@ -158,9 +161,7 @@ class _Product:
         groups = b.udiv(b.add(blocks, i64(7)), i64(8))
         return loop(b, i64(0), groups, self.zeros, group)
 
-    def _block(
-        self, base: ir.Value, first: ir.Value, j: ir.Value, parts: list[ir.Value]
-    ) -> list[ir.Value]:
+    def _block(self, base: ir.Value, first: ir.Value, j: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
         """parts + scale * (32 weights of every lane times 32 of every row) + minimum * sum."""
         b, height = self.b, self.height
         if self.scratch is not None:
@@ -232,5 +233,3 @@ class _Product:
             return [b.fadd(total, part) for total, part in zip(totals, parts, strict=True)]
 
         return loop(b, i64(0), self.at["blocks"], self.zeros, block)
-
-

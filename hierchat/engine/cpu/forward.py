@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import clock
 from hierchat.engine.cpu.memory import CHUNK, DOWN, GATE, UP, K, O, Q, V
@@ -64,7 +66,7 @@ def forward(  # type: ignore[no-untyped-def]
     attended = attended.reshape(rows, shape.heads, chunks, size + 2)
     scratch = work.scratch[rank]
     wide = work.qkv.shape[1] * size * 4
-    query = work.qkv.ctypes.data
+    query = np.int64(work.qkv.ctypes.data)
     key = query + shape.heads * size * 4
     value = key + shape.kv_heads * size * 4
     since = clock() if cycles.shape[0] else 0
@@ -90,13 +92,14 @@ def forward(  # type: ignore[no-untyped-def]
         since = tick(cycles, ATTENTION, since)
         merge_phase(counters, phase + 7, rows, shape, work, attended)
         since = tick(cycles, MERGE, since)
-        out, stride = work.out.ctypes.data, shape.hidden * 4
+        out, stride = np.int64(work.out.ctypes.data), shape.hidden * 4
         product_tasks(counters, phase + 8, matrices[O], rows, work, out, stride, threads)
         product_wait(counters, phase + 8, matrices[O], rows, threads)
         since = tick(cycles, OUTPUT, since)
         norm_phase(counters, phase + 9, rows, work, weights.inner_norms[layer], shape.epsilon, True)
         since = tick(cycles, NORMS, since)
-        gate, up, inner = work.gate.ctypes.data, work.up.ctypes.data, shape.inner * 4
+        gate, up = np.int64(work.gate.ctypes.data), np.int64(work.up.ctypes.data)
+        inner = shape.inner * 4
         product_tasks(counters, phase + 10, matrices[GATE], rows, work, gate, inner, threads)
         product_tasks(counters, phase + 11, matrices[UP], rows, work, up, inner, threads)
         product_wait(counters, phase + 10, matrices[GATE], rows, threads)
@@ -110,6 +113,7 @@ def forward(  # type: ignore[no-untyped-def]
     phase = shape.layers * COUNTERS
     head = weights.matrices[shape.layers, Q]
     norm_phase(counters, phase, rows, work, weights.last_norm, shape.epsilon, True)
-    product_tasks(counters, phase + 1, head, rows, work, logits.ctypes.data, logits.shape[1] * 4, threads)
+    place = np.int64(logits.ctypes.data)
+    product_tasks(counters, phase + 1, head, rows, work, place, logits.shape[1] * 4, threads)
     product_wait(counters, phase + 1, head, rows, threads)
     tick(cycles, HEAD, since)

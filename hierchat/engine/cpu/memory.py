@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hierchat.engine.cpu.dot import GROUP, SUMS
 from hierchat.engine.cpu.isa import ISAS
-from hierchat.models.formats.layouts import BLOCK
 from hierchat.jit import INSTRUCTIONS
+from hierchat.models.formats.layouts import BLOCK
 
 CHUNK = 128
 """Positions whose scores are added up together; the slots lie in pieces of this size."""
@@ -82,7 +82,7 @@ class Texts(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Buffers of a forward. Rows are padded to a multiple of what one pass computes, so that a kernel may compute one too many."""
+    """Buffers of a forward. Rows are padded to a multiple of what one pass computes: it may compute some too many."""
 
     x: Floats
     """The residual stream, [rows, hidden]."""

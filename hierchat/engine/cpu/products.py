@@ -9,8 +9,8 @@ from hierchat.engine.cpu.isa import ISAS
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import call_product
 from hierchat.engine.cpu.memory import BLOCKS, FUNCTION, PLAIN, ROW_BYTES, WEIGHTS
-from hierchat.models.formats.layouts import BLOCK
 from hierchat.jit import INSTRUCTIONS
+from hierchat.models.formats.layouts import BLOCK
 
 HEIGHTS = ISAS[INSTRUCTIONS].heights
 ROWS = HEIGHTS[-1]

@@ -28,7 +28,7 @@ from hierchat.engine.cpu.team import Team
 from hierchat.engine.cpu.unpacking import PLAIN
 from hierchat.engine.errors import clear_memory_errors
 from hierchat.engine.rows import ArrayRows, Rows
-from hierchat.engine.runner import Block, CachedSequence, TooManySequences
+from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
 from hierchat.jit import INSTRUCTIONS, LANES
 from hierchat.models.architectures.names import MATRICES
@@ -105,10 +105,14 @@ class CpuRunner:
         """A sequence's slots, from this chunk on, are free."""
         self._free.append(chunk)
 
-    def forward(self, blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
+    def forward(self, blocks: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         logits = self.run(blocks, logits=True)
+        hidden = self._work.plain[: len(logits) * self.shape.hidden].reshape(len(logits), -1)
         ends = np.cumsum([len(block.tokens) for block in blocks]).tolist()
-        return [ArrayRows(logits[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+        return [
+            ArrayRows(logits[begin:end], hidden[begin:end])
+            for begin, end in zip([0, *ends], ends, strict=False)
+        ]
 
     @contextmanager
     def profile(self) -> Iterator[dict[str, float]]:
@@ -127,7 +131,7 @@ class CpuRunner:
         return max(1, min(MOST_ROWS, ATTENDED // (per_row * chunks)))
 
     @clear_memory_errors()
-    def run(self, blocks: Sequence[Block], *, logits: bool) -> Any:
+    def run(self, blocks: Sequence[Segment], *, logits: bool) -> Any:
         """Logits [nodes of all blocks, vocabulary], or [0, vocabulary]: a prompt's own logits are never needed."""
         sequences = [_own(block.sequence) for block in blocks]
         tokens = [token for block in blocks for token in block.tokens]
@@ -203,11 +207,11 @@ class CpuSequence:
         rows = self.runner.rows_that_fit(len(self.tokens), len(tokens))
         for begin in range(0, len(tokens), rows):
             part = tokens[begin : begin + rows]
-            self.runner.run([Block(self, part, range(-1, len(part) - 1))], logits=False)
+            self.runner.run([Segment(self, part, range(-1, len(part) - 1))], logits=False)
             self.tokens.extend(part)
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        return self.runner.forward([Block(self, tokens, parents)])[0]
+        return self.runner.forward([Segment(self, tokens, parents)])[0]
 
     def commit(self, nodes: Sequence[int]) -> None:
         start = self.chunk * CHUNK + len(self.tokens)
@@ -263,8 +267,8 @@ def _weights(model: BlockModel, positions: int) -> Weights:
     matrices = np.zeros((len(model.layers) + 1, len(MATRICES), len(FIELDS)), np.int64)
     for number, layer in enumerate(model.layers):
         for place, name in enumerate(MATRICES):
-            matrices[number, place] = _record(layer[name])
-    matrices[-1, 0] = _record(model.head)
+            matrices[number, place] = record(layer[name])
+    matrices[-1, 0] = record(model.head)
     cosines, sines = tables(model.config, positions, vectors.get("rope_factors"))
     return Weights(
         matrices=matrices,
@@ -279,7 +283,7 @@ def _weights(model: BlockModel, positions: int) -> Weights:
     )
 
 
-def _record(matrix: Blocks) -> list[int]:
+def record(matrix: Blocks) -> list[int]:
     """A matrix as the kernels find it; the model keeps the arrays alive."""
     assert matrix.lanes == LANES
     assert matrix.data.flags.c_contiguous

@@ -77,9 +77,7 @@ class Reader:
         if self.name == "Q6_K":
             scale, place = self.half(base), self.field(base, 1)
             for number in range(16):
-                raw = load(
-                    b, vector(I8, self.isa.lanes), b.add(place, i64(self.isa.lanes * number)), 1
-                )
+                raw = load(b, vector(I8, self.isa.lanes), b.add(place, i64(self.isa.lanes * number)), 1)
                 yield b.fmul(scale, b.sitofp(b.sext(raw, self.ints), self.floats))
             return
         scale, least = self.half(base), b.fneg(self.half(self.field(base, 1)))
@@ -105,7 +103,11 @@ class Reader:
         """The address of the words of block `block` (0 to 7) of a super-block, or of the only one."""
         layout, lanes = LAYOUTS[self.name], self.isa.lanes
         there = self.b.add(base, i64(layout.head_size * lanes))
-        return there if layout.weights == BLOCK else self.b.add(there, self.b.mul(block, i64(4 * layout.bits * lanes)))
+        return (
+            there
+            if layout.weights == BLOCK
+            else self.b.add(there, self.b.mul(block, i64(4 * layout.bits * lanes)))
+        )
 
     def pairs(self, base: ir.Value, block: ir.Value, lean: bool) -> Pairs:
         """Of a block of 32. `lean`: with fewer instructions here and more behind, which pays for one row only."""

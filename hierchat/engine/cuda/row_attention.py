@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
-from hierchat.engine.cuda.static_block import StaticBlock
+from hierchat.engine.cuda.static_segment import StaticSegment
 
 NAME = "hierchat_rows"
 
@@ -23,17 +23,17 @@ def row_attention(
     value: torch.Tensor,  # [1, kv, slots, d]
     attention_mask: torch.Tensor | None,
     scaling: float,
-    block: StaticBlock,
+    segment: StaticSegment,
     **unused: Any,
 ) -> tuple[torch.Tensor, None]:
     """Returns ([1, rows, heads, d], None), as transformers asks."""
     if unused.get("softcap"):
         raise NotImplementedError("attention with soft-capped scores is not built")
-    places = (block.positions, block.start, block.paths)
+    places = (segment.positions, segment.start, segment.paths)
     if query.device.type == "cuda":
         from hierchat.engine.cuda.triton_attention import attend
 
-        return attend(query[0], key[0], value[0], *places, block.view, scaling)[None], None
+        return attend(query[0], key[0], value[0], *places, segment.view, scaling)[None], None
     return attend_plainly(query[0], key[0], value[0], *places, scaling)[None], None
 
 

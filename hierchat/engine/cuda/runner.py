@@ -3,7 +3,7 @@
 Graphs are recorded per number of rows and length of the view. Attention takes every row alone (row_attention.py); what
 else a forward does - cuBLAS, bitsandbytes, sums of norms - is chosen by the number of rows, so that a row gets the same
 bits in any two forwards over equally many. The self-test finds out whether that holds for multiples of 16 rows;
-otherwise every forward is over exactly as many, the prompt's as well, and a wider block is computed part by part.
+otherwise every forward is over exactly as many, the prompt's as well, and a wider segment is computed part by part.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from hierchat.engine.cuda.graphs import Graphs, capture
 from hierchat.engine.cuda.row_attention import NAME
-from hierchat.engine.cuda.static_block import DEPTH, StaticBlock
+from hierchat.engine.cuda.static_segment import DEPTH, StaticSegment
 from hierchat.engine.cuda.static_slots import StaticSlots
 from hierchat.engine.rows import LateRows, Rows
-from hierchat.engine.runner import Block, CachedSequence, TooManySequences, in_turn
+from hierchat.engine.runner import CachedSequence, Segment, TooManySequences, in_turn
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
 from hierchat.engine.torch.runner import gpu, precision, require_full_attention
 
@@ -60,7 +60,7 @@ class CudaRunner:
         self.backend = precision(model)
         model.set_attn_implementation(NAME)
         self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
-        self._blocks: dict[int, StaticBlock] = {}
+        self._segments: dict[int, StaticSegment] = {}
         self._free = [self._slots() for _ in range(sequences)]
         self.most_sequences = sequences
         self._rows: LateRows | None = None
@@ -88,11 +88,11 @@ class CudaRunner:
         slots.rollback(0)
         self._free.append(slots)
 
-    def forward(self, blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
-        return in_turn(blocks, padded=padded)
+    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
+        return in_turn(segments, padded=padded)
 
     def rows(self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], padded: bool) -> LateRows:
-        """Of a block behind what is committed in `slots`; returns while the device still computes."""
+        """Of a segment behind what is committed in `slots`; returns while the device still computes."""
         logits, best = self.run(slots, tokens, parents, padded=padded, logits=True)
         self._rows = LateRows(
             partial(self._fetch, best),
@@ -107,7 +107,7 @@ class CudaRunner:
     def run(
         self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], *, padded: bool, logits: bool
     ) -> Out:
-        """One forward, or several over parts of a block that is too wide; of `logits` False, nothing is returned."""
+        """One forward, or several over parts of a segment that is too wide; of `logits` False, nothing is returned."""
         if self._rows is not None:
             self._rows.expire()
         if slots.length + len(tokens) + DEPTH > slots.capacity:  # a device would only stop working
@@ -117,15 +117,15 @@ class CudaRunner:
         for begin in range(0, len(tokens), most):
             count = min(most, len(tokens) - begin)
             width = -(-count // self.quantum) * self.quantum if padded else count
-            if width not in self._blocks:
-                self._blocks[width] = StaticBlock(width, self.device)
-            block = self._blocks[width]
+            if width not in self._segments:
+                self._segments[width] = StaticSegment(width, self.device)
+            segment = self._segments[width]
             self.land()
-            block.fill(tokens, parents, slots.length, begin)
-            block.view = _view(slots.length + begin + width)
+            segment.fill(tokens, parents, slots.length, begin)
+            segment.view = _view(slots.length + begin + width)
             self._flying = True
             out = self._graphs.run(
-                (id(slots), width, block.view, logits), partial(self._compute, slots, block, logits)
+                (id(slots), width, segment.view, logits), partial(self._compute, slots, segment, logits)
             )
             if out is not None:
                 parts.append((out[0][:count], out[1][:count]))
@@ -138,15 +138,15 @@ class CudaRunner:
             (torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])) if parts else (empty, empty)
         )
 
-    def _compute(self, slots: StaticSlots, block: StaticBlock, logits: bool) -> Out | None:
+    def _compute(self, slots: StaticSlots, segment: StaticSegment, logits: bool) -> Out | None:
         """What a graph records: nothing but tensors at fixed addresses decides what it does."""
-        slots.writing = block.slots
+        slots.writing = segment.slots
         arguments = {
-            "input_ids": block.ids[None],
-            "position_ids": block.positions[None],
+            "input_ids": segment.ids[None],
+            "position_ids": segment.positions[None],
             "past_key_values": slots,
             "use_cache": True,
-            "block": block,
+            "segment": segment,
         }
         if not logits:
             self.model.base_model(**arguments)
@@ -191,7 +191,7 @@ class CudaRunner:
         return self._fetch(found)
 
     def _slots(self) -> StaticSlots:
-        # Behind the context there is room for a block and its padding, and for the self-test of a short context.
+        # Behind the context there is room for a segment and its padding, and for the self-test of a short context.
         return StaticSlots(self.model.config, self.context_length + 3 * DEPTH, self.model.dtype, self.device)
 
     def _prove(self) -> Proof:
@@ -216,7 +216,7 @@ class CudaSequence:
         self.vocabulary = runner.vocabulary
         self.context_length = runner.context_length
         self.tokens: list[int] = []
-        self._block: list[int] = []
+        self._segment: list[int] = []
 
     @property
     def exact(self) -> bool:
@@ -237,12 +237,12 @@ class CudaSequence:
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         """Returns while the device still computes."""
-        self._block = list(tokens)
-        return self.runner.rows(self.slots, self._block, parents, padded)
+        self._segment = list(tokens)
+        return self.runner.rows(self.slots, self._segment, parents, padded)
 
     def commit(self, nodes: Sequence[int]) -> None:
         self.slots.commit(list(nodes))
-        self.tokens.extend(self._block[node] for node in nodes)
+        self.tokens.extend(self._segment[node] for node in nodes)
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
         return False

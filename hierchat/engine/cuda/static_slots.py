@@ -23,7 +23,7 @@ class StaticLayer(SlotLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write a block where `slots.writing` says; returns all slots."""
+        """Write a segment where `slots.writing` says; returns all slots."""
         assert self.keys is not None
         assert self.values is not None
         self.keys.index_copy_(2, self.slots.writing, key_states.to(self.keys.dtype))

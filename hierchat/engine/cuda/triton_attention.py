@@ -1,8 +1,8 @@
-"""Attention of a block's rows on CUDA: every row alone, over its own text in order of position.
+"""Attention of a segment's rows on CUDA: every row alone, over its own text in order of position.
 
 One program takes one row, one key-value head and one SPLIT of positions, BLOCK by BLOCK; a second kernel adds the
 splits in order. No tile holds two rows, so that a row's bits depend on its own text alone: not on the other rows, the
-block's width, the tree or the length of the view.
+segment's width, the tree or the length of the view.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _split(  # type: ignore[no-untyped-def]
     best = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
     weighed = tl.zeros([TILE, PADDED], tl.float32)
-    for block in range(begin, tl.minimum(begin + SPLIT, last + 1), BLOCK):
-        position = block + tl.arange(0, BLOCK)
+    for first in range(begin, tl.minimum(begin + SPLIT, last + 1), BLOCK):
+        position = first + tl.arange(0, BLOCK)
         seen = position <= last
         own = seen & (position >= first)
         slot = tl.load(paths + row * path_row + position - first, mask=own, other=0)

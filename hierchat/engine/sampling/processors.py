@@ -56,11 +56,6 @@ class Counts:
         return self._said[: len(self._places)]
 
 
-def adjusts(settings: GenerationSettings) -> bool:
-    """Whether there are penalties or biases."""
-    return bool(settings.logit_bias) or _penalised(settings)
-
-
 def adjusted(logits: FloatArray, settings: GenerationSettings, counts: Counts | None = None) -> FloatArray:
     """Logits after penalties and bias, as floats of the same size; the logits themselves where nothing changes them."""
     row = logits

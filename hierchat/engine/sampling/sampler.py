@@ -20,7 +20,7 @@ SMALL = 4096
 """Up to here the definition itself is quicker than the race."""
 
 
-class BrokenLogits(RuntimeError):
+class BrokenLogits(Exception):
     """The model returned NaN or infinite logits: its checkpoint is damaged."""
 
 

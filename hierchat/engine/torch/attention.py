@@ -1,7 +1,7 @@
-"""Attention of a block over key-value slots, in which every row is summed in order of position.
+"""Attention of a segment over key-value slots, in which every row is summed in order of position.
 
 Registered with transformers as an attention implementation, so that its own modules call it. A node gets the same
-bits in any block: a score is one dot product wherever its slot lies, softmax is per row over scores in order of
+bits in any segment: a score is one dot product wherever its slot lies, softmax is per row over scores in order of
 position, and the products with the values are taken per chunk and added one after the other.
 """
 
@@ -13,9 +13,9 @@ import torch
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from hierchat.engine.torch.layout import CHUNK, BlockLayout, Branches
+from hierchat.engine.torch.layout import CHUNK, Branches, SegmentLayout
 
-NAME = "hierchat_block"
+NAME = "hierchat_segment"
 
 
 def block_attention(
@@ -25,14 +25,14 @@ def block_attention(
     value: torch.Tensor,  # [1, kv, slots, d]
     attention_mask: torch.Tensor | None,
     scaling: float,
-    block: BlockLayout,
+    segment: SegmentLayout,
     **unused: Any,
 ) -> tuple[torch.Tensor, None]:
     """Returns ([1, nodes, heads, d], None), as transformers asks."""
     if unused.get("softcap"):
         raise NotImplementedError("attention with soft-capped scores is not built")
-    if block.plain:
-        seen = slice(0, block.start + 1)
+    if segment.plain:
+        seen = slice(0, segment.start + 1)
         out = functional.scaled_dot_product_attention(
             query, key[:, :, seen], value[:, :, seen], scale=scaling, enable_gqa=True
         )
@@ -41,19 +41,23 @@ def block_attention(
     heads, _, width = query.shape[1:]
     kv = key.shape[1]
     group = heads // kv
-    keys, values = key[0, :, : block.view], value[0, :, : block.view]
+    keys, values = key[0, :, : segment.view], value[0, :, : segment.view]
 
-    rows = query[0].view(kv, group, -1, width).transpose(1, 2).index_select(1, block.rows)
+    rows = query[0].view(kv, group, -1, width).transpose(1, 2).index_select(1, segment.rows)
     rows = rows.reshape(kv, -1, width)  # [kv, rows * group, d]
-    scores = torch.baddbmm(block.mask, rows, keys.transpose(1, 2), alpha=scaling)  # [kv, rows * group, view]
-    if block.branches is None:
+    scores = torch.baddbmm(
+        segment.mask, rows, keys.transpose(1, 2), alpha=scaling
+    )  # [kv, rows * group, view]
+    if segment.branches is None:
         weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
         out = torch.zeros_like(rows, dtype=torch.float32)
         _add_weighed(out, weights, values)
     else:
-        out = _weigh_branches(scores, values, block.branches)
-    out = out.to(query.dtype).view(kv, -1, group, width).index_select(1, block.place)  # [kv, nodes, group, d]
-    return out.transpose(0, 1).reshape(1, block.nodes, heads, width), None
+        out = _weigh_branches(scores, values, segment.branches)
+    out = (
+        out.to(query.dtype).view(kv, -1, group, width).index_select(1, segment.place)
+    )  # [kv, nodes, group, d]
+    return out.transpose(0, 1).reshape(1, segment.nodes, heads, width), None
 
 
 def _add_weighed(total: torch.Tensor, weights: torch.Tensor, values: torch.Tensor) -> None:

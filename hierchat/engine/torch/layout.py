@@ -1,6 +1,6 @@
-"""Where each node of a block stands: rows, branches and positions of one forward.
+"""Where each node of a segment stands: rows, branches and positions of one forward.
 
-A row's attention is summed in order of position over chunks of fixed size, whatever else is in the block. Slots of a
+A row's attention is summed in order of position over chunks of fixed size, whatever else is in the segment. Slots of a
 chain are in order of position as they lie; for a tree this module says how to reorder them branch by branch
 (docs/architecture.md: exact trees).
 """
@@ -32,7 +32,7 @@ class Branches:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockLayout:
+class SegmentLayout:
     """One forward over `nodes` positions in slots start .. start + nodes, looking at `view` slots."""
 
     start: int
@@ -50,7 +50,7 @@ class BlockLayout:
     branches: Branches | None = None
     """None for a chain."""
     plain: bool = False
-    """A single node whose bits need not equal those of other blocks: the fastest kernels may be used."""
+    """A single node whose bits need not equal those of other segments: the fastest kernels may be used."""
 
 
 def lay_out(
@@ -61,8 +61,8 @@ def lay_out(
     bucket: int = CHUNK,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
-) -> BlockLayout:
-    """Layout of a block behind `start` slots; parents[i] < i is the node that node i follows, -1 the committed text.
+) -> SegmentLayout:
+    """Layout of a segment behind `start` slots; parents[i] < i is the node that node i follows, -1 the committed text.
 
     `bucket`, a multiple of CHUNK: the view's length is a multiple of it.
     """
@@ -94,7 +94,7 @@ def lay_out(
     for node, path in enumerate(paths):
         hidden[node, start + torch.tensor(path)] = False
     mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))
-    return BlockLayout(
+    return SegmentLayout(
         start,
         view,
         len(parents),

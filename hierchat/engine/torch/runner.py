@@ -11,7 +11,7 @@ import torch
 
 from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.rows import ArrayRows, Rows
-from hierchat.engine.runner import Block, CachedSequence, in_turn
+from hierchat.engine.runner import CachedSequence, Segment, in_turn
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.torch import attention
 from hierchat.engine.torch.layout import CHUNK, lay_out
@@ -33,7 +33,7 @@ class TorchRunner:
     """A causal language model of transformers behind the Runner contract; sequences take turns.
 
     `packed`: float16-packed linear layers on the CPU (None: where they can be). `quantum`: rows to whose multiples
-    blocks are padded, where it is known; otherwise the self-test finds it, and keeps it under `key`, which names the
+    segments are padded, where it is known; otherwise the self-test finds it, and keeps it under `key`, which names the
     weights (None: not kept). Raises UnsupportedModel for sliding windows, linear attention and recurrent layers,
     whose state cannot be rolled back.
     """
@@ -60,6 +60,9 @@ class TorchRunner:
             pack(model)
         self.backend = "float16-packed" if packed else precision(model)
         model.set_attn_implementation(attention.NAME)
+        self.hidden: torch.Tensor | None = None
+        """[1, rows, hidden]: what the head read in the last forward."""
+        model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
         self._threads = Threads()
         self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
         self._group = config.num_attention_heads // getattr(
@@ -76,8 +79,8 @@ class TorchRunner:
         layers = self.model.config.num_hidden_layers
         return TorchSequence(self, Slots(layers, min(FIRST_SLOTS, self.context_length), self._bucket))
 
-    def forward(self, blocks: Sequence[Block], *, padded: bool = True) -> list[Rows]:
-        return in_turn(blocks, padded=padded)
+    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
+        return in_turn(segments, padded=padded)
 
     @torch.inference_mode()
     def run(
@@ -104,7 +107,7 @@ class TorchRunner:
             "position_ids": layout.positions[None],
             "past_key_values": slots,
             "use_cache": True,
-            "block": layout,
+            "segment": layout,
         }
         self._threads.enter()
         began = time.perf_counter()
@@ -115,8 +118,11 @@ class TorchRunner:
             self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
         return out if logits else torch.empty(0)
 
+    def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self.hidden = inputs[0]
+
     def _find_quantum(self) -> Proof:
-        """The smallest row quantum under which the bits of a row do not depend on the block, if there is one."""
+        """The smallest row quantum under which the bits of a row do not depend on the segment, if there is one."""
         sequence = self.open()
         for self.quantum in QUANTA:
             if invariant(sequence, quantum=self.quantum, border=self._bucket, one_thread=self._threads.alone):
@@ -133,7 +139,7 @@ class TorchSequence:
         self.vocabulary = runner.vocabulary
         self.context_length = runner.context_length
         self.tokens: list[int] = []
-        self._block: Sequence[int] = ()
+        self._segment: Sequence[int] = ()
 
     @property
     def exact(self) -> bool:
@@ -144,18 +150,21 @@ class TorchSequence:
         del self.tokens[length:]
 
     def read(self, tokens: Sequence[int]) -> None:
-        self._block = tokens
+        self._segment = tokens
         self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
         self.commit(range(len(tokens)))
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        self._block = tokens
+        self._segment = tokens
         rows = self.runner.run(self.slots, tokens, parents, padded=padded, logits=True)
-        return ArrayRows(rows.float().numpy(force=True))
+        hidden = self.runner.hidden
+        assert hidden is not None
+        states = hidden[0, : len(tokens)].float().numpy(force=True)
+        return ArrayRows(rows.float().numpy(force=True), states)
 
     def commit(self, nodes: Sequence[int]) -> None:
         self.slots.commit(list(nodes))
-        self.tokens.extend(self._block[node] for node in nodes)
+        self.tokens.extend(self._segment[node] for node in nodes)
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
         return False

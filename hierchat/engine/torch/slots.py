@@ -28,7 +28,7 @@ class SlotLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the block behind the committed slots; returns all slots."""
+        """Write the segment behind the committed slots; returns all slots."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
@@ -87,7 +87,7 @@ class Slots(Cache):
 
     @torch.inference_mode()
     def commit(self, nodes: list[int]) -> None:
-        """Keep these nodes of the last block, in this order."""
+        """Keep these nodes of the last segment, in this order."""
         if nodes != list(range(len(nodes))):
             device = self.layers[0].keys.device
             sources = torch.tensor(nodes, device=device) + self.length
@@ -101,5 +101,5 @@ class Slots(Cache):
         self.length = length
 
     def _rounded(self, slots: int) -> int:
-        """Whole buckets, and one more: a block's view may reach past its last slot."""
+        """Whole buckets, and one more: a segment's view may reach past its last slot."""
         return (-(-slots // self.bucket) + 1) * self.bucket

@@ -87,13 +87,14 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
         raise UnsupportedError(
             f"{entry.name} is not in blocks. Give it `blocks: 8` (or 4) in models.yaml to have it packed."
         )
-    from hierchat.models.fetch.folder import read_folder
+    from hierchat.models.fetch.folder import identity_of, read_folder
 
     folder = get(entry, progress, "cpu")
-    identity = read_folder(folder).identity
+    identity = identity_of(folder)
     name = identity.replace(":", "-")
     if is_converted(blocks_folder(f"{name}-{entry.blocks}")):
         return blocks_folder(f"{name}-{entry.blocks}"), identity
+    read_folder(folder)  # says what is wrong with it
     return pack_folder(folder, name, entry.blocks, progress), identity
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from hierchat.config import cache_dir
 from hierchat.models import cache
 from hierchat.models.errors import UnsupportedError
+from hierchat.models.fetch.describe import describe_beside
 from hierchat.models.formats import block_model
 from hierchat.models.formats.gguf_blocks import read_gguf
 from hierchat.models.formats.gguf_head import read_head
@@ -152,23 +153,29 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
 
 
 def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
-    from transformers import AutoConfig, GenerationConfig
-
     message = f"{gguf.name}, once"
     report(Progress("converting", 0, None, message))
     if reason := gguf_unsupported(read_head(gguf), 0):
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     cache.require_space(int(1.5 * gguf.stat().st_size))
+    if not describe_beside(gguf, folder):
+        describe(gguf, folder)
+    shape = json.loads((folder / "config.json").read_text())
+    require_supported(shape, 0)
+    block_model.write(read_gguf(gguf, shape, report), folder / block_model.FILE)
+
+
+def describe(gguf: Path, folder: Path) -> None:
+    """Writes config.json, generation_config.json and the tokenizer of a GGUF file. Raises UnsupportedError."""
+    from transformers import AutoConfig, GenerationConfig
+
     try:
         config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
     except (ValueError, KeyError, NotImplementedError) as error:
         raise UnsupportedError(f"{gguf.name} cannot be read: {_first_line(error)}.") from error
     config.save_pretrained(folder)
     GenerationConfig.from_model_config(config).save_pretrained(folder)
-    shape = json.loads((folder / "config.json").read_text())
-    require_supported(shape, 0)
     _tokenizer(gguf).save_pretrained(folder)
-    block_model.write(read_gguf(gguf, shape, report), folder / block_model.FILE)
 
 
 def _tokenizer(gguf: Path) -> Any:

@@ -42,9 +42,13 @@ def read_folder(folder: Path) -> Facts:
         ),
         slot=2 * getattr(config, "num_hidden_layers", 0) * kv_heads * head_size,
     )
+    return Facts(size, getattr(config, "max_position_embeddings", None) or 2048, identity_of(folder))
+
+
+def identity_of(folder: Path) -> str:
+    """See Facts. Imports no transformers. Raises MissingError or BrokenFileError."""
     converted = source_sha256(folder)
-    identity = f"gguf:{converted}" if converted else f"safetensors:{_sampled_sha256(shards)}"
-    return Facts(size, getattr(config, "max_position_embeddings", None) or 2048, identity)
+    return f"gguf:{converted}" if converted else f"safetensors:{_sampled_sha256(_shards(folder))}"
 
 
 def causal_config(folder: Path, name: str) -> Any:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-
 Raw = NDArray[np.uint8]
 """The blocks of a matrix as they lie in the file: [rows, blocks, bytes of a block]."""
 Floats = NDArray[np.float32]
@@ -129,7 +128,9 @@ def packed(weights: Floats, bits: int) -> tuple[str, Raw]:
         return "Q8_0", _rows(scales, numbers)
     minimums = parts.min(axis=2, keepdims=True).astype(np.float16)
     scales = ((parts.max(axis=2, keepdims=True) - minimums) / 15).astype(np.float16)
-    numbers = np.clip(np.rint((parts - minimums.astype(np.float32)) / _divisor(scales)), 0, 15).astype(np.uint8)
+    numbers = np.clip(np.rint((parts - minimums.astype(np.float32)) / _divisor(scales)), 0, 15).astype(
+        np.uint8
+    )
     return "Q4_1", _rows(scales, minimums, numbers[..., :16] | numbers[..., 16:] << 4)
 
 

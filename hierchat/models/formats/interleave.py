@@ -52,14 +52,14 @@ def _tables(name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The fields of the head, and the rest of a layout."""
     layout = LAYOUTS[name]
     fields = np.array([[f.offset, f.size, f.count] for f in layout.head], np.int64)
-    rest = [layout.weights, layout.size, layout.bits, layout.source, layout.numbers, layout.high, layout.head_size]
+    rest = [layout.weights, layout.size, layout.bits, layout.source, layout.numbers, layout.high]
     return fields, np.array(rest, np.int64)
 
 
 @kernel
 def _interleave(raw, halves, order, fields, rest, lanes, first, last, out):  # type: ignore[no-untyped-def]
     """Panels first .. last - 1; row r of the result is row order[r] of `raw`, which `halves` shows as uint16."""
-    weights, size, bits, source, numbers, high, head = rest
+    weights, size, bits, source, numbers, high = rest
     words = out.view(np.uint32)
     some, packed = np.zeros(8, np.uint32), np.zeros(8, np.uint32)
     for panel in range(first, last):
@@ -87,9 +87,8 @@ def _interleave(raw, halves, order, fields, rest, lanes, first, last, out):  # t
 @kernel
 def _restore(data, rows, fields, rest, lanes, out, halves):  # type: ignore[no-untyped-def]
     """Rows of panels into `out` [len(rows), bytes of a row], zeros before, which `halves` shows as uint16."""
-    weights, size, bits, source, numbers, high, head = rest
+    weights, size, bits, source, numbers, high = rest
     row_bytes = out.shape[1]
-    count = bits  # 32 numbers of so many bits are so many words
     some, packed = np.zeros(8, np.uint32), np.zeros(8, np.uint32)
     for index in range(rows.shape[0]):
         begin, lane = rows[index] // lanes * lanes, rows[index] % lanes
@@ -105,7 +104,7 @@ def _restore(data, rows, fields, rest, lanes, out, halves):  # type: ignore[no-u
                         ]
                     source_at += lanes * width
             for number in range(weights // 32 if bits else 0):
-                for i in range(count):
+                for i in range(bits):  # 32 numbers of so many bits are so many words
                     place = source_at + 4 * (i * lanes + lane)
                     packed[i] = (
                         np.uint32(data[place])
@@ -115,4 +114,4 @@ def _restore(data, rows, fields, rest, lanes, out, halves):  # type: ignore[no-u
                     )
                 unpack(bits, packed, some)
                 write(source, halves[index], at, numbers, high, number, some)
-                source_at += 4 * count * lanes
+                source_at += 4 * bits * lanes

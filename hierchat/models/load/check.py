@@ -66,6 +66,11 @@ def require_runnable(
         )
 
 
+def require_memory(entry: ModelEntry, device: str) -> None:
+    """Raises DoesNotFitError where the catalogue knows that the model is too large for this machine."""
+    _require_memory(entry, device, None, by_engine(entry, device, None), 0)
+
+
 def with_backend(entry: ModelEntry, backend: Backend | None) -> ModelEntry:
     """The entry as if the catalogue asked for this backend."""
     if backend is None:

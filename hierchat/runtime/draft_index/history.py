@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from hierchat.drafting.growing.layout import HISTORY, PROMPTS
 from hierchat.drafting.source import Source
-from hierchat.runtime.draft_index.texts import Texts
+from hierchat.runtime.draft_index.texts import IndexedTexts
 from hierchat.store import Store, StoreError
 
 Tokenize = Callable[[str], Sequence[int]]
@@ -30,8 +30,8 @@ class Held:
         self._tokenised = 0
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self.written = Texts(store, user_id, model_key, "written")
-        self.asked = Texts(store, user_id, model_key, "asked")
+        self.written = IndexedTexts(store, user_id, model_key, "written")
+        self.asked = IndexedTexts(store, user_id, model_key, "asked")
 
     @property
     def sources(self) -> list[Source]:

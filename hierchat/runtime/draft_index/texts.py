@@ -20,7 +20,7 @@ _BREAK = np.array([BREAK], _TOKEN).tobytes()
 _log = logging.getLogger("hierchat.history")
 
 
-class Texts:
+class IndexedTexts:
     """The index and where each message's tokens stand in it."""
 
     def __init__(self, store: Store, user_id: int, model_key: str, kind: TextKind) -> None:

@@ -15,15 +15,16 @@ from hierchat.engine.cpu.dot import ARGUMENTS, GROUP, SUMS, build
 from hierchat.engine.cpu.isa import ISAS, Isa
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.memory import Shape, Work, make_work
-from hierchat.engine.cpu.products import HEIGHTS, product
 from hierchat.engine.cpu.rounding import ORDER
 from hierchat.engine.cpu.rows import quantise
-from hierchat.jit import INSTRUCTIONS, LANES, supported
+from hierchat.engine.cpu.trial import multiplied as through_work
+from hierchat.engine.cpu.trial import random_rows
+from hierchat.jit import INSTRUCTIONS, supported
 from hierchat.models.formats.interleave import interleave
-from hierchat.models.formats.layouts import LAYOUTS
-from hierchat.models.formats.quantised_blocks import Blocks, from_file
-from tests.blocks import QUANTISED, some_rows
+from hierchat.models.formats.layouts import LAYOUTS, PLAIN
+from hierchat.models.formats.quantised_blocks import from_file
 
+QUANTISED = [name for name, layout in LAYOUTS.items() if layout.source != PLAIN]
 HERE = supported()
 EVERY = [isa if isa.name in HERE else replace(isa, exact_model=True) for isa in ISAS.values()]
 """Sets that this processor lacks with plain LLVM for their instructions: the same sums in the same order."""
@@ -74,7 +75,7 @@ def exact(name: str, raw: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, float]
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_type_agrees_with_float64_at_every_height(isa: Isa, name: str) -> None:
     for columns in (256, 768) if LAYOUTS[name].weights == 256 else (32, 288):
-        raw = some_rows(name, 37, columns)
+        raw = random_rows(name, 37, columns)
         x = np.random.default_rng(1).standard_normal((isa.most, columns)).astype(np.float32)
         right, size = exact(name, raw, x)
         alone = np.concatenate([multiplied(isa, name, raw, row[None], 1) for row in x])
@@ -88,7 +89,7 @@ def test_every_type_agrees_with_float64_at_every_height(isa: Isa, name: str) -> 
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q8_0", "Q5_1"])
 def test_all_sets_give_the_same_bits(name: str) -> None:
     """Those that round a multiply-add once: the same integers, the same floats in the same order."""
-    raw = some_rows(name, 20, 512)
+    raw = random_rows(name, 20, 512)
     x = np.random.default_rng(2).standard_normal((3, 512)).astype(np.float32)
     found = [multiplied(isa, name, raw, x, 3) for isa in EVERY if isa.fused]
     for other in found[1:]:
@@ -105,7 +106,7 @@ def test_all_sets_give_the_same_bits(name: str) -> None:
 )
 def test_any_shape_and_any_scale(name: str, rows: int, blocks: int, scale: float, seed: int) -> None:
     columns = blocks * LAYOUTS[name].weights
-    raw = some_rows(name, rows, columns, seed)
+    raw = random_rows(name, rows, columns, seed)
     x = (np.random.default_rng(seed).standard_normal((5, columns)) * scale).astype(np.float32)
     x[1, :] = 0
     x[2, ::7] *= 1e4
@@ -123,17 +124,12 @@ def test_any_shape_and_any_scale(name: str, rows: int, blocks: int, scale: float
 @pytest.mark.parametrize("name", QUANTISED)
 def test_the_largest_numbers_do_not_overflow(name: str) -> None:
     columns = 512
-    raw = some_rows(name, 9, columns)
+    raw = random_rows(name, 9, columns)
     x = np.full((3, columns), 7.0, np.float32)
     x[1] *= -1
     right, size = exact(name, raw, x)
     for isa in EVERY:
         assert np.abs(multiplied(isa, name, raw, x, 3) - right).max() <= 2e-5 * size
-
-
-@kernel
-def _product(matrix, first, last, rows, work, out, stride):  # type: ignore[no-untyped-def]
-    product(matrix, first, last, rows, work, out, stride)
 
 
 @kernel
@@ -147,34 +143,10 @@ def room(rows: int, columns: int) -> Work:
     return make_work(shape, rows, 1)
 
 
-def through_work(matrix: Blocks, x: np.ndarray) -> np.ndarray:
-    """As a forward does it: quantised row by row, one product over all."""
-    work = room(len(x), x.shape[1])
-    work.plain[: x.size] = x.reshape(-1)
-    _quantise(x, work)
-    padded = -(-len(x) // HEIGHTS[-1]) * HEIGHTS[-1]
-    out = np.full((padded, matrix.rows), np.nan, np.float32)
-    record = np.array(
-        [
-            product_address(matrix.name),
-            matrix.data.ctypes.data,
-            matrix.rows,
-            matrix.columns // 32,
-            matrix.row_bytes,
-            matrix.name not in QUANTISED,
-        ]
-    )
-    middle = matrix.rows // 2 // LANES * LANES
-    for first, last in ((0, middle), (middle, matrix.rows)):
-        if first < last:
-            _product(record, first, last, len(x), work, out.ctypes.data, out.strides[0])
-    return out[: len(x)]
-
-
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q5_0", "BF16"])
 @pytest.mark.parametrize("rows", [1, 5, 7, 8, 9, 16, 17, 31, 45])
 def test_any_number_of_rows_in_tiles(name: str, rows: int) -> None:
-    matrix = from_file(name, some_rows(name, 50, 768))
+    matrix = from_file(name, random_rows(name, 50, 768))
     x = np.random.default_rng(rows).standard_normal((rows, 768)).astype(np.float32)
     right = x @ matrix.floats().astype(np.float64).T
     found = through_work(matrix, x)
@@ -198,9 +170,7 @@ def test_int16_keeps_a_row_to_one_part_in_65000(numbers: list[float], length: in
     assert np.abs(back - x[0]).max() <= max(0.51 * np.abs(x).max() / 32767, 1e-30)
     found = work.sums[: length // 32 * SUMS].reshape(-1, SUMS, 1)
     whole = found[:, 0].copy().view(np.float32) * level
-    np.testing.assert_allclose(
-        whole[:, 0], back.reshape(-1, 32).sum(1), rtol=1e-4, atol=1e-30 + 1e-3 * level
-    )
+    np.testing.assert_allclose(whole[:, 0], back.reshape(-1, 32).sum(1), rtol=1e-4, atol=1e-30 + 1e-3 * level)
     assert (found[:, 1:].sum(axis=1) == -32 * found[:, 0].copy().view(np.float32)).all()
 
 
@@ -209,7 +179,7 @@ def test_what_is_no_number_stays_none(broken: float) -> None:
     x = np.ones((2, 256), np.float32)
     x[0, 7] = broken
     for name in ("Q8_0", "Q4_1", "Q6_K", "F32"):
-        found = through_work(from_file(name, some_rows(name, 3, 256)), x)
+        found = through_work(from_file(name, random_rows(name, 3, 256)), x)
         assert not np.isfinite(found[0]).any()
         assert np.isfinite(found[1]).all()
 

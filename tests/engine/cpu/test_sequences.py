@@ -13,7 +13,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.decoding import Decoding, step_together
-from hierchat.engine.runner import Block, TooManySequences
+from hierchat.engine.runner import Segment, TooManySequences
 from hierchat.models.formats.quantised_blocks import pack
 from tests.tiny import CONTEXT, block_model, random_tokens, text_of, tiny_model
 
@@ -108,7 +108,7 @@ def test_rows_of_blocks_of_any_width_keep_their_bits(runner: CpuRunner) -> None:
         blocks = []
         for number, (sequence, start, tree) in enumerate(zip(sequences, starts, trees, strict=True)):
             sequence.read(random_tokens(start, number))
-            blocks.append(Block(sequence, random_tokens(len(tree), number + 9), tree))
+            blocks.append(Segment(sequence, random_tokens(len(tree), number + 9), tree))
         expected = [np.array(block.sequence.forward(block.tokens, block.parents)) for block in blocks]
         for order in ((0, 1, 2), (2, 1, 0), (1, 2)):
             together = runner.forward([blocks[number] for number in order])

@@ -1,0 +1,1 @@
+"""What is compared: ways of decoding the same prompts."""

@@ -1,0 +1,1 @@
+"""From the raw figures of runs to tables, plots and a page."""

@@ -1,0 +1,153 @@
+"""bench replay: recorded replies through the drafters, without a model. What matches the recorded reply is accepted.
+
+The same tokens per forward as with the model, thousands of tokens a second. Without a width, drafters choose their
+trees by costs that are given; with costs, seconds are those that the steps would take, and drafting took here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.bench.arms.arm import Answer
+from hierchat.bench.arms.own import Carried
+from hierchat.bench.measure.decode import Measured, row_of
+from hierchat.bench.measure.traces import Trace
+from hierchat.drafting.acceptance import Calibration
+from hierchat.drafting.proposer import Proposer
+from hierchat.engine.step import TARGET, Step
+from hierchat.runtime.hosted import Hosted
+from hierchat.verify.asking.progress import Tell
+
+WIDEST = 128
+"""Positions of a forward whose costs are known."""
+
+
+class GivenCosts:
+    """Milliseconds of a step over 1, 2, ... positions: plain decoding's, and more for each further row."""
+
+    def __init__(self, plain: float, row: float) -> None:
+        self._step_ms = [plain + row * rows for rows in range(WIDEST)]
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        return self._step_ms
+
+
+class Replayed(Measured):
+    """What has been replayed. No prompt was read, and without costs nothing took any time."""
+
+    calibration: Mapping[str, Calibration] = MappingProxyType({})
+    """By arm: see own.Carried."""
+
+    def as_dict(self) -> dict[str, Any]:
+        said = super().as_dict()
+        for arm in said["arms"]:
+            if calibration := self.calibration.get(arm["arm"]):
+                arm["calibration"] = calibration
+            arm["first_token_seconds"] = None
+            for figures in (arm, *arm["by_group"].values(), *arm.get("by_day", {}).values()):
+                figures["seconds"] = figures["seconds"] or None
+        return said
+
+
+def without_model(costs: GivenCosts | None, statistics: Sequence[object] = ()) -> Hosted:
+    """What drafters need of a loaded model: what its steps cost, and the corpora."""
+    standing_in = SimpleNamespace(
+        local=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None
+    )
+    return cast(Hosted, standing_in)
+
+
+def steps(drafter: Proposer | None, trace: Trace) -> Iterator[Step]:
+    """The engine's steps of a recorded reply. `draft_ms` is what proposing and observing took of this thread's time."""
+    reply, at = trace.reply, 0
+    if drafter:
+        drafter.begin(trace.prompt)
+    while at < len(reply):
+        began = time.thread_time()
+        tree = drafter.propose() if drafter else None
+        took = time.thread_time() - began
+        kept, sources = 1, [TARGET]
+        if tree:
+            nodes: dict[tuple[int, int], int] = {}
+            for node, pair in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+                nodes.setdefault(pair, node)
+            above, sources = -1, []
+            for token in reply[at:]:
+                above = nodes.get((above, token), -2)
+                sources.append(tree.sources[above] if above >= 0 else TARGET)
+                if above < 0:
+                    break
+            kept = len(sources)
+        tokens = reply[at : at + kept]
+        if drafter:
+            top = _widened(trace.top[at : at + kept], drafter.top) if drafter.top else None
+            began = time.thread_time()
+            drafter.observe(tokens, top)
+            took += time.thread_time() - began
+        at += kept
+        yield Step(
+            tokens=tuple(tokens),
+            sources=tuple(sources),
+            proposed=MappingProxyType(dict(Counter(tree.sources if tree else ()))),
+            width=1 + (len(tree) if tree else 0),
+            draft_ms=took * 1e3,
+        )
+
+
+def replay(
+    carried: Sequence[Carried],
+    traces: Sequence[Trace],
+    costs: GivenCosts | None,
+    result: Replayed,
+    tell: Tell,
+    *,
+    carry: bool,
+) -> None:
+    """Every arm over all replies, in their order. `carry`: history lasts over the questions."""
+    for arm in carried:  # what is compiled at its first use is not drafting
+        _answer(Carried(arm.name, without_model(costs), arm.width).drafter(), traces[0], None)
+    for question, group in groupby(traces, key=lambda trace: trace.question):
+        turns = list(group)
+        row = row_of(question)
+        tell(f"{question.group} {question.name}", 0)
+        for arm in carried:
+            if not carry:
+                arm.forget()
+            answers = []
+            for trace in turns:
+                answers.append(asdict(_answer(arm.drafter(), trace, costs)))
+                arm.learn(trace.reply)
+            row["arms"][arm.name] = answers
+        result.rows.append(row)
+        tell("", 1)
+    result.calibration = {arm.name: arm.calibration for arm in carried}
+
+
+def _answer(drafter: Proposer | None, trace: Trace, costs: GivenCosts | None) -> Answer:
+    sources: Counter[str] = Counter()
+    forwards, draft_ms, ms = 0, 0.0, 0.0
+    step_ms = costs.step_ms(0) if costs else None
+    for step in steps(drafter, trace):
+        sources.update(step.sources)
+        forwards += 1
+        draft_ms += step.draft_ms
+        if step_ms:
+            ms += step_ms[step.width - 1] + step.draft_ms
+    return Answer(trace.reply, ms / 1e3, 0.0, forwards, draft_ms, dict(sources))
+
+
+def _widened(top: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+    """The first `count` of each row, -1 where fewer were recorded."""
+    wide = np.full((len(top), count), -1, np.int32)
+    known = min(count, top.shape[1])
+    wide[:, :known] = top[:, :known]
+    return wide

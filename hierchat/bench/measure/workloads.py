@@ -1,0 +1,100 @@
+"""Questions that are made here, out of the source files of Python's own library: long copies, and long contexts.
+
+Nothing needs to be downloaded, and every machine with the same Python asks the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hierchat.config import GenerationSettings
+from hierchat.models.catalogue import ModelEntry
+from hierchat.models.load.load_tokenizer import load_tokenizer
+from hierchat.models.terminal import terminal_progress
+from hierchat.verify.asking.questions import Question
+from hierchat.verify.asking.request import QuestionSet
+
+COPY_TOKENS = 1_500
+"""Of a text to be copied with a change."""
+LONG_TOKENS = 8_192
+"""Of a prompt about a long text, less where the context is shorter; its reply and the template come on top."""
+MOST = 8_192
+"""Tokens of a prompt and its reply where the catalogue does not say what a model can hold."""
+SPARE = 256
+"""Tokens for the template, the question and what a cut leaves over."""
+COPIES = (
+    ("textwrap", "TextWrapper", "LineWrapper"),
+    ("shlex", "shlex", "shell_lexer"),
+    ("heapq", "heap", "pile"),
+    ("bisect", "lo", "low"),
+    ("calendar", "weekday", "day_of_week"),
+    ("queue", "maxsize", "capacity"),
+    ("fnmatch", "pat", "pattern"),
+    ("string", "Template", "Pattern"),
+)
+"""A module, and a name in it that is to be changed."""
+LONG = (
+    (("argparse", "shlex"), "What does the class ArgumentParser do? Answer in a few sentences."),
+    (("textwrap", "difflib"), "Repeat the docstring of the function `wrap` in `textwrap`, word for word."),
+    (("heapq", "statistics"), "List the public functions of `heapq`, each with one sentence."),
+    (("calendar", "datetime"), "Write a short program that uses these modules to print this month."),
+)
+"""Modules whose sources stand in the prompt, and what is asked about them."""
+Length = Callable[[str], int]
+"""Tokens of a text."""
+
+
+def question_set(workload: str, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
+    """One of arguments.WORKLOADS, as long as the model can hold with its replies. Raises a ModelError."""
+    with terminal_progress() as report:
+        length = length_by(load_tokenizer(entry, report))
+    most = (entry.context_length or MOST) - settings.max_new_tokens
+    questions = questions_of(workload, length, most)
+    texts = "\n".join(text for question in questions for text in question.turns)
+    return QuestionSet(questions, workload, hashlib.sha256(texts.encode()).hexdigest())
+
+
+def questions_of(workload: str, length: Length, most: int) -> list[Question]:
+    """The questions of one of arguments.WORKLOADS; `most`: tokens that a prompt may have."""
+    if workload == "copy":
+        texts = [
+            f"Repeat this file word for word, but rename `{old}` to `{new}` everywhere. Write nothing else.\n\n"
+            f"```python\n{_beginning(_source(module), min(COPY_TOKENS, most - SPARE), length)}```"
+            for module, old, new in COPIES
+        ]
+    else:
+        texts = [
+            f"```python\n{_beginning(_sources(modules), min(LONG_TOKENS, most) - SPARE, length)}```\n\n{question}"
+            for modules, question in LONG
+        ]
+    return [Question(number, f"{workload}-{number}", (text,), workload) for number, text in enumerate(texts)]
+
+
+def _source(module: str) -> str:
+    return inspect.getsource(importlib.import_module(module))
+
+
+def _sources(modules: Sequence[str]) -> str:
+    return "\n".join(_source(module) for module in modules)
+
+
+def _beginning(text: str, tokens: int, length: Length) -> str:
+    """As many whole lines as have at most so many tokens."""
+    lines = text.splitlines(keepends=True)
+    low, high = 0, len(lines)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if length("".join(lines[:middle])) <= tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return "".join(lines[:low])
+
+
+def length_by(tokenizer: Any) -> Length:
+    """Counts with a tokenizer of transformers."""
+    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])

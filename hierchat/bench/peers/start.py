@@ -1,0 +1,95 @@
+"""How each peer is started: its environment, its weights, its options."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hierchat.bench.errors import ArmError
+from hierchat.bench.peers.arm import PeerArm
+from hierchat.bench.peers.environment import Packages, python_with
+from hierchat.engine.local import LocalEngine
+from hierchat.models.catalogue import ModelEntry
+from hierchat.models.fetch.bring import get, get_gguf
+from hierchat.models.memory import best_device, dtype_on
+
+MAIN = Path(__file__).parent / "programs" / "main.py"
+LOOKUP = 10
+"""Tokens that transformers drafts from the prompt, as its documentation does."""
+LLAMA_LOOKUP = 2
+"""Tokens that llama-cpp-python drafts from the prompt: what its documentation says of a CPU."""
+LLAMA_CPP = Packages(
+    "llama-cpp-python",
+    "0.3.36",
+    "import llama_cpp; assert llama_cpp.__version__ == {version!r}",
+    # For this processor, and without the part that sees pictures.
+    variables={"CMAKE_ARGS": f"-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF {os.environ.get('CMAKE_ARGS', '')}"},
+)
+FLASHSPEC = Packages(
+    "flashspec",
+    "0.3.1",
+    "import flashspec.engine; assert flashspec.__version__ == {version!r}",
+    others=("transformers==5.23.0", "accelerate==1.15.0"),
+    first=("torch==2.13.0",),  # the same as ours: by themselves the others would ask for a larger build
+)
+DEJAVUU = Packages(
+    "dejavuu",
+    "0.2.0",
+    "import dejavuu.decoders.hf, transformers; assert transformers.__version__ == '5.12.1'",
+    others=("transformers==5.12.1",),  # newer ones roll their cache back in another way
+    first=("torch==2.13.0",),
+    python=(3, 13),
+)
+ENVIRONMENTS = {"flashspec": FLASHSPEC, "dejavuu": DEJAVUU}
+"""Of programs over transformers that share no environment with hierchat."""
+
+Say = Callable[[str], None]
+
+
+def open_peer(
+    name: str, entry: ModelEntry, draft: ModelEntry | None, engine: LocalEngine, threads: int, say: Say
+) -> PeerArm:
+    """Starts a peer on the same weights; `draft`: a smaller model for those that take one. Raises ArmError, or a
+    ModelError where weights cannot be had."""
+    program, _, method = name.partition("-")
+    options: dict[str, Any] = {"threads": threads, "context": engine.context_length}
+    if program == "llama.cpp":
+        model, own = _on_gguf(entry, method)
+        python = python_with(LLAMA_CPP, say)
+    else:
+        own = _on_torch(program, method, draft)
+        python = python_with(ENVIRONMENTS[program], say) if program in ENVIRONMENTS else Path(sys.executable)
+        model = get(entry)
+    # -P: the folder of main.py is no place to import from
+    command: list[str | Path] = [python, "-P", MAIN, program, model, json.dumps(options | own)]
+    return PeerArm(name, command, engine, threads)
+
+
+def _on_gguf(entry: ModelEntry, method: str) -> tuple[Path, dict[str, Any]]:
+    """File and options of llama.cpp. Raises ArmError."""
+    if best_device() != "cpu":
+        raise ArmError("llama.cpp is built for the CPU here, and the model runs on a GPU")
+    model = get_gguf(entry)
+    if model is None:
+        raise ArmError(f"{entry.name} does not come from a GGUF file")
+    return model, {"lookup": LLAMA_LOOKUP} if method else {}
+
+
+def _on_torch(program: str, method: str, draft: ModelEntry | None) -> dict[str, Any]:
+    """Options of programs over transformers. Raises ArmError."""
+    if method == "assisted" and draft is None:
+        raise ArmError("no draft model with the same tokens was named (--draft NAME)")
+    device = best_device()
+    options: dict[str, Any] = {
+        "device": device,
+        "dtype": dtype_on("float32" if device == "cpu" else "auto", device),
+    }
+    if method == "pld":
+        options["lookup"] = LOOKUP
+    if draft and (method == "assisted" or program == "flashspec"):
+        options["draft"] = str(get(draft))
+    return options

@@ -1,0 +1,133 @@
+"""A reply to messages, as frames, without a store: for the page, which stores it, and for whoever need not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from hierchat import logs
+from hierchat.chat.frames import Frame
+from hierchat.chat.reply import Reply, reply_text
+from hierchat.chat.reply_thread import in_reply_thread
+from hierchat.chat.statistics import ReplyStatistics
+from hierchat.config import GenerationSettings
+from hierchat.runtime.costs import Costs
+from hierchat.runtime.draft_index.history import Histories
+from hierchat.runtime.drafters import Memory, reply_drafter
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.learned import Learned
+from hierchat.runtime.prompt import Said
+from hierchat.runtime.turn import Turn
+
+
+class Writing(Protocol):
+    """A reply that is written as its frames are read."""
+
+    def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
+        """The last one is in phase "done"."""
+        ...
+
+    def frame(self) -> Frame:
+        """All of it so far, in phase "done"."""
+        ...
+
+
+class Completions:
+    """Replies of the model that `host` holds, one at a time. Earlier chats of the user help to draft them."""
+
+    def __init__(self, host: ModelHost, histories: Histories, learned: Learned, costs: Costs) -> None:
+        self._host = host
+        self._histories = histories
+        self._learned = learned
+        self._costs = costs
+
+    def complete(
+        self,
+        messages: Sequence[Said],
+        settings: GenerationSettings,
+        user_id: int,
+        stop: threading.Event,
+    ) -> Generator[Frame, None, None]:
+        """Frames of the reply to `messages`; nothing of it is stored.
+
+        Raises what keeps it from beginning: QueueFull, NoModel, MessageTooLong. What goes wrong later stands in the
+        last frame. Where it was stopped before its turn, no frame follows those in phase "waiting".
+        """
+        yield from self.answer(lambda hosted: self.reply(hosted, user_id, messages, settings, stop), stop)
+
+    def answer(
+        self, begin: Callable[[Hosted], Writing], stop: threading.Event
+    ) -> Generator[Frame, None, None]:
+        """The frames of what `begin` makes of the model in its turn. Raises as `complete`, and what `begin` raises."""
+        with Turn(self._host, stop) as turn:
+            for ahead in turn.waiting():
+                yield Frame("waiting", ahead=ahead)
+            if turn.hosted is None:
+                return
+            writing = begin(turn.hosted)
+            last = Frame("waiting")
+            try:
+                with closing(in_reply_thread(partial(writing.frames, stop, measure=True), stop)) as frames:
+                    for last in frames:
+                        yield last
+            except Exception as error:
+                yield failed(error, writing, last.message_id)
+            finally:
+                self.keep(turn.hosted)
+
+    def reply(
+        self,
+        hosted: Hosted,
+        user_id: int,
+        messages: Sequence[Said],
+        settings: GenerationSettings,
+        stop: threading.Event,
+        room: int | None = None,
+        before: int | None = None,
+    ) -> Reply:
+        """A reply that is ready to be written. `room`: tokens that its prompt leaves free, where that is not
+        `settings.max_new_tokens`; `before`: the message that it answers, where that is stored.
+
+        Raises MessageTooLong.
+        """
+        prompt = hosted.prompts.build(messages, room or settings.max_new_tokens, hosted.end_ids)
+        held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=before)
+        learned = self._learned.held(user_id, hosted.model_key)
+        memory = Memory(held.sources, learned.acceptance, learned.successors, learned.levels)
+        statistics = ReplyStatistics(partial(reply_text, hosted), settings.stop)
+        if hosted.vanilla_ms is not None:
+            statistics.set_baseline(hosted.vanilla_ms, "estimated")
+        return Reply(
+            hosted,
+            prompt.ids,
+            settings,
+            statistics,
+            reply_drafter(hosted, memory, settings, stop) if hosted.is_local else None,
+            _left_out(prompt.dropped_turns),
+        )
+
+    def keep(self, hosted: Hosted | None, *, now: bool = False) -> None:
+        """Write down what was learned, if it is time."""
+        if self._learned.save(now=now) and hosted:
+            hosted.keep_costs(self._costs)
+
+
+def failed(error: Exception, writing: Writing, message_id: int | None = None) -> Frame:
+    """The last frame of a reply that could not go on: what it has so far, and why it ends there."""
+    frame = writing.frame()
+    if frame.finish not in (None, "error"):  # the other arm of a comparison had ended before
+        return frame
+    return replace(frame, finish="error", notice=logs.said(error), message_id=message_id)
+
+
+def _left_out(turns: int) -> str | None:
+    if not turns:
+        return None
+    which = "oldest turn no longer fits" if turns == 1 else f"{turns} oldest turns no longer fit"
+    was = "was" if turns == 1 else "were"
+    return f"The {which} the context window and {was} left out."

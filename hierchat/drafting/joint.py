@@ -1,0 +1,160 @@
+"""Several proposers as one: the compiled databases first, any others beside them, merged tree with tree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.drafting.cost import DraftCost
+from hierchat.drafting.proposer import Proposer, ReadsHidden
+from hierchat.drafting.tree import DraftTree
+
+TRIALS = 4
+"""Steps of a reply in which every proposer is asked."""
+AGAIN = 32
+"""Steps from one trial to the next of a proposer that does not pay."""
+RATE = 0.1
+
+
+@dataclass(slots=True)
+class Partner:
+    """A proposer beside the first, and what asking it took and brought. Lives as long as its reply."""
+
+    proposer: Proposer
+    trust: float = 1.0
+    """Tokens of its drafts that were accepted, for each that its probabilities promised."""
+    took_ms: float = 0.0
+    brought: float = 1.0
+    """Tokens of a step beyond what the first proposer's tree would have brought."""
+    asked: int = 0
+    silent: int = 0
+    """Steps since it was asked."""
+    tree: DraftTree | None = None
+    """What it proposed for this step."""
+
+    def pays(self, token_ms: float) -> bool:
+        """Whether to ask it now. `token_ms`: what a token is worth."""
+        tried = self.asked >= TRIALS and self.silent < AGAIN
+        return not tried or self.brought * token_ms > self.took_ms
+
+    def ask(self, limit: int | None) -> DraftTree:
+        """Its tree, with the chances that experience gives it."""
+        began = time.perf_counter()
+        self.tree = tree = self.proposer.propose(limit)
+        self._move("took_ms", (time.perf_counter() - began) * 1e3)
+        self.asked, self.silent = self.asked + 1, 0
+        return replace(tree, probabilities=tuple(min(p * self.trust, 1.0) for p in tree.probabilities))
+
+    def learn(self, tokens: Sequence[int], without: int) -> None:
+        """`tokens` were committed; the first proposer's drafts alone would have brought `without` of them."""
+        if (tree := self.tree) is None:
+            self.silent += 1
+            return
+        self.tree = None
+        accepted = matched(tree, tokens)
+        self._move("brought", float(max(accepted - without, 0)))
+        if promised := sum(tree.probabilities):
+            self._move("trust", accepted / promised)
+
+    def _move(self, name: str, value: float) -> None:
+        """An average that begins with the first value."""
+        rate = max(RATE, 1.0 / (self.asked or 1))
+        setattr(self, name, getattr(self, name) + rate * (value - getattr(self, name)))
+
+
+class JointDrafter:
+    """A Proposer. `first` is always asked, `others` where they pay; `cost` says what rows and tokens are worth.
+
+    A draft stands in the merged tree once, with the highest chance that anybody gives it, as long as it pays its row.
+    """
+
+    def __init__(self, first: Proposer, others: Sequence[Proposer], cost: DraftCost) -> None:
+        self._first = first
+        self._all = [first, *others]
+        self._others = others
+        self._cost = cost
+        self._partners: list[Partner] = []
+        self._tree = DraftTree()
+
+    @property
+    def top(self) -> int:
+        return max(proposer.top for proposer in self._all)
+
+    @property
+    def reads_hidden(self) -> bool:
+        return any(isinstance(one, ReadsHidden) and one.reads_hidden for one in self._all)
+
+    def see(self, hidden: NDArray[np.float32]) -> None:
+        for proposer in self._all:
+            if isinstance(proposer, ReadsHidden) and proposer.reads_hidden:
+                proposer.see(hidden)
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._partners = [Partner(proposer) for proposer in self._others]
+        for proposer in self._all:
+            proposer.begin(prompt)
+
+    def propose(self, limit: int | None = None) -> DraftTree:
+        cost = self._cost
+        self._tree = first = self._first.propose(limit)
+        began = time.perf_counter()
+        trees = [partner.ask(limit) for partner in self._partners if partner.pays(cost.token_ms)]
+        if not any(trees):
+            return replace(first, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
+        most = cost.most if limit is None else min(limit, cost.most)
+        tree = merge([first, *trees], cost.onward, cost.token_ms, most)
+        return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
+
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        without = matched(self._tree, tokens)
+        for partner in self._partners:
+            partner.learn(tokens, without)
+        for proposer in self._all:
+            proposer.observe(tokens, None if top is None or not proposer.top else top[:, : proposer.top])
+
+
+def merge(
+    trees: Sequence[DraftTree], onward_ms: NDArray[np.float64], token_ms: float, most: int
+) -> DraftTree:
+    """The nodes of all trees that pay for their row, at most so many, likeliest first: `onward_ms` [n] is what one
+    more row costs behind n drafts, `token_ms` what a token is worth."""
+    places: dict[tuple[int, int], int] = {}  # (parent, token) -> node
+    sources, chances = list[str](), list[float]()
+    for tree in trees:
+        mine = {-1: -1}
+        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+            at = mine[node] = places.setdefault((mine[parent], token), len(places))
+            if at == len(chances):
+                sources.append(tree.sources[node])
+                chances.append(tree.probabilities[node])
+            elif tree.probabilities[node] > chances[at]:
+                sources[at], chances[at] = tree.sources[node], tree.probabilities[node]
+    # A node is never likelier than its parent and was entered after it, so parents come first.
+    order = sorted(range(len(chances)), key=lambda node: -chances[node])[:most]
+    for drafts, node in enumerate(order):
+        if chances[node] * token_ms <= onward_ms[drafts]:
+            order = order[:drafts]
+            break
+    keys, new = list(places), {-1: -1} | {node: drafts for drafts, node in enumerate(order)}
+    return DraftTree(
+        tuple(keys[node][1] for node in order),
+        tuple(new[keys[node][0]] for node in order),
+        tuple(sources[node] for node in order),
+        tuple(chances[node] for node in order),
+    )
+
+
+def matched(tree: DraftTree, tokens: Sequence[int]) -> int:
+    """How many of `tokens` a path of the tree begins with."""
+    links = zip(tree.parents, tree.tokens, strict=True)
+    children = {link: node for node, link in enumerate(links)}
+    at, length = -1, 0
+    for token in tokens:
+        if (below := children.get((at, token))) is None:
+            break
+        at, length = below, length + 1
+    return length

@@ -1,0 +1,90 @@
+"""A tiny model, and one product of each block type: what the kernels are tried and compiled with."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.engine.cpu.memory import Shape, make_work
+from hierchat.engine.cpu.products import HEIGHTS, ROWS, product
+from hierchat.engine.cpu.rows import quantise
+from hierchat.engine.cpu.runner import CpuRunner, record
+from hierchat.models.architectures.names import MATRICES
+from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.layouts import LAYOUTS, PLAIN
+from hierchat.models.formats.quantised_blocks import Blocks, from_file, pack
+
+_SHAPE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "intermediate_size": 32,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 64,
+    "max_position_embeddings": 256,
+    "rope_theta": 10000.0,
+}
+
+
+def trial_runner(threads: int | None = None) -> CpuRunner:
+    """A runner over random weights; it has passed or failed its self-test when this returns."""
+    random = np.random.default_rng(0)
+
+    def matrix(rows: int) -> Blocks:
+        return pack(random.standard_normal((rows, 32)).astype(np.float32), 4)
+
+    layer = {name: matrix(16 if name in ("k", "v") else 32) for name in MATRICES}
+    ones = np.ones((1, 32), np.float32)
+    vectors = {"attention_norms": ones, "inner_norms": ones, "last_norm": ones[0]}
+    embedding = matrix(64)
+    return CpuRunner(
+        BlockModel(dict(_SHAPE), embedding, embedding, (layer,), vectors), context_length=256, threads=threads
+    )
+
+
+def trial_product(name: str) -> tuple[float, bool]:
+    """A random product of a block type: how far it is from float64 (of the sum of all products' sizes), and whether a
+    row has the same bits whatever other rows are computed with it."""
+    matrix = from_file(name, random_rows(name, 24, 512))
+    x = np.random.default_rng(1).standard_normal((ROWS, matrix.columns)).astype(np.float32)
+    weights = matrix.floats().astype(np.float64)
+    found = multiplied(matrix, x)
+    size = (np.abs(x).astype(np.float64) @ np.abs(weights).T).max()
+    error = float(np.abs(found - x.astype(np.float64) @ weights.T).max() / size)
+    same = all(np.array_equal(multiplied(matrix, x[:height]), found[:height]) for height in HEIGHTS)
+    return error, same
+
+
+def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: float = 0.1) -> NDArray[np.uint8]:
+    """Random bytes as rows of a file in a block type, uint8 [rows, bytes of a row], with scales up to `largest`."""
+    random = np.random.default_rng(seed)
+    layout = LAYOUTS[name]
+    if layout.source == PLAIN:
+        floats = random.standard_normal((rows, columns)).astype(np.float32)
+        if name == "F16":
+            return floats.astype(np.float16).view(np.uint8)
+        raw = floats.view(np.uint8)
+        if name == "BF16":
+            raw = np.ascontiguousarray(raw.reshape(rows, columns, 4)[..., 2:]).reshape(rows, -1)
+        return raw
+    raw = random.integers(0, 256, (rows, columns // layout.weights, layout.size), dtype=np.uint8)
+    scales = [field.offset for field in layout.head if field.size == 2]
+    for offset in scales:
+        halves = random.uniform(0.01 * largest, largest, (*raw.shape[:2], 1)).astype(np.float16)
+        raw[..., offset : offset + 2] = halves.view(np.uint8)
+    return raw.reshape(rows, -1)
+
+
+def multiplied(matrix: Blocks, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The matrix times rows of activations, as a forward does it; float32 [rows of x, rows of the matrix]."""
+    size = matrix.columns
+    work = make_work(Shape(1, size, 1, 1, 16, size, 1, 1e-5), len(x), 1)
+    work.plain[: x.size] = x.reshape(-1)
+    for number, row in enumerate(x):
+        quantise(row, number, len(x), work)
+    out = np.full((len(work.x), matrix.rows), np.nan, np.float32)
+    entry = np.array(record(matrix))
+    product(entry, 0, matrix.rows, len(x), work, out.ctypes.data, out.strides[0])
+    return out[: len(x)]

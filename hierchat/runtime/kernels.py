@@ -1,0 +1,142 @@
+"""Kernels compiled in processes beside this one, while it fetches and converts a model.
+
+The compiler holds Python's lock, so a thread would not do. What is compiled lies in the cache folder, where this
+process finds it. Where a process cannot be started, or ends early, kernels are compiled at their first use, as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.growing import kernel as drafting_kernel
+from hierchat.drafting.source import Source
+from hierchat.drafting.successors import TOP, Successors
+from hierchat.engine.cpu.jit import is_compiled
+from hierchat.engine.cpu.team import cores
+from hierchat.engine.latency import LatencyCurve
+from hierchat.engine.sampling.top import top_tokens
+from hierchat.jit import compiled
+from hierchat.models.progress import Progress, Report
+
+LEAST_MEMORY = 1_500_000_000
+"""Free bytes without which nothing is compiled beside this process: it takes 200 MB for each part."""
+EVERY = 0.25
+"""Seconds between two looks at how far it is."""
+ENGINE, DRAFTING = "engine", "drafting"
+PARTS = (ENGINE, DRAFTING)
+
+
+class Compiling:
+    """The processes that compile what is missing; none where all is there."""
+
+    def __init__(self, parts: tuple[str, ...] = PARTS) -> None:
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        if cores() < 2 or psutil.virtual_memory().available < LEAST_MEMORY:
+            return
+        for part in parts:
+            if not _is_there(part):
+                with suppress(OSError):
+                    self._running[part] = _start(part)
+
+    def wait(self, part: str, report: Report) -> None:
+        """Until a part is compiled, or its process has ended for another reason."""
+        if not (process := self._running.pop(part, None)):
+            return
+        try:
+            while process.poll() is None:
+                report(Progress("compiling", *compiled(), "for this processor, once"))
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(EVERY)
+        finally:
+            _end(process)
+
+    def close(self) -> None:
+        """What is not waited for any more ends."""
+        while self._running:
+            _end(self._running.popitem()[1])
+
+
+def draft_once(drafter: Drafter) -> None:
+    """One draft over a few tokens, so that what drafting compiles at its first use is compiled, or read, now."""
+    drafter.begin([1, 2, 3, 1, 2])
+    drafter.propose()
+    top = top_tokens(np.zeros(2 * TOP, np.float32), TOP)
+    drafter.observe([3, 1], np.array([top, top]))
+
+
+def _is_there(part: str) -> bool:
+    return is_compiled() if part == ENGINE else is_drafting_compiled()
+
+
+def is_drafting_compiled() -> bool:
+    """Whether the code of what drafts lies on disk."""
+    return drafting_kernel.has("grow.grow") and drafting_kernel.has("grow.teach")
+
+
+def _start(part: str) -> subprocess.Popen[bytes]:
+    """Its input stays open as long as this process lives: it ends with it, however that ends."""
+    package = Path(__file__).parents[2]
+    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Where this process looks for kernels, even if the setting has changed since
+    cache = drafting_kernel.folder.parent.parent
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, part],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path, "HIERCHAT_CACHE": str(cache)},
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin:
+        process.stdin.close()
+    process.kill()
+    process.wait()
+
+
+def _compile_engine() -> None:
+    """A forward over a tiny model: kernels know no sizes. How its weights are packed belongs to each model."""
+    from hierchat.engine.cpu.trial import trial_runner
+
+    trial_runner(threads=1).team.close()
+
+
+def _compile_drafting() -> None:
+    """Sorting first: it is needed as soon as a model's tokens are known."""
+    source = Source()
+    source.index.extend([[1, 2, 3, 1, 2], [2, 3]])
+    source.add([1, 2, 3])
+    draft_once(Drafter([source], Acceptance(), LatencyCurve(), None, Successors()))
+
+
+_WORK: dict[str, Callable[[], None]] = {ENGINE: _compile_engine, DRAFTING: _compile_drafting}
+
+
+def main(part: str) -> int:
+    """Compiles a part; ends early when its input does."""
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        _WORK[part]()
+    return 0
+
+
+def _end_with_input() -> None:
+    while os.read(0, 1):  # not through sys.stdin, whose lock would be held when the process ends by itself
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

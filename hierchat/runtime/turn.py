@@ -1,0 +1,52 @@
+"""A reply's turn at the model: a place in the queue, then the model alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+
+from hierchat.engine.scheduler import POLL_SECONDS
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hosted import Hosted
+
+
+class NoModel(Exception):
+    """No model can answer. The message is for the page."""
+
+
+class Turn:
+    """To be used in a with statement, at whose end the next one's turn comes. Raises QueueFull."""
+
+    def __init__(self, host: ModelHost, stop: threading.Event) -> None:
+        self.hosted: Hosted | None = None
+        """The model, once it is this one's turn; no other reply uses it then."""
+        self._host = host
+        self._stop = stop
+        self._ticket = host.scheduler.join()
+
+    def waiting(self) -> Iterator[int]:
+        """How many replies come before, about ten times a second, until `hosted` is there or `stop` is set.
+
+        Raises NoModel.
+        """
+        while not self._stop.is_set():
+            yield self._ticket.ahead
+            if not self._ticket.take():
+                continue
+            self.hosted = self._host.hosted
+            if self.hosted is not None:
+                return
+            status = self._host.status
+            if status.phase in ("none", "failed"):
+                raise NoModel(status.message or "No model is loaded. Choose one above.")
+            self._ticket.step_aside()  # for what loads the model
+            self._stop.wait(POLL_SECONDS)
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._ticket.leave()

@@ -1,0 +1,78 @@
+"""How a database is, found out without changing it and without reading a word of what it holds."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sqlite_utils import Database
+
+from hierchat.store.migrations import is_foreign, is_newer, migrations
+
+TABLES = (
+    "users",
+    "conversations",
+    "messages",
+    "turns",
+    "message_tokens",
+    "suffix_runs",
+    "learned",
+    "latency",
+)
+"""Whose rows are counted."""
+BUSY_SECONDS = 2.0
+
+State = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What was found; `schema` names the last step of the schema, `detail` a code of SQLite or the system."""
+
+    state: State
+    size: int = 0
+    schema: str = ""
+    rows: dict[str, int] = field(default_factory=dict)
+    detail: str = ""
+
+
+def examine(path: Path) -> Health:
+    """Never raises, and opens the file read-only."""
+    if not path.exists():
+        return Health("missing")
+    try:
+        if not path.is_file():
+            return Health("unreadable", detail="no file")
+        sides = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
+        size = sum(side.stat().st_size for side in sides if side.exists())
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+        with closing(connection):
+            return _examine(Database(connection), size)
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorname", type(error).__name__)
+        broken = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+            sqlite3.SQLITE_CORRUPT,
+            sqlite3.SQLITE_NOTADB,
+        )
+        return Health("damaged" if broken else "unreadable", path.stat().st_size, detail=code)
+    except OSError as error:
+        return Health("unreadable", detail=error.strerror or type(error).__name__)
+
+
+def _examine(db: Database, size: int) -> Health:
+    verdicts = db.execute("PRAGMA quick_check(10)").fetchall()
+    if verdicts != [("ok",)]:
+        return Health("damaged", size, detail=f"{len(verdicts)} findings or more")
+    if size and not db.execute("PRAGMA page_count").fetchone()[0]:
+        return Health("damaged", size, detail="no database")
+    if is_newer(db):
+        return Health("newer", size)
+    if is_foreign(db):
+        return Health("foreign", size)
+    steps = [step.name for step in migrations.applied(db)]
+    there = set(db.table_names())
+    rows = {name: db[name].count for name in TABLES if name in there}
+    return Health("well", size, steps[-1] if steps else "none", rows)

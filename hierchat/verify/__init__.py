@@ -1,0 +1,1 @@
+"""`hierchat verify`: the proof that drafting changes no word."""

@@ -1,0 +1,35 @@
+"""Questions made out of Python's own library."""
+
+from __future__ import annotations
+
+import pytest
+
+from hierchat.bench.measure.workloads import COPIES, COPY_TOKENS, LONG, SPARE, length_by, questions_of
+
+from ...chat.tiny import tokenizer
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def test_copies_name_what_is_to_be_changed() -> None:
+    questions = questions_of("copy", words, 8_000)
+    assert [question.category for question in questions] == ["copy"] * len(COPIES)
+    for question, (_, old, new) in zip(questions, COPIES, strict=True):
+        (text,) = question.turns
+        assert f"rename `{old}` to `{new}`" in text
+        assert old in text.split("```")[1]
+        assert words(text) <= COPY_TOKENS + SPARE
+
+
+@pytest.mark.parametrize("most", [1_000, 3_000])
+def test_long_texts_fill_the_context_and_no_more(most: int) -> None:
+    questions = questions_of("long-context", words, most)
+    assert len(questions) == len(LONG)
+    for question in questions:
+        assert most - 2 * SPARE <= words(question.turns[0]) <= most
+
+
+def test_a_tokenizer_counts() -> None:
+    assert length_by(tokenizer())("a b") == len(tokenizer()("a b", add_special_tokens=False)["input_ids"]) > 0

@@ -1,0 +1,62 @@
+"""An engine on another machine, as chat and page see it: the contract's three properties and `generate`, no more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.proposer import Proposer
+from hierchat.engine.step import TARGET, Step
+from hierchat.models.progress import Report
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.prompt import PromptBuilder
+
+from .tiny import CONTEXT, SYSTEM, tokenizer
+
+WORDS = "What is the longest river of this country, and where does it end? " * 8
+
+
+class Elsewhere:
+    """Answers with WORDS, two tokens a step."""
+
+    context_length = CONTEXT
+    exact: bool | None = None
+    backend = "elsewhere"
+    stops_at: int | None = None
+    """The reader presses Stop behind so many tokens."""
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        drafter: Proposer | None = None,
+        stop: threading.Event | None = None,
+        *,
+        padded: bool = True,
+        begun: int = 0,
+    ) -> Generator[Step, None, None]:
+        assert drafter is None  # it drafts for itself, if at all
+        read = len(prompt_ids) - begun
+        yield Step(prompt_read=read, prompt_tokens=read, forward_ms=5.0)
+        words = tokenizer()(WORDS, add_special_tokens=False)["input_ids"][begun : settings.max_new_tokens]
+        for at in range(0, len(words), 2):
+            pair = tuple(words[at : at + 2])
+            last = at + 2 >= len(words)
+            if stop is not None and at == self.stops_at:
+                stop.set()
+            stopped = stop is not None and stop.is_set()
+            finish: Any = "stopped" if stopped else "length" if last else None
+            yield Step(pair, (TARGET,) * len(pair), width=1, forward_ms=10.0, finish=finish)
+            if finish:
+                return
+
+
+def hosted(name: str = "elsewhere") -> Hosted:
+    prompts = PromptBuilder(tokenizer(), CONTEXT, SYSTEM)
+    return Hosted(name, f"remote {name}", Elsewhere(), prompts, vanilla_ms=None)
+
+
+def load(name: str, report: Report) -> Hosted:
+    return hosted(name)

@@ -1,0 +1,86 @@
+"""Chat over an engine that is known by its contract alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from hierchat.chat.service import NotBegun
+from hierchat.engine.engine import Compares, MeasuresBaseline
+from hierchat.engine.step import TARGET
+from hierchat.store import Store
+
+from .conftest import Talk, talk_on
+from .remote import WORDS, Elsewhere, load
+from .tiny import ready_host, tokenizer
+
+
+@pytest.fixture
+def talk(store: Store) -> Talk:
+    return talk_on(store, ready_host(load))
+
+
+def test_it_has_none_of_the_optional_abilities() -> None:
+    assert not isinstance(Elsewhere(), MeasuresBaseline)
+    assert not isinstance(Elsewhere(), Compares)
+
+
+def test_a_reply_is_written_stored_and_nothing_is_claimed_of_its_speed_up(talk: Talk) -> None:
+    last = talk.send("hello", max_new_tokens=80)
+    assert last.finish == "length"
+    assert last.figures.tokens == 80
+    assert last.figures.tokens_per_second is not None
+    assert (last.figures.speedup, last.figures.baseline, last.figures.baseline_tokens_per_second) == (
+        None,
+    ) * 3
+    assert last.figures.shares == {TARGET: 1.0}
+    question, reply = talk.messages()
+    assert (question.text, reply.text) == ("hello", last.text)
+    assert WORDS.startswith(last.text)
+    stored = talk.service.figures(talk.user, reply.id)
+    assert stored is not None
+    assert stored.speedup is None
+    assert talk.service.plan() is None
+
+
+def test_the_prompt_holds_the_conversation(talk: Talk) -> None:
+    first = talk.send("hello")
+    second = talk.send("and again", first.message_id)
+    assert second.prompt_tokens > first.prompt_tokens + first.figures.tokens
+
+
+def test_it_is_stopped_and_goes_on(talk: Talk) -> None:
+    talk.hosted.engine.stops_at = 20
+    last = talk.send("hello", max_new_tokens=100)
+    assert (last.finish, last.figures.tokens) == ("stopped", 22)
+    talk.stop.clear()
+    talk.hosted.engine.stops_at = None
+    *_, more = talk.service.resume(talk.user, last.message_id, 100, talk.stop)
+    assert more.text.startswith(last.text)
+    assert WORDS.startswith(more.text)
+    assert talk.messages()[-1].text == more.text
+
+
+def test_another_reply_to_the_same_question(talk: Talk) -> None:
+    first = talk.send("hello")
+    again = talk.again(talk.messages()[0].id)
+    assert again.text == first.text
+    assert again.message_id != first.message_id
+
+
+def test_a_comparison_says_that_it_cannot(talk: Talk) -> None:
+    *_, last = talk.comparing("hello")
+    notices = {frame.notice for frame in last.arms.values()}
+    assert notices == {"tiny is computed elsewhere and cannot answer the same prompt twice."}
+    assert talk.send("and now?").finish == "length"
+
+
+def test_a_reply_of_another_model_is_not_continued(talk: Talk, store: Store) -> None:
+    reply = talk.send("hello").message_id
+    assert reply is not None
+    mine = Talk(talk_on(store, ready_host()).service, talk.user, talk.conversation)
+    with pytest.raises(NotBegun, match="tiny wrote this reply"):
+        list(mine.service.resume(mine.user, reply, 8, mine.stop))
+
+
+def test_words_are_what_the_tokenizer_knows() -> None:
+    assert tokenizer().decode(tokenizer()(WORDS)["input_ids"]) == WORDS

@@ -1,0 +1,91 @@
+"""What a chat on the CPU engine imports: nothing that only other engines, or measurements, need."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hierchat.config import cache_dir
+from hierchat.engine.cpu.runner import CpuRunner  # its kernels are compiled for the cache of all tests
+from hierchat.models.catalogue import read_catalogue
+from hierchat.models.load.load import load
+
+from .chat.tiny import model, tokenizer
+
+assert CpuRunner
+
+MOST = 2600
+"""Modules, with the page and its server: 2,150 when this was written."""
+HEAVY = ("torch", "bitsandbytes", "accelerate", "matplotlib", "scipy", "sklearn", "pyarrow", "triton")
+SCRIPT = """
+import json, sys, threading, time
+from pathlib import Path
+from hierchat.config import GenerationSettings
+from hierchat.models.catalogue import read_catalogue
+from hierchat.runtime.host import ModelHost
+from hierchat.chat.service import ChatService
+from hierchat.store import Store
+from hierchat.ui.page import build_app
+from hierchat.ui import launch, terminal
+
+host = ModelHost(read_catalogue())
+with Store.open(Path(sys.argv[1])) as store:
+    service = ChatService(store, host)
+    build_app(service, sys.argv[1], login=False)
+    host.start("tiny")
+    while host.status.phase not in ("ready", "failed"):
+        time.sleep(0.01)
+    assert host.status.phase == "ready", host.status
+    user = store.ensure_user("ann")
+    chat = store.create_conversation(user)
+    for temperature in (0.0, 1.0):
+        settings = GenerationSettings(max_new_tokens=8, temperature=temperature)
+        *_, last = service.send(user, chat, None, "Hello", settings, threading.Event())
+        assert last.figures.tokens, last
+    service.close()
+print(json.dumps([host.hosted.engine.backend, *sys.modules]))
+"""
+YAML = """
+models:
+  tiny:
+    source: {{folder: {{path: {folder}}}}}
+    blocks: 4
+    licence: none
+"""
+
+
+def test_a_chat_imports_nothing_heavy(tmp_path: Path) -> None:
+    folder, cache, config = tmp_path / "model", tmp_path / "cache", tmp_path / "config"
+    for place in (folder, cache, config):
+        place.mkdir()
+    (cache / "kernels").symlink_to(cache_dir() / "kernels", target_is_directory=True)
+    model().save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    (config / "models.yaml").write_text(YAML.format(folder=folder))
+    places = {"HIERCHAT_CACHE": str(cache), "HIERCHAT_CONFIG": str(config), "HIERCHAT_DATA": str(tmp_path)}
+    before = dict(os.environ)
+    os.environ.update(places)
+    try:
+        load(read_catalogue().entry("tiny"), "cpu")  # packed here: that is the first start's work
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "chat.db")],
+        env={**os.environ, **places},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr
+    backend, *modules = json.loads(done.stdout.splitlines()[-1])
+    assert backend == "blocks"
+    assert [name for name in HEAVY if name in modules] == []
+    # Of transformers the tokenizer, and no model or what computes one
+    assert [
+        name for name in modules if name.startswith(("transformers.models.", "transformers.modeling"))
+    ] == []
+    assert len(modules) < MOST

@@ -1,0 +1,80 @@
+"""What a page is doing, what it waits for, the replay of a comparison: without a browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from hierchat.chat.frames import CompareFrame, Figures, Frame
+from hierchat.ui import status, versus
+from hierchat.ui.launch import is_loopback, login
+from hierchat.ui.sessions import Running, Session, Sessions, Stale
+from tests.ui.fake_service import FakeHost, HostStatus
+
+
+def test_what_a_reply_waits_for_is_said() -> None:
+    host = FakeHost()
+    assert "one other reply" in status.waiting_line(1, host)
+    host.status = HostStatus("m", "downloading", 1_000_000, 93_000_000)
+    assert "2 replies" in status.waiting_line(2, host)
+    assert "1 of 93 MB" in status.waiting_line(0, host)
+    host.status = HostStatus("m", "ready")
+    assert "Waiting for the model" in status.waiting_line(0, host)
+
+
+def test_closing_a_session_stops_its_reply() -> None:
+    sessions = Sessions()
+    running = sessions.open("a").running[7] = Running()
+    sessions.close("a")
+    assert running.stop.is_set()
+
+
+def test_a_page_that_was_never_opened_here_is_stale() -> None:
+    """After a restart its chat is not known: a message must not begin another one."""
+    sessions = Sessions()
+    with pytest.raises(Stale):
+        sessions.of("a")
+    assert sessions.open("a") is sessions.of("a")
+    sessions.close("a")
+    with pytest.raises(Stale):
+        sessions.of("a")
+
+
+def test_replay_starts_both_arms_together() -> None:
+    slow = Frame("writing", "a", Figures(tokens=1))
+    recording = [
+        ("speculative", 0.5, slow),
+        ("speculative", 0.6, Frame("done", "ab")),
+        ("vanilla", 0.9, slow),
+        ("vanilla", 1.1, Frame("done", "ab")),
+        ("vanilla", 1.2, Frame("done", "ab")),
+    ]
+    tracks = versus.tracks(recording)
+    assert [round(at, 3) for at, _ in tracks["speculative"]] == [0.0, 0.1]
+    assert [round(at, 3) for at, _ in tracks["vanilla"]] == [0.0, 0.2]
+    seen = list(versus.replay(Session(recording=recording)))
+    assert seen[0] == {"vanilla": slow, "speculative": slow}
+    assert {frame.phase for frame in seen[-1].values()} == {"done"}
+
+
+def test_recording_keeps_only_what_moved() -> None:
+    session = Session()
+    writing = Frame("writing", "a")
+    frames = (
+        CompareFrame({"vanilla": Frame("waiting"), "speculative": writing}, "speculative"),
+        CompareFrame({"vanilla": writing, "speculative": writing}, "vanilla"),
+    )
+    assert list(versus.record(session, (frame for frame in frames))) == list(frames)
+    assert [arm for arm, _, _ in session.recording] == ["speculative", "vanilla"]
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("192.168.1.2", False)],
+)
+def test_only_loopback_goes_without_a_login(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+    assert (login(host, share=False, asked=False) is None) is expected
+    assert login(host, share=True, asked=False)
+    name, password = login(host, share=False, asked=True)
+    assert name == "me"
+    assert len(password) >= 32

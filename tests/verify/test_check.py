@@ -1,0 +1,151 @@
+"""verify: finds words that drafting changed, and nothing where it changed none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hierchat.cli import main
+from hierchat.engine.rows import ArrayRows
+from hierchat.hierarchy.plan import Plan
+from hierchat.runtime.drafters import Memory
+from hierchat.runtime.hosted import Hosted
+from hierchat.verify.asking.errors import RequestError
+from hierchat.verify.check import DRAFTERS, Compared, Plain, check
+
+from ..chat.tiny import hosted as tiny
+from .fakes import SETTINGS, questions, questions_file, tell, with_draft_models
+
+
+@pytest.fixture
+def hosted() -> Hosted:
+    return tiny()
+
+
+def run(hosted: Hosted, drafter: str, folder: Path, **settings: Any) -> dict[str, Any]:
+    out = Compared(folder / "out.json", {"settings": {}})
+    changed = SETTINGS.model_copy(update=settings)
+    check(hosted, questions(3, turns=2), changed, drafter, out, tell)
+    written = json.loads(out.path.read_text())
+    assert written == out.as_dict()
+    return written
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_a_right_target(drafter: str, temperature: float, tmp_path: Path) -> None:
+    found = run(with_draft_models(), drafter, tmp_path, temperature=temperature)
+    assert (found["questions"], found["tokens"]) == (3, 3 * 2 * 24)
+    assert (found["mismatches"], found["first"]) == (0, [])
+    if drafter == "adversarial":
+        assert found["tokens_per_forward"] > 1.3  # deep paths were accepted
+
+
+@pytest.mark.parametrize("drafter", ["random", "adversarial"])
+def test_logits_that_depend_on_the_width_are_found(drafter: str, hosted: Hosted, tmp_path: Path) -> None:
+    target = hosted.engine.sequence
+    forward = target.forward
+
+    def wider(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
+        rows = np.array(forward(tokens, parents, padded=padded))
+        return ArrayRows(rows + np.float32(3) * np.sin(np.arange(rows.shape[1])) if len(tokens) > 8 else rows)
+
+    target.forward = wider  # type: ignore[method-assign]
+    found = run(hosted, drafter, tmp_path)
+    assert found["mismatches"] == len(found["first"]) > 0
+    for difference in found["first"]:
+        assert set(difference) == {"question", "turn", "position", "vanilla", "speculative", "gap"}
+        assert difference["vanilla"] != difference["speculative"]
+        assert difference["gap"] > 0
+
+
+def test_one_wrong_token_is_reported_where_it_stands(hosted: Hosted, tmp_path: Path) -> None:
+    """The fifth token of a drafted reply becomes another one."""
+    target, generate = hosted.engine.sequence, hosted.engine.generate
+
+    def slip(prompt: Any, settings: Any, drafter: Any = None, **more: Any) -> Any:
+        forward = target.forward
+
+        def slipped(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
+            rows = forward(tokens, parents, padded=padded)
+            if len(target.tokens) == len(prompt) + 3:
+                changed = np.array(rows)
+                changed[0, 40] = 1e4
+                return ArrayRows(changed)
+            return rows
+
+        target.forward = slipped  # type: ignore[method-assign]
+        yield from generate(prompt, settings, drafter, **more)
+        target.forward = forward  # type: ignore[method-assign]
+
+    hosted.engine.generate = slip  # type: ignore[method-assign]
+    out = Compared(tmp_path / "out.json", {})
+    check(hosted, questions(1), SETTINGS, "default", out, tell, width=1)
+    (difference,) = out.as_dict()["first"]
+    assert (difference["question"], difference["turn"], difference["position"]) == ("q0", 0, 4)
+    assert difference["speculative"] == 40
+    assert difference["gap"] > 0
+
+
+def test_a_run_goes_on_with_its_history(hosted: Hosted, tmp_path: Path) -> None:
+    whole = Compared(tmp_path / "out.json", {})
+    check(hosted, questions(4), SETTINGS, "default", whole, tell)
+    rest = Compared(tmp_path / "out.json", {}, whole.rows[:2])
+    check(hosted, questions(4), SETTINGS, "default", rest, tell)
+    assert rest.as_dict() == whole.as_dict()
+
+
+def test_a_stack_has_all_draft_models_at_every_step() -> None:
+    drafter = DRAFTERS["stack"]
+    made = drafter(with_draft_models(), Memory(), Plain([1], [2], [3]), None, SETTINGS)
+    made.begin([1, 2, 3])
+    made.propose(20)
+    assert made.plan == Plan((0, 1, 2), (2, 4), True)  # type: ignore[attr-defined]
+    with pytest.raises(RequestError, match="no draft models"):
+        drafter(tiny(), Memory(), Plain([1], [2], [3]), None, SETTINGS)
+
+
+@pytest.mark.usefixtures("tiny_in_the_catalogue")
+class TestCommand:
+    """As a user types it."""
+
+    def ask(self, folder: Path, *more: str) -> int:
+        fixed = ["--model", "tiny", "--json", str(folder / "out.json"), "--max-new-tokens", "8"]
+        return main(["verify", "--questions", str(questions_file(folder)), *fixed, *more])
+
+    def test_a_run_and_its_end(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.ask(tmp_path, "--limit", "2", "--drafter", "random") == 0
+        written = json.loads((tmp_path / "out.json").read_text())
+        assert (written["questions"], written["mismatches"], written["first"]) == (2, 0, [])
+        assert (written["model"], written["drafter"], written["temperature"]) == ("tiny", "random", 0.0)
+        assert "2 questions, " in capsys.readouterr().out
+
+    def test_words_that_differ(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("hierchat.verify.check.Compared.mismatches", 1)
+        assert self.ask(tmp_path, "--limit", "1") == 1
+
+    def test_ctrl_c(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        from hierchat.verify import check as module
+
+        def stopped(*said: Any, asked: list[int] = []) -> Any:  # noqa: B006 (counts calls)
+            asked.append(1)
+            if len(asked) > 1:
+                raise KeyboardInterrupt
+            return plainly(*said)
+
+        plainly = module._plainly
+        monkeypatch.setattr("hierchat.verify.check._plainly", stopped)
+        assert self.ask(tmp_path) == 130
+        assert "--resume" in capsys.readouterr().err
+        assert json.loads((tmp_path / "out.json").read_text())["questions"] == 1
+        monkeypatch.undo()
+
+    def test_bad_input(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.ask(tmp_path, "--json", str(tmp_path)) == 2
+        assert "is a folder" in capsys.readouterr().err
