@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from statistics import median
 from typing import Any
@@ -14,7 +13,6 @@ import psutil
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.fetch.bring import get_gguf
 from hierchat.models.terminal import terminal_progress
 from hierchat.runtime.load import load_hosted
 from hierchat.verify.asking.errors import RequestError
@@ -47,10 +45,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "threads": runner.team.threads if isinstance(runner, CpuRunner) else None,
     }
     model = runner.model if isinstance(runner, CpuRunner) else None
-    gguf = get_gguf(entry)
-    if model and gguf:
+    if model:
         result["weights_mb"] = round(model.nbytes / 1e6, 1)
-        result["weights_over_file"] = round(model.nbytes / os.path.getsize(gguf), 3)
+        result["weights_over_file"] = round(model.nbytes / model.file_bytes, 3)
     result["prompt_tokens_per_second"] = round(_reading(sequence))
     result["contexts"] = {str(context): _curve(sequence, context) for context in args.contexts}
     if isinstance(runner, CpuRunner):

@@ -9,9 +9,12 @@ import importlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from hierchat.config import cache_dir
 from hierchat.models import cache
@@ -158,11 +161,21 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     if reason := gguf_unsupported(read_head(gguf), 0):
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     cache.require_space(int(1.5 * gguf.stat().st_size))
-    if not describe_beside(gguf, folder):
+    with ThreadPoolExecutor(1) as pool:
+        described = pool.submit(describe_beside, gguf, folder)
+        _compile_interleaving()
+    if not described.result():
         describe(gguf, folder)
     shape = json.loads((folder / "config.json").read_text())
     require_supported(shape, 0)
     block_model.write(read_gguf(gguf, shape, report), folder / block_model.FILE)
+
+
+def _compile_interleaving() -> None:
+    """What is compiled at its first use."""
+    from hierchat.models.formats.quantised_blocks import from_floats
+
+    from_floats(np.zeros((1, 1), np.float32)).floats()
 
 
 def describe(gguf: Path, folder: Path) -> None:

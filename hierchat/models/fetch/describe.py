@@ -11,6 +11,9 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import ModuleType
+
+import numpy as np
 
 SECONDS = 600
 
@@ -31,14 +34,24 @@ def describe_beside(gguf: Path, folder: Path) -> bool:
     return False
 
 
+def _unmapped() -> ModuleType:
+    """numpy, whose mapped files are plain arrays over the same memory."""
+    found = ModuleType("numpy")
+    found.__dict__.update(np.__dict__)
+    found.__dict__["memmap"] = lambda *given, **named: np.asarray(np.memmap(*given, **named))
+    return found
+
+
 def main(gguf: Path, folder: Path) -> int:
     """1 where it could not be done."""
     import gguf as library
 
     from hierchat.models.fetch.convert import describe
 
-    # transformers reads the file once for each question
+    # transformers reads the file once for each question, and the library makes several views for each token's text,
+    # which for mapped arrays take most of its time
     library.GGUFReader = cache(library.GGUFReader)
+    library.gguf_reader.np = _unmapped()
     try:
         describe(gguf, folder)
     except Exception:  # said by the caller, who does it once more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,17 @@ from hierchat.models.errors import BrokenFileError, UnsupportedError
 from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.block_types import UnknownBlockType, floats_of
+from hierchat.models.formats.gguf_head import Tensor, read_head
 from hierchat.models.formats.quantised_blocks import Blocks, from_file
 from hierchat.models.progress import Progress, Report
 
 
 def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
     """`config` is the file's configuration in transformers' terms. Raises UnsupportedError, naming tensor and type."""
-    from gguf import GGUFReader
-
-    reader = GGUFReader(path)
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
-    said = reader.fields["general.architecture"].contents()
+    head = read_head(path)
+    tensors = {tensor.name: tensor for tensor in head.tensors}
+    file = np.memmap(path, np.uint8, "r")
+    said = head.architecture
     if said not in GGUF_ARCHITECTURES:
         raise UnsupportedError(f"{path.name}: the CPU engine does not compute {unknown(said)}.")
     architecture = GGUF_ARCHITECTURES[said]
@@ -37,18 +38,20 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         else {}
     )
 
+    def rows(tensor: Tensor) -> NDArray[np.uint8]:
+        raw = np.asarray(file[tensor.begin : tensor.begin + tensor.size])
+        return raw.reshape(math.prod(tensor.shape[1:]), -1)
+
     def matrix(name: Name) -> Blocks:
         tensor = _named(tensors, name.gguf, path)
-        data = np.asarray(tensor.data).view(np.uint8).reshape(int(tensor.shape[1]), -1)
         try:
-            return from_file(tensor.tensor_type.name, data, order.get(name.gguf.split(".")[-2]))
+            return from_file(tensor.type, rows(tensor), order.get(name.gguf.split(".")[-2]))
         except UnknownBlockType as error:
             raise UnsupportedError(f"{path.name}: {name.gguf} has {error}.") from error
 
     def vector(name: str) -> NDArray[np.float32]:
         tensor = _named(tensors, name, path)
-        raw = np.asarray(tensor.data).view(np.uint8).reshape(1, -1)
-        return floats_of(tensor.tensor_type.name, raw)[0]
+        return floats_of(tensor.type, rows(tensor))[0]
 
     message = f"{path.name}, once"
     tied = HEAD.gguf not in tensors
@@ -70,7 +73,7 @@ def _turned(rows: int, size: int) -> NDArray[np.int64]:
     return np.arange(rows * size).reshape(rows, size // 2, 2).swapaxes(1, 2).reshape(-1)
 
 
-def _named(tensors: dict[str, Any], name: str, path: Path) -> Any:
+def _named(tensors: dict[str, Tensor], name: str, path: Path) -> Tensor:
     if name not in tensors:
         raise BrokenFileError(f"{path} lacks the tensor {name}.")
     return tensors[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,14 @@ _LONGEST_TEXT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """`shape`: the row's length first; `type`: of its blocks, as gguf calls it."""
+    """`shape`: the row's length first; `type`: of its blocks, as gguf calls it; its `size` bytes begin at byte `begin`
+    of the file."""
 
     name: str
     shape: tuple[int, ...]
     type: str
+    begin: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +86,23 @@ class _Reader:
         found = [self._tensor() for _ in range(tensors)]
         alignment = int(values.get("general.alignment", 32))
         begin = -(-self._at // alignment) * alignment
-        if begin + max((end for _, end in found), default=0) > len(self._data):
+        placed = tuple(replace(tensor, begin=begin + tensor.begin) for tensor in found)
+        if max((tensor.begin + tensor.size for tensor in placed), default=0) > len(self._data):
             raise ValueError("cut off")
-        return Head(values, tuple(tensor for tensor, _ in found))
+        return Head(values, placed)
 
-    def _tensor(self) -> tuple[Tensor, int]:
-        """A tensor, and where its data end."""
+    def _tensor(self) -> Tensor:
+        """A tensor, its place counted from where all data begin."""
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
         name = self._text()
         shape = tuple(self._number("Q") for _ in range(self._number("I")))
         number, at = self._number("I"), self._number("Q")
         if number not in set(GGMLQuantizationType):
-            return Tensor(name, shape, f"number {number}"), at  # newer than we are
+            return Tensor(name, shape, f"number {number}", at)  # newer than we are
         kind = GGMLQuantizationType(number)
         block, size = GGML_QUANT_SIZES[kind]
-        return Tensor(name, shape, kind.name), at + math.prod(shape) // block * size
+        return Tensor(name, shape, kind.name, at, math.prod(shape) // block * size)
 
     def _value(self, kind: int) -> Any:
         """A value; None for an array."""
