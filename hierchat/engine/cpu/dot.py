@@ -18,7 +18,7 @@ GROUP = 256
 """Activations to a scale."""
 SUMS = 3
 """For each block of 32: its integers added up, float32; those of its halves times -32, int32."""
-AHEAD = 4096
+AHEAD = 8192
 """Bytes of weights that are fetched before they are needed."""
 _LINE = 64
 
