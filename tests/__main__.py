@@ -1,4 +1,5 @@
-"""python -m tests: gets a browser where there is none, then runs every test. Arguments go to pytest."""
+"""python -m tests: gets a browser where there is none, then runs every test, two files at a time. Arguments go to
+pytest; `-n 0` runs one after the other."""
 
 from __future__ import annotations
 
@@ -39,4 +40,5 @@ def get_browser() -> None:
 if __name__ == "__main__":
     os.chdir(ROOT)
     get_browser()
-    sys.exit(pytest.main(sys.argv[1:]))
+    # Two: a browser test keeps a server and a browser busy, too.
+    sys.exit(pytest.main(["-n", "2", "--dist", "loadfile", *sys.argv[1:]]))

@@ -17,7 +17,7 @@ from hierchat.runtime.learned import ACCEPTANCE
 from hierchat.store import DayFigures, Store, StoreError
 
 FILE_WIDTH = 140
-"""Columns where the output is no terminal, which would say how many it has."""
+"""Columns where the output is no terminal."""
 TENTHS = 10
 CALIBRATION = "Likely candidates by the chance that they were given, and how many of them were right."
 CAPTION = "By source: its share of the tokens, and how many of its drafts were accepted."

@@ -1,4 +1,4 @@
-"""A reply to messages, as frames, without a store: for the page, which stores it, and for whoever need not."""
+"""A reply to messages, as frames, without a store: for the page, which stores it, and for callers that do not."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ from hierchat.engine.engine import MeasuresBaseline
 from hierchat.runtime.hosted import Hosted
 
 PROBE_EVERY = 32
-"""Forwards between two plain ones that are timed on the way: about 2 % of the time, and the baseline then saw the same
-machine as the reply (a browser that draws, another program)."""
+"""Forwards between two plain ones that are timed on the way, about 2 % of the time. So the baseline is measured under
+the same load as the reply (a browser that draws, another program)."""
 PROBES = 3
 """So many of them make a baseline, if they agree."""
 SCATTER = 0.1
-"""Standard error, as a share of their mean, up to which they do: on a machine that does something else, none is shown
-rather than a chance one."""
+"""Standard error, as a share of their mean, up to which they agree. Beyond it another program ran on the machine, and
+no speed-up is shown."""
 FRAME_SECONDS = 0.08
 """Frames reach the page about 12 times a second."""
 

@@ -1,7 +1,7 @@
-"""Runs a reply in a thread of its own, ahead of whoever reads it.
+"""Runs a reply in a thread of its own, ahead of its reader.
 
-Decoding then does not wait for the page, and all of a reply's forwards come from one thread: torch keeps a team of
-helper threads for each thread that calls it, and two teams on the same cores get in each other's way.
+So decoding does not wait for the page, and all of a reply's forwards come from one thread. torch keeps a team of helper
+threads for each thread that calls it, and two teams would share the same cores.
 """
 
 from __future__ import annotations

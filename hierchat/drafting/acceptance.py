@@ -1,8 +1,7 @@
-"""How likely a token is to be accepted as a draft: what was fitted beforehand, and what every step teaches.
+"""How likely a token is to be accepted as a draft: what was fitted, and what is learned at every step.
 
-growing/acceptance_model.py has the model. Its fixed part comes with the program: fitted by `python -m
-hierchat.makers.fit` to replies that the default model wrote, with all that depends on the model left to be learned
-while it runs.
+growing/acceptance_model.py has the model. Its fixed part comes with the program. `python -m hierchat.makers.fit` fitted
+it to replies of the default model. What depends on the model is learned while it runs.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ SHAPES = {
     "score": (HIDDEN + SLOTS * INPUTS + 1,),
     "none": (HIDDEN + 1,),
 }
-"""The arrays of a AcceptanceModel, as they lie in the file."""
+"""The arrays of an AcceptanceModel, as they lie in the file."""
 
 
 @cache
 def fitted() -> AcceptanceModel:
-    """the acceptance model that comes with the program; do not change."""
+    """The acceptance model that comes with the program; do not change."""
     with np.load(FITTED) as file:
         return AcceptanceModel(**{name: file[name] for name in SHAPES})
 

@@ -1,8 +1,7 @@
 """What drafts cost, in tokens: the milliseconds that rows add to a forward over the milliseconds that a token takes.
 
-A draft pays when the tokens that it brings on expectation are worth more than its row. A token is worth the time that
-one takes at the present pace: less in the middle of a copy, where the next tokens come cheaply anyway, and never more
-than a plain step.
+A draft pays when its expected tokens are worth more than its row. A token is worth the time that one takes at the
+present pace, and never more than a plain step. Within a copy tokens are cheap, so a draft is worth less there.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class DraftCost:
         self.begin(0)
 
     def begin(self, context: int) -> None:
-        """A new reply: as slow as plain decoding until it shows otherwise."""
+        """A new reply: its pace begins as that of plain decoding."""
         self.look(context)
         self._ms, self._tokens = self._step_ms[0] * MEMORY, MEMORY
 

@@ -125,7 +125,7 @@ class Drafter:
         self.cost.note(width, len(tokens))
 
     def learn(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        """The same, where the forward did not verify what was proposed here: it says nothing about costs."""
+        """The same, where the forward did not verify what was proposed here: its costs are not noted."""
         learned = self.acceptance
         if self._grown:
             teach(

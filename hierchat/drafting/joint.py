@@ -25,8 +25,8 @@ class Partner:
     """A proposer beside the first, and what asking it took and brought. Lives as long as its reply."""
 
     proposer: Proposer
-    trust: float = 1.0
-    """Tokens of its drafts that were accepted, for each that its probabilities promised."""
+    scale: float = 1.0
+    """Accepted tokens of its drafts / those that its probabilities expected."""
     took_ms: float = 0.0
     brought: float = 1.0
     """Tokens of a step beyond what the first proposer's tree would have brought."""
@@ -42,12 +42,12 @@ class Partner:
         return not tried or self.brought * token_ms > self.took_ms
 
     def ask(self, limit: int | None) -> DraftTree:
-        """Its tree, with the chances that experience gives it."""
+        """Its tree, its chances scaled by what was accepted so far."""
         began = time.perf_counter()
         self.tree = tree = self.proposer.propose(limit)
         self._move("took_ms", (time.perf_counter() - began) * 1e3)
         self.asked, self.silent = self.asked + 1, 0
-        return replace(tree, probabilities=tuple(min(p * self.trust, 1.0) for p in tree.probabilities))
+        return replace(tree, probabilities=tuple(min(p * self.scale, 1.0) for p in tree.probabilities))
 
     def learn(self, tokens: Sequence[int], without: int) -> None:
         """`tokens` were committed; the first proposer's drafts alone would have brought `without` of them."""
@@ -57,8 +57,8 @@ class Partner:
         self.tree = None
         accepted = matched(tree, tokens)
         self._move("brought", float(max(accepted - without, 0)))
-        if promised := sum(tree.probabilities):
-            self._move("trust", accepted / promised)
+        if expected := sum(tree.probabilities):
+            self._move("scale", accepted / expected)
 
     def _move(self, name: str, value: float) -> None:
         """An average that begins with the first value."""
@@ -67,9 +67,9 @@ class Partner:
 
 
 class JointDrafter:
-    """A Proposer. `first` is always asked, `others` where they pay; `cost` says what rows and tokens are worth.
+    """A Proposer. `first` is always asked, `others` where they pay; `cost` has the prices of rows and tokens.
 
-    A draft stands in the merged tree once, with the highest chance that anybody gives it, as long as it pays its row.
+    A draft stands in the merged tree once, with the highest chance of all trees, if it pays its row.
     """
 
     def __init__(self, first: Proposer, others: Sequence[Proposer], cost: DraftCost) -> None:
@@ -120,8 +120,9 @@ class JointDrafter:
 def merge(
     trees: Sequence[DraftTree], onward_ms: NDArray[np.float64], token_ms: float, most: int
 ) -> DraftTree:
-    """The nodes of all trees that pay for their row, at most so many, likeliest first: `onward_ms` [n] is what one
-    more row costs behind n drafts, `token_ms` what a token is worth."""
+    """The nodes of all trees that pay for their row, at most `most`, likeliest first.
+
+    `onward_ms` [n]: what one more row costs behind n drafts. `token_ms`: what a token is worth."""
     places: dict[tuple[int, int], int] = {}  # (parent, token) -> node
     sources, chances = list[str](), list[float]()
     for tree in trees:

@@ -12,11 +12,11 @@ from hierchat.drafting.tree import DraftTree
 
 
 class Proposer(Protocol):
-    """Proposes a tree of drafts for every forward, and is told what came of it."""
+    """Proposes a tree of drafts for every forward, and gets what was committed."""
 
     @property
     def top(self) -> int:
-        """How many of the target's likeliest next tokens it wants to be told; 0: none."""
+        """How many of the target's top tokens `observe` is to get for each position; 0: none."""
         ...
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -30,8 +30,8 @@ class Proposer(Protocol):
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """These tokens were committed, in order: drafts that were accepted, and one that the target added.
 
-        `top` [tokens, self.top]: what the target's raw logits like best where it chose each of them, best first; the
-        lower id first among equals, -1 beyond the vocabulary. None where `self.top` is 0.
+        `top` [tokens, self.top]: the tokens of the highest raw logits where the target chose each of them, highest
+        first, the lower id first among equals, -1 beyond the vocabulary. None where `self.top` is 0.
         """
         ...
 
@@ -44,6 +44,6 @@ class ReadsHidden(Protocol):
     def reads_hidden(self) -> bool: ...
 
     def see(self, hidden: NDArray[np.float32]) -> None:
-        """[tokens, hidden]: what the target's head read where it chose each of the tokens that `observe` is told next;
-        valid until then. Not called where the runner keeps them to itself, nor for the prompt."""
+        """[tokens, hidden]: what the target's head read where it chose each of the tokens that `observe` gets next;
+        valid until then. Not called where the runner does not bring them, nor for the prompt."""
         ...

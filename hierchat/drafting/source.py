@@ -12,8 +12,8 @@ from hierchat.drafting.suffix_index import SuffixIndex
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An index under one of the slots of growing.layout: the slot says how far its word is trusted at first. Several
-    may share a slot: they are counted together."""
+    """An index under one of the slots of growing.layout: the slot has weights of its own in the acceptance model.
+    Several indices may share a slot: they are counted together."""
 
     slot: int = HISTORY
     index: SuffixIndex = field(default_factory=SuffixIndex)

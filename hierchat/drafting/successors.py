@@ -1,5 +1,6 @@
-"""What the target itself would say next: for every token and every pair of tokens, its likeliest successors when the
-text last stood there (Luo et al., "Turning Trash into Treasure: ... Token Recycling", 2024; pairs are ours).
+"""The target's own top tokens behind every token and every pair of tokens, from the last time that these occurred.
+
+After Luo et al., "Turning Trash into Treasure: ... Token Recycling", 2024; pairs are ours.
 
 Tables of fixed width, in arrays that kernels read: one row per token, and a hash table of pairs in which the new
 drives out the old.

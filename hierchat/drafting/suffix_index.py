@@ -1,8 +1,8 @@
 """An index of all suffixes of a token log that grows: ten million tokens and more, at eight bytes each and some slack.
 
-The log is in runs, each with an order of its suffixes. A new text is a run of its own; neighbours of similar size are
-merged, so that there are only a few runs, each several times the size of the next. Small merges are made at once,
-large ones by a thread of their own, which computes beside the lookups and takes the lock to put its result in place.
+The log is in runs, each with an order of its suffixes. A new text is a run of its own. Neighbours of similar size are
+merged. So there are only a few runs, each several times the size of the next. Small merges are made at once. Large ones
+are made by a thread, which computes beside the lookups and takes the lock to put its result in place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model that drafts for another: its own choice under the same noise, taken back where the other chose otherwise."""
+"""A model that drafts for another: it chooses under the same noise, and rolls back where the other chose otherwise."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TOGETHER = 16
 
 
 class CachedDraftModel:
-    """A hierarchy.level.DraftModel. Its forwards are the fastest, padded or not: nobody's words depend on them.
+    """A hierarchy.level.DraftModel. Its forwards are the fastest, padded or not: no token of a reply depends on them.
 
-    `original`: the target's sequence, where this is a rounded copy of the target: what that has read, the copy need not
-    read again.
+    `original`: the target's sequence, where this is a rounded copy of the target. The copy takes over its keys and
+    values instead of reading the text again.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What can go wrong in a forward, whatever computes it. Each message says what to change; show it as it is."""
+"""What can go wrong in a forward, whatever computes it. Each message says what to change, and is shown as it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed", "bad_alloc")
-"""How torch, CUDA and its libraries say it, in RuntimeErrors of theirs."""
+"""What the RuntimeErrors of torch, CUDA and its libraries hold where memory ran out."""
 
 
 class OutOfMemory(Exception):

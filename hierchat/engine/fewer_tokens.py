@@ -1,4 +1,4 @@
-"""A draft model that knows only some of the target's tokens, as a sequence over all of them."""
+"""A draft model with some of the target's tokens, as a sequence over all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hierchat.engine.sampling.top import top_tokens
 from hierchat.models.errors import BrokenFileError
 
 NEVER = np.float32(-1e30)
-"""Logit of a token that the model does not know."""
+"""Logit of a token that the model does not have."""
 
 
 class FewerTokens:

@@ -20,7 +20,7 @@ PER_TOKENS = 1000.0
 
 ROUNDS = 3
 
-# Relative to the cost of one position: what is known before anything was measured, as a mean and standard deviations.
+# Relative to the cost of one position: the prior, as a mean and standard deviations.
 ROW = 0.05
 ROW_SD = 0.15
 """Of what all rows have in common."""
@@ -35,7 +35,7 @@ NOISE = 0.04
 FORGET = 1 / 500
 """Part of what was learned that is forgotten with every step."""
 CLIP = 2.5
-"""Standard deviations by which one forward may surprise; what is beyond is taken for something else on the machine."""
+"""Standard deviations that one forward may be off; what is beyond is taken for another program's work."""
 LEAST_MS = 1e-3
 """No step is faster."""
 RESTORED = 0.5
@@ -45,9 +45,9 @@ RESTORED = 0.5
 class LatencyCurve:
     """Milliseconds of a step over 1..32 positions: a cost for each width plus a slope in context for each row.
 
-    A Gaussian estimate (a Kalman filter): the widths' increments are independent beforehand, so that widths never seen
-    lie on a line between those that were, and steps in the curve appear where they are measured. Each step is one
-    observation; forgetting draws the certainty back to what it was beforehand, not the costs.
+    A Gaussian estimate (a Kalman filter). The widths' increments are independent a priori. So widths never seen lie on
+    a line between those that were, and steps in the curve appear where they are measured. Each step is one
+    observation. Forgetting draws the certainty back to the prior, not the costs.
     """
 
     def __init__(self) -> None:
@@ -94,10 +94,10 @@ class LatencyCurve:
         ).encode()
 
     def restore(self, state: bytes) -> None:
-        """Begin where an earlier run ended, instead of knowing nothing. Raises ValueError where that is damaged.
+        """Begin where an earlier run ended. Raises ValueError where that is damaged.
 
-        Costs are taken over in proportion to each other; the first step noted says what they are in milliseconds. Of
-        the certainty only a part is, so that a machine that does something else by now is soon known for what it is.
+        Costs are taken over in proportion to each other; the first step noted sets the scale in milliseconds. Only a
+        part of the certainty is taken over, so that a machine that has become slower is soon measured anew.
         """
         try:
             read = json.loads(state)

@@ -1,4 +1,4 @@
-"""Logits of a segment's nodes: an array, or values on a device that come when somebody asks."""
+"""Logits of a segment's nodes: an array, or values on a device that are copied at the first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Rows(Protocol):
 
     @property
     def recorded(self) -> bool:
-        """Whether the forward took its time for something that the next one finds done."""
+        """Whether the forward did work that later ones reuse, such as recording a graph: its time is no measure."""
         ...
 
     def __getitem__(self, node: int, /) -> NDArray[np.float32]:
@@ -84,7 +84,7 @@ class ArrayRows:
 
 
 class LateRows:
-    """The rows of one forward. The first question waits for the forward, and brings all answers of its kind at once.
+    """The rows of one forward. The first call waits for the forward, and copies all values of its kind at once.
 
     `best` alone is a few bytes: greedy decoding needs no logits. Valid until `expire`, at the target's next forward.
     """
@@ -100,7 +100,7 @@ class LateRows:
         """`best()` [count]: the likeliest tokens, -1 where a row holds no numbers; `rows()` [count, vocabulary].
 
         `top(nodes, k)` [nodes, k]: their likeliest tokens in order, found on the device; None to find them in `rows()`.
-        `recorded`: the forward recorded a graph; the time that it took says nothing of the next one's.
+        `recorded`: the forward recorded a graph; its time is no measure of the next one's.
         """
         self.recorded = recorded
         self._fetch_best = best

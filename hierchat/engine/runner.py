@@ -55,8 +55,8 @@ class CachedSequence(Protocol):
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
         """Commit tokens without a forward, with the keys and values that `other` holds for them, which may be of
-        another model of the same shape. False where that cannot be done, and nothing happened: asked with no tokens,
-        it only says so."""
+        another model of the same shape. False where that cannot be done; nothing has changed then. With no tokens it
+        only tells whether it could."""
         ...
 
     def close(self) -> None:

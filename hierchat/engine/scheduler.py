@@ -1,7 +1,7 @@
 """The queue before an engine: first come, first served.
 
-One ticket at a time holds the engine. Whoever waits can see how many replies come before, step aside, and leave.
-Waiting is in short pieces, so that a reader who left, or pressed Stop, is never waited for.
+One ticket at a time holds the engine. A ticket that waits tells how many replies come before. It can step aside, or
+leave. Each wait is short, so that a caller can look between two of them whether its reply is still wanted.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Stopping:
         self._reply = list(begun)
 
     def add(self, token: int) -> Finish | None:
-        """The reply gains a token; says why it ends with it, if it does."""
+        """Add a token to the reply. Returns why the reply ends with it, or None."""
         self._reply.append(token)
         if token in self._end_ids:
             return "end"

@@ -1,4 +1,4 @@
-"""A draft: what a level writes before the level above looks at it, and what that makes of it."""
+"""The length of a draft, and how much of it the level above accepts."""
 
 from __future__ import annotations
 

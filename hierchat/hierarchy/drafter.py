@@ -1,4 +1,4 @@
-"""The drafter with draft models: the databases alone where they know enough, else what the plan's levels write."""
+"""The drafter with draft models: the databases' tree alone where that is faster, else what the plan's levels write."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class HierarchicalDrafter:
         self._searched: Plan | None = None
         self._wrote = False
         self._tree: tuple[float, float] | None = None
-        """Tokens and milliseconds expected of a step over what the databases know now."""
+        """Tokens and milliseconds expected of a step over the databases' tree alone."""
         self._began = self._read_ms = 0.0
         self.reply_ms = 0.0
         """Milliseconds of all steps so far, without what draft models read before they could draft."""
@@ -132,7 +132,7 @@ class HierarchicalDrafter:
         return expected if self._highest else 0.0
 
     def _put_together(self, plan: Plan) -> None:
-        """Levels for a plan; only the target where the draft models would read longer than they save."""
+        """Levels for a plan; only the target where the draft models would take longer to read than they save."""
         self._build(plan)
         if not self._highest:
             return
@@ -151,7 +151,7 @@ class HierarchicalDrafter:
             self._highest = Level(self._models[level], below, length, learner, self._end_ids, self._stop)
 
     def _retrieved(self, limit: int | None, expected: float) -> DraftTree:
-        """What the databases know, as a tree worth its rows beside what the plan is expected to take."""
+        """The databases' tree; a node is worth its row at the pace expected of the plan."""
         if not self.retrieval:
             return NO_DRAFTS
         cost = self.retrieval.cost

@@ -12,13 +12,13 @@ from hierchat.hierarchy.plan import RetrievalLevel, TokenAcceptance, Yield
 
 KINDS: tuple[Provenance, ...] = ("kept", "corrected", "bonus")
 FORGET = 1 / 1500
-"""Part of what was seen of agreement that is forgotten with every token: draft lengths hang on small differences."""
+"""Part of what was seen of agreement that is forgotten with every token: draft lengths depend on small differences."""
 FORGET_FORWARDS = 1 / 400
 """The same of forwards over what the databases draft."""
-TRUST = 24.0
-"""Tokens that what was believed beforehand is worth."""
+PRIOR_TOKENS = 24.0
+"""Weight of the prior, in tokens."""
 SHRINK = 12.0
-"""Tokens of one kind that the average over all kinds is worth."""
+"""Weight of the average over all kinds, in tokens of one kind."""
 LONGEST = 32
 """Kept drafts of one forward, at most; more count as so many."""
 CLIP = 2.0
@@ -31,7 +31,7 @@ class Agreement:
     """How often a level's tokens are what one above it chooses, by how they came about."""
 
     def __init__(self, prior: float) -> None:
-        self._seen = np.full(len(KINDS), TRUST / len(KINDS))
+        self._seen = np.full(len(KINDS), PRIOR_TOKENS / len(KINDS))
         self._right = prior * self._seen
 
     def note(self, kinds: Sequence[Provenance], accepted: int) -> None:
@@ -78,7 +78,7 @@ class RetrievalEstimate:
             counts *= 1.0 - FORGET_FORWARDS
         (self._bonus if bonus else self._corrected)[min(kept, LONGEST)] += 1.0
         seen = self._corrected.sum() + self._bonus.sum()
-        if seen > SOME:  # what takes far longer waited for something else on the machine
+        if seen > SOME:  # what takes far longer waited for another program
             ms = min(ms, CLIP * self._ms)
         self._ms += (ms - self._ms) / min(seen, 1 / FORGET_FORWARDS)
 

@@ -1,8 +1,8 @@
 """Expected latency of a plan, in milliseconds per token.
 
 Two forms. `by_recurrence`: a level's latency from that of the level below, as if drafts were exactly as long as asked
-for. `by_renewal`: exact, where tokens are accepted independently given how they came about; a draft ends with the
-forward that makes it long enough, so its length is random, and its tokens are runs of kept drafts with a token of the
+for. `by_renewal`: exact, where tokens are accepted independently given how they came about. A draft ends with the
+forward that makes it long enough, so its length is random. Its tokens are runs of kept drafts with a token of the
 level's own behind each.
 """
 

@@ -11,7 +11,7 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.tree import DraftTree
 
 Provenance = Literal["kept", "corrected", "bonus"]
-"""How a token came about: see plan.Acceptance."""
+"""How a token came about: see plan.TokenAcceptance."""
 
 
 class DraftModel(Protocol):
@@ -32,7 +32,7 @@ class DraftModel(Protocol):
 
     @property
     def read_ms(self) -> float:
-        """Milliseconds that it has spent on reading text that others wrote, before it could verify."""
+        """Milliseconds spent on reading text that it did not write, before it could verify."""
         ...
 
     @property
@@ -96,24 +96,24 @@ class Level:
         self._end_ids = end_ids
         self._stop = stop
         self._start = 0
-        self._block: list[int] = []
+        self._draft: list[int] = []
         self._kinds: list[Provenance] = []
         self._sources: list[str] = []
 
     def begin(self, prompt: Sequence[int]) -> None:
         """The text is this now."""
         self.model.begin(prompt)
-        self._block = []
+        self._draft = []
         if self.below:
             self.below.begin(prompt)
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """A draft as a chain of at most `limit` tokens; shorter where the reply ends, or `stop` is set."""
-        self._start, self._block, self._kinds, self._sources = self.model.length, [], [], []
+        self._start, self._draft, self._kinds, self._sources = self.model.length, [], [], []
         most = self.model.room - 1 if limit is None else min(limit, self.model.room - 1)
-        while len(self._block) < min(self.least, most) and not self._stop.is_set():
+        while len(self._draft) < min(self.least, most) and not self._stop.is_set():
             began, read = time.perf_counter(), self.model.read_ms
-            drafts = self.below.propose(most - len(self._block) - 1) if self.below else DraftTree()
+            drafts = self.below.propose(most - len(self._draft) - 1) if self.below else DraftTree()
             tokens = self.model.verify(drafts)
             if not tokens:
                 break
@@ -124,7 +124,7 @@ class Level:
             self._watcher.forwarded(len(tokens) - 1, bonus, ms)
             if any(token in self._end_ids for token in tokens):
                 break
-        chain = self._block
+        chain = self._draft
         return DraftTree(tuple(chain), tuple(range(-1, len(chain) - 1)), tuple(self._sources))
 
     def _add(self, drafts: DraftTree, tokens: Sequence[int]) -> bool:
@@ -138,21 +138,21 @@ class Level:
         bonus = above not in drafts.parents if above >= 0 else not drafts.tokens
         self._sources.append(self.model.name)
         self._kinds.append("bonus" if bonus else "corrected")
-        self._block += tokens
+        self._draft += tokens
         return bonus
 
     def observe(self, tokens: Sequence[int], top: object = None) -> None:
         """The level above chose these tokens in place of the draft."""
         same = 0
-        while same < min(len(tokens), len(self._block)) and tokens[same] == self._block[same]:
+        while same < min(len(tokens), len(self._draft)) and tokens[same] == self._draft[same]:
             same += 1
-        if self._block:
+        if self._draft:
             self._watcher.looked_at(self._kinds, same)
-        self.follow(self._start + same if self._block else self.model.length, tokens[same:])
+        self.follow(self._start + same if self._draft else self.model.length, tokens[same:])
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
         """The first `length` tokens of the text stand, then come these."""
         self.model.follow(length, tokens)
         if self.below:
             self.below.follow(length, tokens)
-        self._block = []
+        self._draft = []

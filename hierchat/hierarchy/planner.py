@@ -31,10 +31,10 @@ REPLIES = 1 / 20
 """Weight of a reply in that."""
 LARGE = 1e9
 """Nothing that was really measured is so large."""
-TRUSTED = 50.0
-"""Steps that what the databases expect of themselves is trusted for."""
+PRIOR_STEPS = 50.0
+"""Weight of the databases' own estimates of a step, in steps."""
 UNKNOWN = 0.5
-"""Acceptance where nobody measured it."""
+"""Acceptance where it was not measured."""
 
 
 class Hierarchy:
@@ -60,8 +60,8 @@ class Hierarchy:
         self._agreements: dict[tuple[int, int, int], Agreement] = {}
         self._retrieval_levels: dict[tuple[int, int], RetrievalEstimate] = {}
         self._tree_tokens, self._tree_ms = FIRST_TOKENS, 0.0
-        # Of steps over trees alone, (tokens, costs): what was believed of them, and what came.
-        self._believed, self._came = np.full(2, TRUSTED), np.full(2, TRUSTED)
+        # Of steps over trees alone, (tokens, costs): what was expected, and what came.
+        self._expected, self._came = np.full(2, PRIOR_STEPS), np.full(2, PRIOR_STEPS)
         self._reply_tokens, self._reply = REPLY, 0
         self._found: dict[int, Found] = {}
         self._measured: dict[Plan, tuple[float, float]] = {}
@@ -106,7 +106,7 @@ class Hierarchy:
     def tree_brought(self, expected: tuple[float, float], came: tuple[float, float]) -> None:
         """A step over nothing but what the databases knew brought and took so much: (tokens, milliseconds)."""
         slower = min(came[1] / max(expected[1], 1e-6), CLIP)  # steps count alike, however long they take
-        self._believed = (1.0 - AVERAGED) * self._believed + [expected[0], 1.0]
+        self._expected = (1.0 - AVERAGED) * self._expected + [expected[0], 1.0]
         self._came = (1.0 - AVERAGED) * self._came + [came[0], slower]
 
     def skips_models(
@@ -115,10 +115,10 @@ class Hierarchy:
         """Whether a step over nothing but the databases' tree gains more on the plan's usual pace, `plan_ms` per token,
         than a step of the plan. `tree`: the tokens and milliseconds that the databases expect of it.
 
-        A good match makes the plan's own step cheaper, too: its lowest level verifies it in one forward. So the
-        databases must promise no less than the draft that the plan would have written.
+        A good match makes the plan's own step cheaper, too: its lowest level verifies it in one forward. So the tree
+        must be expected to bring no fewer tokens than the plan's draft.
         """
-        tokens, ms = self._came / self._believed * tree
+        tokens, ms = self._came / self._expected * tree
         if tokens < plan.lengths[-1] + 1.0:
             return False
         below = self.retrieval_estimate(plan.levels[0], context).retrieval_level() if plan.retrieval else None
@@ -154,12 +154,12 @@ class Hierarchy:
         return Ladder(costs, acceptance, retrieval_levels)
 
     def _retrieval_level(self, level: int, costs: Sequence[Sequence[float]], context: int) -> RetrievalLevel:
-        tokens, ms = self._came / self._believed * [self._tree_tokens, self._tree_ms]
+        tokens, ms = self._came / self._expected * [self._tree_tokens, self._tree_ms]
         target = RetrievalLevel(likely_run(tokens), ms or costs[self.target][0] * FIRST_TOKENS)
         if level == self.target:
             return target
         seen = self.retrieval_estimate(level, context).retrieval_level()
-        # Before it was seen: the databases know a draft model's words as well as the target's.
+        # Before it was seen: as many tokens as for the target, at this model's share of the cost.
         return seen or RetrievalLevel(target.brings, target.ms * costs[level][0] / costs[self.target][0])
 
     def found(self, context: int) -> Found:
@@ -208,7 +208,7 @@ class Hierarchy:
             "names": self.names,
             "agreements": [[*key, *one.state()] for key, one in self._agreements.items()],
             "retrieval_levels": [[*key, one.state()] for key, one in self._retrieval_levels.items()],
-            "tree": [self._tree_tokens, self._tree_ms, *self._believed.tolist(), *self._came.tolist()],
+            "tree": [self._tree_tokens, self._tree_ms, *self._expected.tolist(), *self._came.tolist()],
             "reply": self._reply_tokens,
         }
         return json.dumps(said).encode()
@@ -228,7 +228,7 @@ class Hierarchy:
                 retrieval_levels[level, place] = below = RetrievalEstimate()
                 below.restore(values)
             tokens, ms, *others = (float(value) for value in said["tree"])
-            believed, came = np.array(others).reshape(2, 2)
+            expected, came = np.array(others).reshape(2, 2)
             reply = float(said["reply"])
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise damaged from error
@@ -236,11 +236,11 @@ class Hierarchy:
             raise ValueError("What was learned is of other draft models.")
         if not (1.0 <= tokens < LARGE and 0.0 <= ms < LARGE and 0.0 < reply < LARGE):
             raise damaged
-        if not (np.all(believed > 0.0) and np.all(came > 0.0) and np.all(believed + came < LARGE)):
+        if not (np.all(expected > 0.0) and np.all(came > 0.0) and np.all(expected + came < LARGE)):
             raise damaged
         self._agreements, self._retrieval_levels = agreements, retrieval_levels
         self._tree_tokens, self._tree_ms = tokens, ms
-        self._believed, self._came, self._reply_tokens = believed, came, reply
+        self._expected, self._came, self._reply_tokens = expected, came, reply
         self._found = {}
 
 

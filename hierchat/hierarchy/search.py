@@ -1,8 +1,8 @@
 """The plan with the least expected latency.
 
-A level's latency is affine and increasing in that of the level below it, so that the best plans of a level are made of
-best plans of lower levels: a shortest path in a graph whose edges have a gain and a cost. The few best by the
-recurrence are compared by the exact form, which also moves their draft lengths.
+A level's latency is affine and increasing in that of the level below it. So the best plans of a level are made of best
+plans of lower levels: a shortest path in a graph whose edges have a gain and a cost. The few best by the recurrence are
+compared by the exact form, which also moves their draft lengths.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _without_drafts_of_models(ladder: Ladder, level: int) -> Iterator[Found]:
 
 
 def _moved(ladder: Ladder, plan: Plan, most: int) -> Found:
-    """The plan with the draft lengths that the exact form likes better, one step after another."""
+    """The plan after every change of a draft length that makes the exact form faster, one change at a time."""
     now = Found(plan, by_renewal(ladder, plan))
     while True:
         better = min(

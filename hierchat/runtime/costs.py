@@ -44,7 +44,7 @@ def machine_name(loaded: LoadedModel) -> str:
 def measure_costs(
     latency: LatencyCurve, sequence: CachedSequence, model_key: str, machine: str, costs: Costs | None
 ) -> None:
-    """From what an earlier run found, if any, and some forwards now: these say how fast the machine is today."""
+    """From what an earlier run found, if any, and some forwards now: these measure how fast the machine is today."""
     seconds = SECONDS
     with suppress(StoreError, ValueError):
         if costs and (state := costs.latency(model_key, machine)):

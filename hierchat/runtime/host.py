@@ -84,8 +84,8 @@ class ModelHost:
         return self.catalogue.entry(name).sampling
 
     def start(self, name: str) -> None:
-        """Load a model in the background, in place of the present one, which stays until it is known that the other
-        one can run and its files are here. Raises UnknownModelError."""
+        """Load a model in the background, in place of the present one. That stays until the other one can run and its
+        files are here. Raises UnknownModelError."""
         self.catalogue.entry(name)
         self.status = HostStatus(name, "loading", message=name)
         threading.Thread(target=self._replace, args=(name,), name=f"load {name}", daemon=True).start()
@@ -127,7 +127,7 @@ class ModelHost:
             return (
                 f"{name} ran out of memory while it was loaded. Close other programs or choose a smaller one."
             )
-        except Exception as error:  # a thread of its own: nobody else would hear of it
+        except Exception as error:  # in a thread of its own nothing else would report it
             return f"{name} could not be loaded. {logs.said(error)}"
         return None
 

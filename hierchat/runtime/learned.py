@@ -1,4 +1,4 @@
-"""What replies taught, kept from reply to reply and from run to run: it makes the next replies faster, no more."""
+"""What was learned from replies, kept from reply to reply and from run to run. It changes their speed alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LearnedState:
     """Of one user and model. Learners change it while a reply is written."""
 
     deletions: int
-    """Of this user's conversations before it: after one more, it is worth nothing."""
+    """Of this user's conversations before it: after one more, the state is dropped."""
     acceptance: Acceptance = field(default_factory=Acceptance)
     successors: Successors = field(default_factory=Successors)
     levels: dict[str, Acceptance] = field(default_factory=dict)
@@ -34,8 +34,10 @@ class LearnedState:
 
 
 class Learned:
-    """The states of one store's users. What was learned before a conversation was deleted may hold traces of it: all of
-    that user's is dropped, in the store within the deletion, here at the next reply, and it is never written back.
+    """The states of one store's users.
+
+    What was learned before a conversation was deleted may hold traces of it. So all of that user's is dropped: in the
+    store within the deletion, here at the next reply. It is never written back.
 
     Call `held` and `save` while no reply is being written.
     """

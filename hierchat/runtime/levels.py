@@ -39,7 +39,7 @@ TEXT = (
     "time.\n2. Bake bread. You need flour, water, salt and yeast, and most of the time you only wait.\n3. Write a "
     "letter to a friend."
 )
-"""What models are compared over where none of their own words are at hand."""
+"""What models are compared over where there is no text that the target wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Levels:
                 costs.keep_latency(*key, state)
 
     def only(self, names: Sequence[str], *, retrieval: bool = False) -> Levels:
-        """Some of the draft models, knowing no more than after loading. `retrieval`: with the databases. Raises
+        """Some of the draft models, in the state after loading. `retrieval`: with the databases. Raises
         KeyError."""
         known = self.hierarchy.names[:-1]
         if unknown := [name for name in names if name not in known]:
@@ -104,7 +104,7 @@ def load_levels(
     left_out: list[LeftOut] = []
     target_ms = engine.latency.step_ms(0)[0]
     for name, candidate, backend in _candidates(entry, loaded, catalogue):
-        # What is local says itself what it lacks.
+        # A local entry raises an error that says what it lacks.
         if not _is_local(candidate) and not status(candidate).present:
             get = f"python -m hierchat models get {candidate.name}"
             left_out.append(LeftOut(name, f"not on this machine; `{get}` fetches it"))
@@ -163,7 +163,7 @@ def _is_local(entry: ModelEntry) -> bool:
 def _over_all_tokens(
     sequence: CachedSequence, entry: ModelEntry, loaded: LoadedModel, vocabulary: int
 ) -> CachedSequence:
-    """A draft model as one of all the target's tokens, which it may know in part, or pad to another number. Raises
+    """A draft model over all of the target's tokens; it may have some of them, or pad to another number. Raises
     BrokenFileError."""
     known = read_known(entry.source.folder.path) if entry.source.folder else None
     if known is not None:
@@ -222,7 +222,7 @@ def samples(statistics: Sequence[Statistics], loaded: LoadedModel) -> list[list[
 def agreement(
     models: Sequence[CachedSequence], texts: Sequence[Sequence[int]]
 ) -> dict[tuple[int, int], float]:
-    """How often two models like the same token best, over these texts: by their numbers, the lower one first."""
+    """How often two models have the same top token, over these texts: by their numbers, the lower one first."""
     choices = [np.concatenate([_likeliest(model, text) for text in texts]) for model in models]
     return {
         (low, high): float((choices[low] == choices[high]).mean())

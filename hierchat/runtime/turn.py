@@ -1,4 +1,7 @@
-"""A reply's turn at the model: a place in the queue, then the model alone."""
+"""A reply's turn at the model: a place in the queue, then the model for itself until the reply has ended.
+
+The store counts turns too: a turn is one model reply there. This is the same reply, seen from the model.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ class NoModel(Exception):
 
 
 class Turn:
-    """To be used in a with statement, at whose end the next one's turn comes. Raises QueueFull."""
+    """Use it in a with statement; at its end the next reply's turn comes. Raises QueueFull."""
 
     def __init__(self, host: ModelHost, stop: threading.Event) -> None:
         self.hosted: Hosted | None = None
-        """The model, once it is this one's turn; no other reply uses it then."""
+        """The model, once this turn has come; no other reply uses it then."""
         self._host = host
         self._stop = stop
         self._ticket = host.scheduler.join()

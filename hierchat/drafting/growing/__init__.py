@@ -1,4 +1,4 @@
-"""Kernels that grow a draft tree: what the databases know (evidence), what that is worth, the tree (grow)."""
+"""Kernels that grow a draft tree: what the databases hold (evidence), chances (acceptance_model), the tree (grow)."""
 
 from hierchat.jit import Kernels
 

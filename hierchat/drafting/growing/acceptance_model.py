@@ -1,9 +1,9 @@
 """How likely each candidate is to be accepted, given all the evidence; and what is learned from what followed.
 
 A multinomial logistic regression: the chances of all candidates at a place and of "none of them" are one softmax, so
-that siblings never sum above 1. It stands on a small hidden layer, fitted beforehand, that lets the sources modify each
-other's word; the regression itself goes on learning from every place where it is known what followed, drafted or not,
-and drifts back to what was fitted, so that what was long ago is forgotten.
+that siblings never sum above 1. Below it stands a small hidden layer, fitted beforehand, which combines the evidence of
+several sources. The regression goes on learning from every place where it is known what followed, drafted or not. It
+drifts back to what was fitted, so that old lessons fade.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def learn(places, place, model, prior, token, rate, forget):  # type: ignore[no-
 
 @kernel
 def first_choices(places, place, out):  # type: ignore[no-untyped-def]
-    """The token that each slot by itself would have named first, -1 where it knew none: out [SLOTS]."""
+    """The first choice of each slot by itself, -1 where it has none: out [SLOTS]."""
     for slot in range(SLOTS):
         best = np.float32(0.0)
         out[slot] = -1

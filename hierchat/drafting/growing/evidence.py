@@ -1,8 +1,8 @@
-"""What the databases know about the next token of a text.
+"""What the databases hold about the next token of a text.
 
-Of a sorted index: the longest suffix that occurs more than CLOSE times is sampled; the occurrences of the suffix one
-longer, CLOSE at most, are looked at one by one, each with its own match length. So there is a precise and a broad
-opinion. A child's occurrences are among its parent's: only where these become few, a shorter suffix is searched anew.
+A sorted index gives two estimates. The broad one samples the longest suffix that occurs more than CLOSE times. The
+precise one looks at the occurrences of the suffix one longer, CLOSE at most, one by one, each with its match length. A
+child's occurrences are among its parent's. Only where these become few, a shorter suffix is searched anew.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def look(databases, places, place, parent, text, end):  # type: ignore[no-untype
 
 @kernel
 def look_near(databases, places, place, text, end):  # type: ignore[no-untyped-def]
-    """Begin row `place` with what the context knows."""
+    """Begin row `place` with the evidence of the context."""
     places.candidates[place] = 0
     places.known[place, :, :RECENT] = 0.0
     places.suffix[place] = 0
@@ -67,7 +67,7 @@ def look_near(databases, places, place, text, end):  # type: ignore[no-untyped-d
 
 @kernel
 def look_far(databases, places, place, parent, text, end):  # type: ignore[no-untyped-def]
-    """Add what all others know."""
+    """Add the evidence of all other databases."""
     for slot in range(1, SLOTS):
         if slot == SUCCESSORS:
             _look_up(databases, places, place, text, end)
@@ -78,7 +78,7 @@ def look_far(databases, places, place, parent, text, end):  # type: ignore[no-un
                 some = True
         if some:
             _find(databases.runs, places, place, parent, slot, text, end)
-            _ask(databases.runs, places, place, slot)
+            _add_followers(databases.runs, places, place, slot)
 
 
 @kernel
@@ -97,7 +97,7 @@ def _candidate(places, place, token):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _hear(places, place, slot, token, length, first):  # type: ignore[no-untyped-def]
+def _add_occurrence(places, place, slot, token, length, first):  # type: ignore[no-untyped-def]
     """One occurrence of the suffix, followed by a token."""
     known = places.known[place, slot]
     vote = np.float32(2.0 ** (min(length, MOST_VOTES) - 1))
@@ -116,7 +116,8 @@ def _hear(places, place, slot, token, length, first):  # type: ignore[no-untyped
 
 @kernel
 def _count(places, place, slot, sampled, counts, number, total, suffix, population):  # type: ignore[no-untyped-def]
-    """Tokens that follow the shorter suffix, `counts` times of `total` looked at: single ones are chance."""
+    """Tokens that follow the shorter suffix, `counts` times of `total` looked at. A token that was seen once is no
+    candidate by that alone."""
     known = places.known[place, slot]
     known[SUFFIX], known[SAMPLE], known[POPULATION] = suffix, total, population
     for j in range(number):
@@ -176,7 +177,7 @@ def _look_back(databases, places, place, text, end):  # type: ignore[no-untyped-
     for length in range(longest, 0, -1):
         for i in range(total):
             if lengths[i] == length and kept < CLOSE:
-                _hear(places, place, CONTEXT, np.int64(follow[i]), length, kept == 0)
+                _add_occurrence(places, place, CONTEXT, np.int64(follow[i]), length, kept == 0)
                 kept += 1
         if kept == CLOSE:
             break
@@ -298,8 +299,8 @@ def _take(runs, places, place, slot, low, high, size, text, end):  # type: ignor
 
 
 @kernel
-def _ask(runs, places, place, slot):  # type: ignore[no-untyped-def]
-    """Who follows the occurrences of _find."""
+def _add_followers(runs, places, place, slot):  # type: ignore[no-untyped-def]
+    """Add what follows the occurrences that _find chose."""
     newest_length = newest_run = newest_end = 0
     newest = -1
     for j in range(places.close[place, slot]):
@@ -308,7 +309,7 @@ def _ask(runs, places, place, slot):  # type: ignore[no-untyped-def]
         if token == BREAK:
             continue
         length = places.close_length[place, slot, j]
-        _hear(places, place, slot, token, length, False)
+        _add_occurrence(places, place, slot, token, length, False)
         if length > newest_length or (
             length == newest_length and (run > newest_run or (run == newest_run and after > newest_end))
         ):

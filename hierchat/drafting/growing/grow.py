@@ -20,10 +20,10 @@ def grow(  # type: ignore[no-untyped-def]
     """Fills `tree`; returns how many nodes to keep and how many places were looked at.
 
     tail int32: the end of the committed text. extra [limit + 1], onward [limit]: milliseconds that so many drafts
-    add to a step, and the cheapest that one more can come at (price.Price); worth: milliseconds that a token is worth;
-    lookup: that looking into all databases takes. Where the context's word leaves so little open that the others cannot
-    pay for it, they are not asked.
-    considered int64 [nodes + 1]: the row of `places` behind each node, -1 where nobody looked.
+    add to a step, and the least that one more can cost (cost.DraftCost). worth: milliseconds that a token is worth.
+    lookup: milliseconds of a lookup in all databases. Where the context leaves too little probability open to pay for
+    that, the others are not asked.
+    considered int64 [nodes + 1]: the row of `places` behind each node, -1 where there was no lookup.
     """
     length = len(tail)
     text = np.empty(length + NODES, np.int32)

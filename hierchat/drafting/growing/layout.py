@@ -1,4 +1,4 @@
-"""What the kernels read and write: plain arrays in named tuples, as the compiler wants them."""
+"""What the kernels read and write: plain arrays in named tuples, as the compiler needs them."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Tree(NamedTuple):
 
 
 class AcceptanceModel(NamedTuple):
-    """What turns evidence into chances: a layer of HIDDEN units over the evidence of all slots, and on top of them and
-    of the evidence a linear score, for each candidate and for "none of them"; chances are their softmax.
+    """What turns evidence into chances. A layer of HIDDEN units reads the evidence of all slots. A linear score reads
+    the units and the evidence, for each candidate and for "none of them". The chances are the softmax of the scores.
 
     The hidden layers are fixed. `score` [HIDDEN + SLOTS * INPUTS + 1] and `none` [HIDDEN + 1] go on learning."""
 

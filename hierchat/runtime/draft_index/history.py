@@ -110,8 +110,8 @@ class Histories:
         self, user_id: int, model_key: str, tokenize: Tokenize | None = None, before: int | None = None
     ) -> Held:
         """Everything in the store of this user and model, and nothing else. Without `tokenize`, messages that no
-        model wrote are left out until their tokens are known; so is the message `before`, which is to be answered
-        now and belongs to the context, and any after it."""
+        model wrote are left out until their tokens are known. The message `before` is to be answered now: it belongs to
+        the context, and is left out too, with any after it."""
         key = (user_id, model_key)
         held = self._held.get(key)
         if held is None:
