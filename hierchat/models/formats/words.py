@@ -22,20 +22,15 @@ TWOS = np.uint32(0x03030303)
 
 
 @kernel
-def u32(value):  # type: ignore[no-untyped-def]
-    return np.uint32(value)
-
-
-@kernel
 def word(halves, at):  # type: ignore[no-untyped-def]
     """The word at byte `at`, an even one, of uint16 `halves`."""
-    return np.uint32(np.uint32(halves[at // 2]) | (np.uint32(halves[at // 2 + 1]) << u32(16)))
+    return np.uint32(np.uint32(halves[at // 2]) | (np.uint32(halves[at // 2 + 1]) << np.uint32(16)))
 
 
 @kernel
 def put(halves, at, value):  # type: ignore[no-untyped-def]
-    halves[at // 2] = np.uint16(value & u32(0xFFFF))
-    halves[at // 2 + 1] = np.uint16(value >> u32(16))
+    halves[at // 2] = np.uint16(value & np.uint32(0xFFFF))
+    halves[at // 2 + 1] = np.uint16(value >> np.uint32(16))
 
 
 @kernel
@@ -45,18 +40,18 @@ def read(source, row, at, numbers, high, block, out):  # type: ignore[no-untyped
         for i in range(4):
             both = word(row, at + numbers + 4 * i)
             out[i] = both & LOW
-            out[4 + i] = (both >> u32(4)) & LOW
+            out[4 + i] = (both >> np.uint32(4)) & LOW
         if high:
             bits = word(row, at + high)
             for i in range(8):
-                four = (bits >> u32(4 * i)) & u32(15)
-                out[i] |= ((four * u32(0x00204081)) & ONES) << u32(4)
+                four = (bits >> np.uint32(4 * i)) & np.uint32(15)
+                out[i] |= ((four * np.uint32(0x00204081)) & ONES) << np.uint32(4)
     elif source == PAIRED:  # two blocks share 32 bytes
         for i in range(8):
             both = word(row, at + numbers + 32 * (block // 2) + 4 * i)
-            out[i] = (both >> u32(4 * (block % 2))) & LOW
+            out[i] = (both >> np.uint32(4 * (block % 2))) & LOW
             if high:
-                out[i] |= ((word(row, at + high + 4 * i) >> u32(block)) & ONES) << u32(4)
+                out[i] |= ((word(row, at + high + 4 * i) >> np.uint32(block)) & ONES) << np.uint32(4)
     elif source == BYTES:
         for i in range(8):
             out[i] = word(row, at + numbers + 4 * i)
@@ -64,29 +59,29 @@ def read(source, row, at, numbers, high, block, out):  # type: ignore[no-untyped
         half, quarter = block // 4, block % 4
         for i in range(8):
             both = word(row, at + numbers + 64 * half + 32 * (quarter % 2) + 4 * i)
-            two = word(row, at + high + 32 * half + 4 * i) >> u32(2 * quarter)
-            out[i] = ((both >> u32(4 * (quarter // 2))) & LOW) | ((two & TWOS) << u32(4))
+            two = word(row, at + high + 32 * half + 4 * i) >> np.uint32(2 * quarter)
+            out[i] = ((both >> np.uint32(4 * (quarter // 2))) & LOW) | ((two & TWOS) << np.uint32(4))
 
 
 @kernel
 def write(source, row, at, numbers, high, block, given):  # type: ignore[no-untyped-def]
     """The way back; the row's bytes are zero before the first block is written."""
     if source == NIBBLES:
-        bits = u32(0)
+        bits = np.uint32(0)
         for i in range(8):
-            five = (given[i] >> u32(4)) & ONES
-            bits |= (((five * u32(0x10204080)) >> u32(28)) & u32(15)) << u32(4 * i)
+            five = (given[i] >> np.uint32(4)) & ONES
+            bits |= (((five * np.uint32(0x10204080)) >> np.uint32(28)) & np.uint32(15)) << np.uint32(4 * i)
         for i in range(4):
-            put(row, at + numbers + 4 * i, (given[i] & LOW) | ((given[4 + i] & LOW) << u32(4)))
+            put(row, at + numbers + 4 * i, (given[i] & LOW) | ((given[4 + i] & LOW) << np.uint32(4)))
         if high:
             put(row, at + high, bits)
     elif source == PAIRED:
         for i in range(8):
             there = at + numbers + 32 * (block // 2) + 4 * i
-            put(row, there, word(row, there) | ((given[i] & LOW) << u32(4 * (block % 2))))
+            put(row, there, word(row, there) | ((given[i] & LOW) << np.uint32(4 * (block % 2))))
             if high:
                 there = at + high + 4 * i
-                put(row, there, word(row, there) | (((given[i] >> u32(4)) & ONES) << u32(block)))
+                put(row, there, word(row, there) | (((given[i] >> np.uint32(4)) & ONES) << np.uint32(block)))
     elif source == BYTES:
         for i in range(8):
             put(row, at + numbers + 4 * i, given[i])
@@ -94,9 +89,11 @@ def write(source, row, at, numbers, high, block, given):  # type: ignore[no-unty
         half, quarter = block // 4, block % 4
         for i in range(8):
             there = at + numbers + 64 * half + 32 * (quarter % 2) + 4 * i
-            put(row, there, word(row, there) | ((given[i] & LOW) << u32(4 * (quarter // 2))))
+            put(row, there, word(row, there) | ((given[i] & LOW) << np.uint32(4 * (quarter // 2))))
             there = at + high + 32 * half + 4 * i
-            put(row, there, word(row, there) | (((given[i] >> u32(4)) & TWOS) << u32(2 * quarter)))
+            put(
+                row, there, word(row, there) | (((given[i] >> np.uint32(4)) & TWOS) << np.uint32(2 * quarter))
+            )
 
 
 @kernel
@@ -110,19 +107,19 @@ def pack(bits, numbers, out):  # type: ignore[no-untyped-def]
         for i in range(2):
             fourth = numbers[4 * i + 3]
             for part in range(3):
-                above = (fourth >> u32(2 * part)) & TWOS
-                out[3 * i + part] = numbers[4 * i + part] | (above << u32(6))
+                above = (fourth >> np.uint32(2 * part)) & TWOS
+                out[3 * i + part] = numbers[4 * i + part] | (above << np.uint32(6))
         return 6
     first = 0
     if bits == 5:
-        fifth = u32(0)
+        fifth = np.uint32(0)
         for i in range(8):
-            ones = (numbers[i] >> u32(4)) & ONES
-            fifth |= ((ones | (ones >> u32(7))) & u32(0x00030003)) << u32(2 * i)
+            ones = (numbers[i] >> np.uint32(4)) & ONES
+            fifth |= ((ones | (ones >> np.uint32(7))) & np.uint32(0x00030003)) << np.uint32(2 * i)
         out[0] = fifth
         first = 1
     for i in range(4):
-        out[first + i] = (numbers[i] & LOW) | ((numbers[4 + i] & LOW) << u32(4))
+        out[first + i] = (numbers[i] & LOW) | ((numbers[4 + i] & LOW) << np.uint32(4))
     return first + 4
 
 
@@ -135,18 +132,18 @@ def unpack(bits, words, out):  # type: ignore[no-untyped-def]
         return
     if bits == 6:
         for i in range(2):
-            fourth = u32(0)
+            fourth = np.uint32(0)
             for part in range(3):
                 both = words[3 * i + part]
-                out[4 * i + part] = both & u32(0x3F3F3F3F)
-                fourth |= ((both >> u32(6)) & TWOS) << u32(2 * part)
+                out[4 * i + part] = both & np.uint32(0x3F3F3F3F)
+                fourth |= ((both >> np.uint32(6)) & TWOS) << np.uint32(2 * part)
             out[4 * i + 3] = fourth
         return
     first = bits - 4
     for i in range(4):
         out[i] = words[first + i] & LOW
-        out[4 + i] = (words[first + i] >> u32(4)) & LOW
+        out[4 + i] = (words[first + i] >> np.uint32(4)) & LOW
     if first:
         for i in range(8):
-            two = (words[0] >> u32(2 * i)) & u32(0x00030003)
-            out[i] |= ((two | (two << u32(7))) & ONES) << u32(4)
+            two = (words[0] >> np.uint32(2 * i)) & np.uint32(0x00030003)
+            out[i] |= ((two | (two << np.uint32(7))) & ONES) << np.uint32(4)
