@@ -38,11 +38,12 @@ class Isa:
         """Sums of one row that run side by side, so that an instruction need not wait for the one before."""
         if self.pairs != "vnni":
             return 2 if height <= 2 else 1
-        return 4 if height <= 4 else 2 if height <= 8 else 1
+        registers = 16 if self.lanes == 16 else 10
+        return next((chains for chains in (4, 2) if chains * height <= registers), 1)
 
     def dot(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
         """total + the products of pairs of int16, one pair in each int32 of `one` and `other`."""
-        pairs = "plain" if self.exact_model else self.pairs
+        pairs = "plain" if self.exact_model and self.pairs in ("vnni", "madd") else self.pairs
         whole, short = vector(I32, self.lanes), vector(I16, 2 * self.lanes)
         if pairs == "vnni":
             total = ir.Constant(whole, [0] * self.lanes) if total is None else total
@@ -61,6 +62,7 @@ class Isa:
             sixteen = ir.Constant(whole, [16] * self.lanes)
 
             def parts(value: ir.Value) -> tuple[ir.Value, ir.Value]:
+                value = b.bitcast(value, whole)
                 return b.ashr(b.shl(value, sixteen), sixteen), b.ashr(value, sixteen)
 
             (w0, w1), (x0, x1) = parts(one), parts(other)
