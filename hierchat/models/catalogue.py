@@ -24,6 +24,8 @@ Quantisation = Literal["none", "nf4", "int8"]
 Backend = Literal["blocks", "float16", "float32", "bfloat16", "nf4", "int8"]
 """What computes a model: our kernels on GGUF blocks, float16-packed layers (both on the CPU), plain torch in a
 precision, or bitsandbytes."""
+_VERSION = r"^[0-9][A-Za-z0-9.+!]*$"
+_NUMBER = re.compile(r"\{(?::0([1-9]))?\}")
 
 
 class _Strict(BaseModel):
@@ -34,7 +36,7 @@ class Wheel(_Strict):
     """A GGUF file inside a wheel of the package registry."""
 
     package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    version: str = Field(pattern=r"^[0-9][A-Za-z0-9.+!]*$")
+    version: str = Field(pattern=_VERSION)
     file: str = Field(description="the GGUF's path inside the wheel")
     sha256: Sha256 = Field(description="of the GGUF")
     wheel_sha256: Sha256
@@ -53,6 +55,34 @@ class Folder(_Strict):
     path: Path
 
 
+class Mirror(_Strict):
+    """A file of the hub in pieces, each in a wheel of the package registry, for when the hub cannot be reached.
+
+    `package` and `file` hold the piece's number, from 1: `{}`, or `{:02}` for two digits.
+    """
+
+    package: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{(:0[1-9])?\})*$")
+    version: str = Field(pattern=_VERSION)
+    file: str = Field(description="the piece's path inside its wheel")
+    pieces: int = Field(gt=0, le=1000)
+    size: int = Field(gt=0, description="bytes of the whole file")
+    sha256: Sha256 = Field(description="of the whole file")
+
+    @model_validator(mode="after")
+    def _numbered(self) -> Self:
+        if self.pieces > 1 and not _NUMBER.search(self.package):
+            raise ValueError("of several pieces, package must hold the number: {} or {:02}")
+        return self
+
+    def package_of(self, number: int) -> str:
+        """The package that holds a piece."""
+        return _numbered(self.package, number)
+
+    def file_of(self, number: int) -> str:
+        """The piece's path inside that package's wheel."""
+        return _numbered(self.file, number)
+
+
 class Gguf(_Strict):
     """A GGUF file: a local one (relative to the models.yaml that names it) or one of a hub repository."""
 
@@ -60,11 +90,14 @@ class Gguf(_Strict):
     repo: Repo | None = None
     revision: str = "main"
     file: str | None = Field(default=None, pattern=r"\.gguf$")
+    mirror: Mirror | None = None
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if bool(self.path) == bool(self.repo and self.file) or bool(self.repo) != bool(self.file):
             raise ValueError("a GGUF is given by path, or by repo and file")
+        if self.mirror and not self.repo:
+            raise ValueError("a mirror stands beside repo and file")
         return self
 
 
@@ -225,6 +258,10 @@ def _checked(files: list[Lined], entries: dict[str, ModelEntry]) -> Catalogue:
     if wrong:
         _fail(files, wrong)
     return Catalogue(models=entries, default=defaults[0])
+
+
+def _numbered(pattern: str, number: int) -> str:
+    return _NUMBER.sub(lambda found: f"{number:0{found[1] or 1}}", pattern)
 
 
 def _where(loc: tuple[str | int, ...]) -> Where:

