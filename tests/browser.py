@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Playwright, expect, sync_playwright
 
 from hierchat.ui.launch import options
 from hierchat.ui.page import build_app
@@ -35,20 +37,27 @@ def chromium() -> str | None:
     return next((found for name in candidates if name and (found := shutil.which(name))), None)
 
 
+@cache
+def _playwright() -> Playwright:
+    """One for the whole process: a thread can run no second one beside it."""
+    started = sync_playwright().start()
+    atexit.register(started.stop)
+    return started
+
+
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A headless browser. Skips the test only where there is none at all."""
-    with sync_playwright() as playwright:
-        path = chromium()
-        if path is None and not Path(playwright.chromium.executable_path).exists():
-            import pytest
+    playwright, path = _playwright(), chromium()
+    if path is None and not Path(playwright.chromium.executable_path).exists():
+        import pytest
 
-            pytest.skip("no Chromium: install it, or set HIERCHAT_CHROMIUM")
-        launched = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
-        try:
-            yield launched
-        finally:
-            launched.close()
+        pytest.skip("no Chromium: install it, or set HIERCHAT_CHROMIUM")
+    launched = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+    try:
+        yield launched
+    finally:
+        launched.close()
 
 
 @contextmanager

@@ -146,7 +146,10 @@ def test_what_asyncio_says_of_lost_tasks_is_without_text() -> None:
         task = asyncio.ensure_future(fail())
         await asyncio.wait([task])
 
-    asyncio.run(lose())
+    # In a thread of its own: a browser's loop may be running in this one.
+    thread = threading.Thread(target=asyncio.run, args=(lose(),))
+    thread.start()
+    thread.join()
     assert "asyncio" in recorded()
     assert SECRET not in recorded()
 

@@ -61,7 +61,7 @@ class Replayed(Measured):
 def without_model(costs: GivenCosts | None, statistics: Sequence[object] = ()) -> Hosted:
     """What drafters need of a loaded model: what its steps cost, and the corpora."""
     standing_in = SimpleNamespace(
-        local=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None
+        local=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None, proposers=()
     )
     return cast(Hosted, standing_in)
 
