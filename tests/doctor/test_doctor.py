@@ -14,6 +14,7 @@ from hierchat.doctor import kernels as doctor_kernels
 from hierchat.doctor.log import errors
 from hierchat.doctor.versions import versions
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
+from hierchat.models.formats.layouts import LAYOUTS
 from hierchat.store import Store
 
 SECRET = "the purple giraffe"
@@ -57,7 +58,7 @@ def test_a_healthy_machine(home: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "m0004_learned" in said
     assert "conversations 1, messages 1" in said
     assert "self-test of forwards: passed" in said
-    assert said.count("the same bits at every height") == 9
+    assert said.count("the same bits at every height") == len(LAYOUTS)
     assert "smollm2-135m (the default)" in said
     assert "numba" in said
     wrong = said.split("What to do")[1] if "What to do" in said else ""
