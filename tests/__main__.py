@@ -40,5 +40,5 @@ def get_browser() -> None:
 if __name__ == "__main__":
     os.chdir(ROOT)
     get_browser()
-    # Two: a browser test keeps a server and a browser busy, too. In alphabetical order files with long tests come early.
+    # Two: a browser test keeps a server and a browser busy, too. In alphabetical order the longest files come early.
     sys.exit(pytest.main(["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *sys.argv[1:]]))
