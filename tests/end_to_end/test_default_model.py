@@ -81,14 +81,15 @@ def test_the_target_proved_row_invariance(chat: Chat) -> None:
 def test_speculative_is_vanilla_token_for_token(chat: Chat, temperature: float) -> None:
     history = Source()
     total = accepted = 0
-    for seed, question in enumerate(QUESTIONS):
+    asked = QUESTIONS if chat.engine.backend == "blocks" else QUESTIONS[::2]  # torch is slower
+    for seed, question in enumerate(asked):
         vanilla, _ = chat.answer(question, settings(temperature, seed))
         drafter = Drafter([history])
         speculative, drafted = chat.answer(question, settings(temperature, seed), drafter)
         assert speculative == vanilla, question
         history.add(speculative)
         total, accepted = total + len(vanilla), accepted + drafted
-    assert total > 20 * TOKENS / 2  # replies long enough to mean something
+    assert total > len(asked) * TOKENS / 2  # replies long enough to mean something
     assert accepted > 0  # and drafts that were put to the test
 
 
