@@ -22,7 +22,7 @@ from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.prompt import Said
-from hierchat.runtime.turn import Turn
+from hierchat.runtime.turn import ModelTurn
 
 
 class Writing(Protocol):
@@ -64,7 +64,7 @@ class Completions:
         self, begin: Callable[[Hosted], Writing], stop: threading.Event
     ) -> Generator[Frame, None, None]:
         """The frames of what `begin` makes of the model in its turn. Raises as `complete`, and what `begin` raises."""
-        with Turn(self._host, stop) as turn:
+        with ModelTurn(self._host, stop) as turn:
             for ahead in turn.waiting():
                 yield Frame("waiting", ahead=ahead)
             if turn.hosted is None:

@@ -23,7 +23,7 @@ from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.prompt import Said
-from hierchat.runtime.turn import Turn
+from hierchat.runtime.turn import ModelTurn
 from hierchat.store import Message, Store
 
 CLOSE_SECONDS = 2.0
@@ -106,7 +106,7 @@ class ChatService:
         Raises as `send`.
         """
         self.store.conversation(user_id, conversation_id)
-        with Turn(self.host, stop) as turn:
+        with ModelTurn(self.host, stop) as turn:
             for ahead in turn.waiting():
                 waiting = Frame("waiting", ahead=ahead)
                 yield CompareFrame({"vanilla": waiting, "speculative": waiting}, None)

@@ -18,7 +18,7 @@ class NoModel(Exception):
     """No model can answer. The message is for the page."""
 
 
-class Turn:
+class ModelTurn:
     """Use it in a with statement; at its end the next reply's turn comes. Raises QueueFull."""
 
     def __init__(self, host: ModelHost, stop: threading.Event) -> None:
@@ -46,7 +46,7 @@ class Turn:
             self._ticket.step_aside()  # for what loads the model
             self._stop.wait(POLL_SECONDS)
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> ModelTurn:
         return self
 
     def __exit__(

@@ -12,7 +12,7 @@ import pytest
 from hierchat.engine.scheduler import QueueFull, Scheduler
 from hierchat.models.errors import ModelError
 from hierchat.runtime.host import ModelHost
-from hierchat.runtime.turn import NoModel, Turn
+from hierchat.runtime.turn import ModelTurn, NoModel
 from tests.chat.tiny import catalogue, settle
 
 
@@ -34,7 +34,7 @@ def ready() -> ModelHost:
     return settle(one)
 
 
-def got(turn: Turn) -> Any:
+def got(turn: ModelTurn) -> Any:
     """Wait for the turn; the model."""
     for _ in turn.waiting():
         pass
@@ -43,15 +43,15 @@ def got(turn: Turn) -> Any:
 
 def test_first_come_first_served_and_a_stop_leaves_the_queue() -> None:
     one, stop = ready(), threading.Event()
-    with Turn(one, stop) as first:
+    with ModelTurn(one, stop) as first:
         assert got(first) is one.hosted
-        with Turn(one, stop) as second:
+        with ModelTurn(one, stop) as second:
             places = second.waiting()
             assert [next(places), next(places)] == [1, 1]
             stop.set()
             assert list(places) == []
             assert second.hosted is None
-    with Turn(one, threading.Event()) as third:
+    with ModelTurn(one, threading.Event()) as third:
         assert next(third.waiting()) == 0
 
 
@@ -59,9 +59,9 @@ def test_the_queue_is_bounded() -> None:
     one = ready()
     one.scheduler = Scheduler(most=1)
     with (
-        Turn(one, threading.Event()),
+        ModelTurn(one, threading.Event()),
         pytest.raises(QueueFull, match="try again"),
-        Turn(one, threading.Event()),
+        ModelTurn(one, threading.Event()),
     ):
         pass
 
@@ -75,7 +75,7 @@ def test_a_turn_comes_when_the_model_is_loaded() -> None:
 
     one = host(load)
     one.status = type(one.status)("a", "loading")  # it is known what comes, but nothing loads yet
-    with Turn(one, threading.Event()) as turn:
+    with ModelTurn(one, threading.Event()) as turn:
         places = turn.waiting()
         assert [next(places), next(places), next(places)] == [0, 0, 0]
         one.start("a")
@@ -88,9 +88,9 @@ def test_a_turn_comes_when_the_model_is_loaded() -> None:
 def test_a_model_is_exchanged_between_two_replies_ahead_of_those_that_wait() -> None:
     one = ready()
     with ExitStack() as rest:
-        with Turn(one, threading.Event()) as first:
+        with ModelTurn(one, threading.Event()) as first:
             assert got(first).name == "a"
-            second = rest.enter_context(Turn(one, threading.Event()))
+            second = rest.enter_context(ModelTurn(one, threading.Event()))
             places = second.waiting()
             assert next(places) == 1
             one.start("b")
@@ -112,7 +112,7 @@ def test_without_a_model_it_is_said_at_once(failing: bool) -> None:
         one.start("a")
         settle(one)
     with (
-        Turn(one, threading.Event()) as turn,
+        ModelTurn(one, threading.Event()) as turn,
         pytest.raises(NoModel, match="No room" if failing else "Choose"),
     ):
         got(turn)
@@ -123,7 +123,7 @@ def test_many_replies_and_exchanges_never_overlap() -> None:
 
     def reply() -> None:
         for _ in range(20):
-            with Turn(one, threading.Event()) as turn:
+            with ModelTurn(one, threading.Event()) as turn:
                 model = got(turn)
                 within.append(model.name)
                 assert len(within) == 1

@@ -13,7 +13,7 @@ from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
-from hierchat.runtime.turn import Turn
+from hierchat.runtime.turn import ModelTurn
 from hierchat.store import NewTurn, Store, StoreError, TurnFigures
 
 REPLY = """Here is a Python function that reverses a string:
@@ -120,7 +120,7 @@ class FakeService:
         yield from self._in_turn(stop, begin)
 
     def _in_turn(self, stop, begin) -> Iterator[Frame]:
-        with Turn(self.host, stop) as turn:
+        with ModelTurn(self.host, stop) as turn:
             for ahead in turn.waiting():
                 yield Frame("waiting", ahead=ahead)
             if turn.hosted is not None:
@@ -128,7 +128,7 @@ class FakeService:
 
     def compare(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[CompareFrame]:
         arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
-        with Turn(self.host, stop) as turn:
+        with ModelTurn(self.host, stop) as turn:
             for ahead in turn.waiting():
                 yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
             if turn.hosted is not None:
