@@ -76,7 +76,7 @@ class Completions:
                     for last in frames:
                         yield last
             except Exception as error:
-                yield failed(error, writing, last.message_id)
+                yield failed(logs.said(error), writing, last.message_id)
             finally:
                 self.keep(turn.hosted)
 
@@ -117,12 +117,12 @@ class Completions:
             hosted.keep_costs(self._costs)
 
 
-def failed(error: Exception, writing: Writing, message_id: int | None = None) -> Frame:
+def failed(notice: str, writing: Writing, message_id: int | None = None) -> Frame:
     """The last frame of a reply that could not go on: what it has so far, and why it ends there."""
     frame = writing.frame()
     if frame.finish not in (None, "error"):  # the other arm of a comparison had ended before
         return frame
-    return replace(frame, finish="error", notice=logs.said(error), message_id=message_id)
+    return replace(frame, finish="error", notice=notice, message_id=message_id)
 
 
 def _left_out(turns: int) -> str | None:

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
+from hierchat import logs
 from hierchat.chat.compare import compare_arms
 from hierchat.chat.completions import Completions, Writing, failed
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame, Span
@@ -121,8 +122,9 @@ class ChatService:
                 with closing(in_reply_thread(run, stop)) as frames:
                     yield from frames
             except Exception as error:
+                notice = logs.said(error)
                 arms: dict[Arm, Writing] = {"vanilla": vanilla, "speculative": record}
-                yield CompareFrame({arm: failed(error, writing) for arm, writing in arms.items()}, None)
+                yield CompareFrame({arm: failed(notice, writing) for arm, writing in arms.items()}, None)
             finally:
                 self._completions.keep(hosted)
 

@@ -45,7 +45,7 @@ class Partner:
         """Its tree, its chances scaled by what was accepted so far."""
         began = time.perf_counter()
         self.tree = tree = self.proposer.propose(limit)
-        self._move("took_ms", (time.perf_counter() - began) * 1e3)
+        self.took_ms = self._moved(self.took_ms, (time.perf_counter() - began) * 1e3)
         self.asked, self.silent = self.asked + 1, 0
         return replace(tree, probabilities=tuple(min(p * self.scale, 1.0) for p in tree.probabilities))
 
@@ -56,14 +56,13 @@ class Partner:
             return
         self.tree = None
         accepted = matched(tree, tokens)
-        self._move("brought", float(max(accepted - without, 0)))
+        self.brought = self._moved(self.brought, max(accepted - without, 0))
         if expected := sum(tree.probabilities):
-            self._move("scale", accepted / expected)
+            self.scale = self._moved(self.scale, accepted / expected)
 
-    def _move(self, name: str, value: float) -> None:
+    def _moved(self, average: float, value: float) -> float:
         """An average that begins with the first value."""
-        rate = max(RATE, 1.0 / (self.asked or 1))
-        setattr(self, name, getattr(self, name) + rate * (value - getattr(self, name)))
+        return average + max(RATE, 1.0 / (self.asked or 1)) * (value - average)
 
 
 class JointDrafter:
@@ -103,10 +102,10 @@ class JointDrafter:
         self._tree = first = self._first.propose(limit)
         began = time.perf_counter()
         trees = [partner.ask(limit) for partner in self._partners if partner.pays(cost.token_ms)]
-        if not any(trees):
-            return replace(first, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
-        most = cost.most if limit is None else min(limit, cost.most)
-        tree = merge([first, *trees], cost.onward, cost.token_ms, most)
+        tree = first
+        if any(trees):
+            most = cost.most if limit is None else min(limit, cost.most)
+            tree = merge([first, *trees], cost.onward, cost.token_ms, most)
         return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:

@@ -21,6 +21,7 @@ from hierchat.verify.asking.dialogue import Dialogue
 from hierchat.verify.asking.errors import RequestError
 from hierchat.verify.asking.progress import Tell
 from hierchat.verify.asking.questions import Question
+from hierchat.verify.asking.result_file import differences
 
 TOP = 10
 """Tokens that are written down for each token of a reply."""
@@ -45,13 +46,7 @@ def earlier(path: Path, said: dict[str, Any]) -> dict[tuple[str, int], Line]:
         return {}
     lines = read_lines(path, mend=True)
     for line in lines:
-        settings = line.get("settings", {})
-        differing = [
-            f"{key} was {settings.get(key)!r} and is {value!r}"
-            for key, value in said.items()
-            if settings.get(key) != value
-        ]
-        if differing:
+        if differing := differences(line.get("settings", {}), said):
             raise RequestError(f"{path} holds another recording: {'; '.join(differing)}. Name another file.")
     return {(str(line["question_id"]), line["turn"]): line for line in lines}
 

@@ -21,8 +21,9 @@ from hierchat.engine.cuda.row_attention import NAME
 from hierchat.engine.cuda.static_segment import DEPTH, StaticSegment
 from hierchat.engine.cuda.static_slots import StaticSlots
 from hierchat.engine.rows import LateRows, Rows
-from hierchat.engine.runner import CachedSequence, Segment, TooManySequences, in_turn
+from hierchat.engine.runner import Segment, TooManySequences, in_turn
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
+from hierchat.engine.slotted import SlottedSequence
 from hierchat.engine.torch.runner import gpu, precision, require_full_attention
 
 REGIMES = ((16, DEPTH), (32, 32), (16, 16))
@@ -207,48 +208,27 @@ class CudaRunner:
         return Proof(exact=False, quantum=REGIMES[0][0], widest=REGIMES[0][1])
 
 
-class CudaSequence:
+class CudaSequence(SlottedSequence):
     """One text of a CudaRunner."""
 
-    def __init__(self, runner: CudaRunner, slots: StaticSlots) -> None:
-        self.runner = runner
-        self.slots = slots
-        self.vocabulary = runner.vocabulary
-        self.context_length = runner.context_length
-        self.tokens: list[int] = []
-        self._segment: list[int] = []
-
-    @property
-    def exact(self) -> bool:
-        return self.runner.exact
-
-    def rollback(self, length: int) -> None:
-        self.slots.rollback(length)
-        del self.tokens[length:]
+    runner: CudaRunner
+    slots: StaticSlots
 
     def read(self, tokens: Sequence[int]) -> None:
         widest = self.runner.widest
         for begin in range(0, len(tokens), widest):
-            part = list(tokens[begin : begin + widest])
+            part = self.segment = list(tokens[begin : begin + widest])
             self.runner.run(self.slots, part, range(-1, len(part) - 1), padded=True, logits=False)
-            self.slots.commit(list(range(len(part))))
-            self.tokens += part
+            self.commit(range(len(part)))
         self.runner.land()
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         """Returns while the device still computes."""
-        self._segment = list(tokens)
-        return self.runner.rows(self.slots, self._segment, parents, padded)
-
-    def commit(self, nodes: Sequence[int]) -> None:
-        self.slots.commit(list(nodes))
-        self.tokens.extend(self._segment[node] for node in nodes)
-
-    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
-        return False
+        part = self.segment = list(tokens)
+        return self.runner.rows(self.slots, part, parents, padded)
 
     def close(self) -> None:
-        self.tokens.clear()
+        super().close()
         self.runner.release(self.slots)
 
 

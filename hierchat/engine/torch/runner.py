@@ -11,8 +11,9 @@ import torch
 
 from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.rows import ArrayRows, Rows
-from hierchat.engine.runner import CachedSequence, Segment, in_turn
+from hierchat.engine.runner import Segment, in_turn
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
+from hierchat.engine.slotted import SlottedSequence
 from hierchat.engine.torch import attention
 from hierchat.engine.torch.layout import CHUNK, lay_out
 from hierchat.engine.torch.packed import can_pack, pack
@@ -130,47 +131,24 @@ class TorchRunner:
         return Proof(exact=False, quantum=8)
 
 
-class TorchSequence:
+class TorchSequence(SlottedSequence):
     """One text of a TorchRunner, with slots of its own."""
 
-    def __init__(self, runner: TorchRunner, slots: Slots) -> None:
-        self.runner = runner
-        self.slots = slots
-        self.vocabulary = runner.vocabulary
-        self.context_length = runner.context_length
-        self.tokens: list[int] = []
-        self._segment: Sequence[int] = ()
-
-    @property
-    def exact(self) -> bool:
-        return self.runner.exact
-
-    def rollback(self, length: int) -> None:
-        self.slots.rollback(length)
-        del self.tokens[length:]
+    runner: TorchRunner
+    slots: Slots
 
     def read(self, tokens: Sequence[int]) -> None:
-        self._segment = tokens
+        self.segment = tokens
         self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
         self.commit(range(len(tokens)))
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        self._segment = tokens
+        self.segment = tokens
         rows = self.runner.run(self.slots, tokens, parents, padded=padded, logits=True)
         hidden = self.runner.hidden
         assert hidden is not None
         states = hidden[0, : len(tokens)].float().numpy(force=True)
         return ArrayRows(rows.float().numpy(force=True), states)
-
-    def commit(self, nodes: Sequence[int]) -> None:
-        self.slots.commit(list(nodes))
-        self.tokens.extend(self._segment[node] for node in nodes)
-
-    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.tokens.clear()
 
 
 def precision(model: Any) -> str:

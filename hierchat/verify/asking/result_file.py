@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,18 @@ def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(found, dict) or not isinstance(found.get("settings"), dict):
         raise RequestError(f"{path} holds no run to go on from.")
     flat = {**found, **found["settings"]}
-    differing = [
-        f"{key} was {flat.get(key)!r} and is {value!r}"
-        for key, value in expected.items()
-        if flat.get(key) != value
-    ]
-    if differing:
+    if differing := differences(flat, expected):
         raise RequestError(f"{path} holds another run: {'; '.join(differing)}. Name another file.")
     return found
+
+
+def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """What stands in a file otherwise than is expected now, as words."""
+    return [
+        f"{key} was {found.get(key)!r} and is {value!r}"
+        for key, value in expected.items()
+        if found.get(key) != value
+    ]
 
 
 def _part(path: Path) -> Path:
