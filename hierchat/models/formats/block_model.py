@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hierchat.models.architectures.names import MATRICES
 from hierchat.models.errors import BrokenFileError
+from hierchat.models.formats.large_pages import in_large_pages
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.formats.quantised_blocks import Blocks
 
@@ -106,8 +107,8 @@ def write(model: BlockModel, path: Path) -> None:
 
 
 def read(path: Path) -> BlockModel:
-    """Maps what `write` wrote: pages come when they are first read, and any number of processes share them. Raises
-    BrokenFileError."""
+    """What `write` wrote: what a forward reads in large pages where the system has them, the rest mapped. Raises
+    BrokenFileError, or MemoryError."""
     try:
         with path.open("rb") as file:
             if file.read(8) != _MAGIC:
@@ -117,9 +118,14 @@ def read(path: Path) -> BlockModel:
             if head["version"] != VERSION:
                 raise ValueError("it is of another version")
             data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)[begin:]
+        # The embedding comes last: where it is not the head, a forward reads a row per token, and it stays mapped.
+        last = head["matrices"]["embedding"]
+        size = last[0] if "head" in head["matrices"] else last[0] + last[1]
+        near = in_large_pages(path, begin, min(size, data.nbytes))
         matrices = {}
         for name, (at, size, kind, rows, columns, lanes) in head["matrices"].items():
-            matrices[name] = Blocks(kind, data[at : at + size], rows, columns, lanes)
+            whole = near if near is not None and at + size <= near.nbytes else data
+            matrices[name] = Blocks(kind, whole[at : at + size], rows, columns, lanes)
             if matrices[name].nbytes != -(-rows // lanes) * lanes * matrices[name].row_bytes:
                 raise ValueError("it is cut off")
         vectors = {}
