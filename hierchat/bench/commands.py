@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from hierchat.bench.measure import (
     start,
 )
 from hierchat.bench.measure.traces import read_traces
-from hierchat.bench.measure.workloads import question_set
 from hierchat.bench.peers.start import open_peer
 from hierchat.corpus.statistics import statistics
 from hierchat.drafting.source import Source
@@ -65,9 +63,7 @@ def _decode(args: argparse.Namespace) -> int:
     carry = args.kind == "log"
     history = getattr(args, "history", None)
     own = {"arms": names, "repeats": args.repeats, "draft": args.draft, "history": history}
-    workload = getattr(args, "workload", None)
-    making = partial(question_set, workload) if workload else None
-    request = Request(args, "log" if carry else "decode", own, making)
+    request = Request(args, "log" if carry else "decode", own)
     questions = request.questions[: args.limit] if carry else spread(request.questions, args.limit)
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:

@@ -75,7 +75,7 @@ def test_verify(drafter: str, tmp_path: Path) -> None:
     code, written = run(tmp_path, "verify", "--drafter", drafter, "--temperature", "0.8", "--limit", "2")
     assert (code, written["mismatches"], written["exact"]) == (0, 0, True)
     assert written["tokens"] > 24
-    assert written["tokens_per_forward"] > 1
+    assert written["by_drafter"][drafter]["tokens_per_forward"] > 1
 
 
 def test_a_stack_on_a_copy_of_the_model(tmp_path: Path) -> None:
