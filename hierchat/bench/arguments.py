@@ -37,7 +37,8 @@ def add_bench(commands: Any) -> None:
             metavar="A,B,...",
             help="ours: vanilla, context, context+history, hierchat; published methods behind our own engine: "
             "hd-paper, pld, token-recycling, suffix, llama-cache, arctic-suffix; other programs: transformers, "
-            "transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, flashspec, dejavuu; draft models "
+            "transformers-bf16, transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, "
+            "llama.cpp-lookup-10, llama.cpp-draft, flashspec, dejavuu; draft models "
             "alone: hsd, and draft:NAME for one of them; a plan of levels: plan:databases+NAME=LENGTH+...",
         )
         measured.add_argument(
@@ -46,7 +47,7 @@ def add_bench(commands: Any) -> None:
         measured.add_argument(
             "--draft",
             metavar="NAME",
-            help="a smaller model with the same tokens, for transformers-assisted and flashspec",
+            help="a smaller model with the same tokens, for transformers-assisted, llama.cpp-draft and flashspec",
         )
         add_run(measured)
 

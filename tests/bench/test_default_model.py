@@ -31,7 +31,7 @@ def run(folder: Path, *command: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(out.read_text())
 
 
-BUILT = ("llama.cpp", "llama.cpp-lookup", "flashspec", "dejavuu")
+BUILT = ("llama.cpp", "llama.cpp-lookup", "llama.cpp-lookup-10", "llama.cpp-draft", "flashspec", "dejavuu")
 """Arms that take minutes to build or install: asked where HIERCHAT_BENCH_ALL is set."""
 
 

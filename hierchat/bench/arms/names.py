@@ -7,8 +7,11 @@ BASELINES = {
     "transformers": "transformers",
     "transformers-pld": "transformers",
     "transformers-assisted": "transformers",
+    "transformers-bf16": "transformers-bf16",
     "llama.cpp": "llama.cpp",
     "llama.cpp-lookup": "llama.cpp",
+    "llama.cpp-lookup-10": "llama.cpp",
+    "llama.cpp-draft": "llama.cpp",
     "flashspec": "transformers",
     "dejavuu": "transformers",
 }

@@ -1,7 +1,8 @@
 """The process of a peer: python -P main.py PROGRAM MODEL OPTIONS.
 
 PROGRAM is a key of PROGRAMS. OPTIONS is JSON: threads, context; for torch device and dtype; "lookup": draft so many
-tokens from the prompt; "draft": folder of a draft model.
+tokens from the prompt; "draft": folder or file of a draft model; for llama.cpp "draft_tokens" that it writes at most,
+and "draft_sure": how sure it must be of each.
 
 Says {"versions": {...}} when it is ready. Then each line read is answered by one:
 {"prompt", "max_new_tokens", "temperature", "seed", "end_ids"} -> {"tokens", "seconds", "first_seconds", "peak_mb"},
