@@ -58,6 +58,13 @@ def add_bench(commands: Any) -> None:
     index.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     forward = kinds.add_parser("forward", help="what a forward costs, by width and context")
     forward.add_argument("--contexts", type=numbers, default=[300], metavar="N,N,...", help="tokens (300)")
+    forward.add_argument(
+        "--peers",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="A,B,...",
+        help="other programs on the same file, in turn: llama.cpp",
+    )
     agreement = kinds.add_parser("agreement", help="a backend against transformers in float32")
     agreement.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
     agreement.add_argument("--limit", type=positive, default=20, metavar="N")

@@ -16,7 +16,7 @@ from hierchat.bench.arms.names import DRAFT, PLAN
 from hierchat.bench.arms.own import OWN, Carried, OwnArm
 from hierchat.bench.errors import ArmError
 from hierchat.bench.figures import report
-from hierchat.bench.figures.table import show
+from hierchat.bench.figures.table import show, show_forwards
 from hierchat.bench.measure import (
     agreement,
     decode,
@@ -193,6 +193,13 @@ def _show(result: dict[str, Any], out: Path | None) -> int:
     return 0
 
 
+def _forward(args: argparse.Namespace) -> int:
+    result = forward.measure(args)
+    _show(result, args.json)
+    show_forwards(result)
+    return 0
+
+
 def _report(args: argparse.Namespace) -> int:
     print(report.write(args.files, args.out))
     return 0
@@ -207,7 +214,7 @@ _KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "report": _report,
     "index": index.measure,
     "simulate": lambda args: simulate.run(args.json),
-    "forward": lambda args: _show(forward.measure(args), args.json),
+    "forward": _forward,
     "agreement": lambda args: _show(agreement.measure(args), args.json),
     "start": lambda args: _show(start.measure(args), args.json),
 }

@@ -17,6 +17,8 @@ BASELINES = {
 }
 """Peers, and the arm that decodes plainly with the same stack."""
 PEERS = tuple(BASELINES)
+TIMED = ("llama.cpp",)
+"""Peers of which a single forward can be timed."""
 DRAFT = "draft:"
 """Before the name of a draft model: the arm in which nothing else drafts."""
 PLAN = "plan:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from .timing import Clock, common_prefix
@@ -22,11 +23,11 @@ class LlamaCpp:
             smaller = load(options["draft"], options)
             draft = DraftModel(smaller, options["draft_tokens"], options["draft_sure"])
         self.llama = load(model, options, draft)
-        self.forwards = 0
+        self.evaluated = 0
         evaluate = self.llama.eval
 
         def counted(tokens: list[int]) -> None:
-            self.forwards += 1
+            self.evaluated += 1
             evaluate(tokens)
 
         self.llama.eval = counted
@@ -37,7 +38,7 @@ class LlamaCpp:
         clock = Clock()
         hold(llama, prompt[:-1])
         clock.read()
-        self.forwards = 0
+        self.evaluated = 0
         tokens: list[int] = []
         for token in llama.generate(prompt, temp=request["temperature"], top_k=0, top_p=1.0, min_p=0.0):
             clock.put(token)
@@ -45,7 +46,29 @@ class LlamaCpp:
             if token in request["end_ids"] or len(tokens) >= request["max_new_tokens"]:
                 break
         clock.end()
-        return {**clock.answer(tokens), "forwards": self.forwards}
+        return {**clock.answer(tokens), "forwards": self.evaluated}
+
+    def forwards(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Milliseconds of a forward over each of "segments" behind "prompt", with logits for all of its positions."""
+        llama = self.llama
+        hold(llama, request["prompt"])
+        found = []
+        for tokens in request["segments"]:
+            llama._batch.set_batch(tokens, llama.n_tokens, True)
+            began = time.perf_counter()
+            llama._ctx.decode(llama._batch)
+            llama._ctx.get_logits()  # they are there when the computation is done
+            found.append((time.perf_counter() - began) * 1e3)
+            llama._ctx.kv_cache_seq_rm(-1, llama.n_tokens, -1)
+        return {"ms": found}
+
+    def reading(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Milliseconds of reading "prompt" into empty slots."""
+        self.llama.n_tokens = 0
+        began = time.perf_counter()
+        hold(self.llama, request["prompt"])
+        self.llama._ctx.get_logits()
+        return {"ms": (time.perf_counter() - began) * 1e3}
 
 
 class DraftModel:
