@@ -6,10 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hierchat.verify.arguments import LINES, add_request, add_run, positive
-
-WORKLOADS = ("copy", "long-context")
-"""Questions that are made here (measure/workloads.py)."""
+from hierchat.verify.arguments import LINES, add_asked, add_request, add_run, numbers, positive
 
 
 def add_bench(commands: Any) -> None:
@@ -19,13 +16,7 @@ def add_bench(commands: Any) -> None:
     kinds = bench.add_subparsers(dest="kind", required=True)
 
     decode = kinds.add_parser("decode", help="arms against each other, each question from an empty history")
-    asked = decode.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--questions", type=Path, metavar="FILE", help=LINES)
-    asked.add_argument(
-        "--workload",
-        choices=WORKLOADS,
-        help="made here: a text of 1,500 tokens to copy with a change; questions about 8,000 tokens",
-    )
+    add_asked(decode)
     log = kinds.add_parser("log", help="arms against each other over days of chats, history growing")
     log.add_argument("--log", dest="questions", type=Path, required=True, metavar="FILE", help=LINES)
     log.add_argument(
@@ -36,7 +27,7 @@ def add_bench(commands: Any) -> None:
     )
     load = kinds.add_parser("load", help="several users at one engine: who waits how long")
     load.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
-    load.add_argument("--users", type=_numbers, default=[1, 2, 4], metavar="N,N,...", help="(1,2,4)")
+    load.add_argument("--users", type=numbers, default=[1, 2, 4], metavar="N,N,...", help="(1,2,4)")
     load.add_argument("--arms", required=True, metavar="A,B,...", help="as for `bench decode`")
     add_run(load)
     for measured in (decode, log):
@@ -46,7 +37,8 @@ def add_bench(commands: Any) -> None:
             metavar="A,B,...",
             help="ours: vanilla, context, context+history, hierchat; published methods behind our own engine: "
             "hd-paper, pld, token-recycling, suffix, llama-cache, arctic-suffix; other programs: transformers, "
-            "transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, flashspec, dejavuu; draft models "
+            "transformers-bf16, transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, "
+            "llama.cpp-lookup-10, llama.cpp-draft, flashspec, dejavuu; draft models "
             "alone: hsd, and draft:NAME for one of them; a plan of levels: plan:databases+NAME=LENGTH+...",
         )
         measured.add_argument(
@@ -55,7 +47,7 @@ def add_bench(commands: Any) -> None:
         measured.add_argument(
             "--draft",
             metavar="NAME",
-            help="a smaller model with the same tokens, for transformers-assisted and flashspec",
+            help="a smaller model with the same tokens, for transformers-assisted, llama.cpp-draft and flashspec",
         )
         add_run(measured)
 
@@ -65,7 +57,14 @@ def add_bench(commands: Any) -> None:
     index.add_argument("--corpus", type=Path, metavar="FILE", help="a text whose pieces make the history")
     index.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     forward = kinds.add_parser("forward", help="what a forward costs, by width and context")
-    forward.add_argument("--contexts", type=_numbers, default=[300], metavar="N,N,...", help="tokens (300)")
+    forward.add_argument("--contexts", type=numbers, default=[300], metavar="N,N,...", help="tokens (300)")
+    forward.add_argument(
+        "--peers",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="A,B,...",
+        help="other programs on the same file, in turn: llama.cpp",
+    )
     agreement = kinds.add_parser("agreement", help="a backend against transformers in float32")
     agreement.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
     agreement.add_argument("--limit", type=positive, default=20, metavar="N")
@@ -141,7 +140,3 @@ def _costs(text: str) -> tuple[float, float]:
     if plain <= 0 or row < 0:
         raise argparse.ArgumentTypeError(f"{text} are no costs")
     return plain, row
-
-
-def _numbers(text: str) -> list[int]:
-    return [positive(part) for part in text.split(",")]

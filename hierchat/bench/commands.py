@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from hierchat.bench.arms.names import DRAFT, PLAN
 from hierchat.bench.arms.own import OWN, Carried, OwnArm
 from hierchat.bench.errors import ArmError
 from hierchat.bench.figures import report
-from hierchat.bench.figures.table import show
+from hierchat.bench.figures.table import show, show_forwards
 from hierchat.bench.measure import (
     agreement,
     decode,
@@ -31,7 +30,6 @@ from hierchat.bench.measure import (
     start,
 )
 from hierchat.bench.measure.traces import read_traces
-from hierchat.bench.measure.workloads import question_set
 from hierchat.bench.peers.start import open_peer
 from hierchat.corpus.statistics import statistics
 from hierchat.drafting.source import Source
@@ -65,9 +63,7 @@ def _decode(args: argparse.Namespace) -> int:
     carry = args.kind == "log"
     history = getattr(args, "history", None)
     own = {"arms": names, "repeats": args.repeats, "draft": args.draft, "history": history}
-    workload = getattr(args, "workload", None)
-    making = partial(question_set, workload) if workload else None
-    request = Request(args, "log" if carry else "decode", own, making)
+    request = Request(args, "log" if carry else "decode", own)
     questions = request.questions[: args.limit] if carry else spread(request.questions, args.limit)
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:
@@ -197,6 +193,13 @@ def _show(result: dict[str, Any], out: Path | None) -> int:
     return 0
 
 
+def _forward(args: argparse.Namespace) -> int:
+    result = forward.measure(args)
+    _show(result, args.json)
+    show_forwards(result)
+    return 0
+
+
 def _report(args: argparse.Namespace) -> int:
     print(report.write(args.files, args.out))
     return 0
@@ -211,7 +214,7 @@ _KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "report": _report,
     "index": index.measure,
     "simulate": lambda args: simulate.run(args.json),
-    "forward": lambda args: _show(forward.measure(args), args.json),
+    "forward": _forward,
     "agreement": lambda args: _show(agreement.measure(args), args.json),
     "start": lambda args: _show(start.measure(args), args.json),
 }

@@ -10,19 +10,47 @@ from pathlib import Path
 from typing import Any
 
 LINES = "JSON lines with `turns`, and `category`, or `day` and `kind`"
+LONG_CONTEXT = "long-context"
+WORKLOADS = ("copy", LONG_CONTEXT)
+"""Questions that are made here (asking/workloads.py)."""
+DRAFTERS = {
+    "default": "the program's own",
+    "stack": "all draft models at every step",
+    "random": "noise",
+    "adversarial": "the target's second choices",
+}
+"""What may draft in `verify` (check.py makes them)."""
 
 
 def add_verify(commands: Any) -> None:
     """`verify`."""
     verify = commands.add_parser("verify", help="the same words with drafting on and off, token for token")
-    verify.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
+    add_asked(verify)
     verify.add_argument(
         "--drafter",
-        choices=("default", "stack", "random", "adversarial"),
-        default="default",
-        help="the program's own, all draft models at every step, noise, or the target's second choices",
+        type=_drafters,
+        default=["default"],
+        metavar="A,B,...",
+        help="; ".join(f"{name}: {what}" for name, what in DRAFTERS.items()) + " (default)",
     )
     add_run(verify)
+
+
+def add_asked(parser: argparse.ArgumentParser) -> None:
+    """A file of questions, or a workload that is made here."""
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--questions", type=Path, metavar="FILE", help=LINES)
+    asked.add_argument(
+        "--workload",
+        choices=WORKLOADS,
+        help="made here: a text of 1,500 tokens to copy with a change; questions about a long text",
+    )
+    parser.add_argument(
+        "--prompt-tokens",
+        type=numbers,
+        metavar="N,N,...",
+        help=f"how long prompts of --workload {LONG_CONTEXT} are (by default as long as fits, 8,192 at most)",
+    )
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -58,9 +86,25 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on from OUT")
 
 
+def numbers(text: str) -> list[int]:
+    """Numbers of a flag, separated by commas. Raises argparse.ArgumentTypeError where one is below 1."""
+    return [positive(part) for part in text.split(",")]
+
+
 def positive(text: str) -> int:
     """A number of a flag. Raises argparse.ArgumentTypeError below 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
     return number
+
+
+def _drafters(text: str) -> list[str]:
+    """Names out of "A,B,...", each once."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in DRAFTERS:
+            raise argparse.ArgumentTypeError(
+                f"no drafter is called {name!r}; there are {', '.join(DRAFTERS)}"
+            )
+    return names

@@ -1,12 +1,12 @@
 """The same words, token for token, with drafting on and off.
 
-Each question is decoded plainly, as exactly as the target can (padded), and again speculatively with slots of its
-own; both get the prompts that the plain replies make. History grows over the questions.
+Each question is decoded plainly, as exactly as the target can (padded), and again speculatively by each drafter, with
+slots of its own; all get the prompts that the plain replies make. History grows over the questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -20,6 +20,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.hierarchy.plan import Plan
 from hierchat.runtime.drafters import Memory, reply_drafter, with_models
 from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.levels import Levels
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.verify.asking import result_file
 from hierchat.verify.asking.dialogue import Dialogue
@@ -29,8 +30,9 @@ from hierchat.verify.asking.questions import Question
 from hierchat.verify.trials import Adversary, Noise, second_choices
 
 FIRST = 20
-"""Differences that are written down."""
+"""Differences that stand at the top of the file."""
 Row = dict[str, Any]
+"""A question: its number, the plain replies, and drafters: name -> forwards and differences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ Drafting = Callable[[Hosted, Memory, Plain, int | None, GenerationSettings], Pro
 """Makes the drafter of one reply; with the fixed width, if any."""
 STACK = (2, 4, 8, 12)
 """Draft lengths of a stack of all draft models, from the lowest up."""
-DRAFTERS: dict[str, Drafting] = {
+DRAFTERS: Mapping[str, Drafting] = {
     "default": lambda hosted, memory, plain, width, settings: reply_drafter(
         hosted, memory, settings, Event(), width
     ),
@@ -62,39 +64,64 @@ DRAFTERS: dict[str, Drafting] = {
 
 def _stack(hosted: Hosted, memory: Memory, settings: GenerationSettings) -> Proposer:
     """All draft models at every step, whether it pays or not. Raises RequestError where there are none."""
-    levels = hosted.levels
-    if not levels or not levels.sequences:
-        raise RequestError(f"{hosted.name} has no draft models here.")
+    levels = _draft_models(hosted)
     plan = Plan(tuple(range(len(levels.hierarchy.names))), STACK[: len(levels.sequences)], retrieval=True)
     return with_models(hosted, memory, settings, Event(), levels, plan)
 
 
-class Compared:
-    """What a run has compared so far, and its file. `head`: what stands before the figures."""
+def _draft_models(hosted: Hosted) -> Levels:
+    if not hosted.levels or not hosted.levels.sequences:
+        raise RequestError(f"{hosted.name} has no draft models here: leave `stack` out of --drafter.")
+    return hosted.levels
 
-    def __init__(self, path: Path, head: dict[str, Any], rows: Sequence[Row] = ()) -> None:
+
+class Compared:
+    """What a run has compared so far, and its file. `head`: what stands before the figures; `drafters`: keys of
+    DRAFTERS."""
+
+    def __init__(
+        self, path: Path, head: dict[str, Any], drafters: Sequence[str], rows: Sequence[Row] = ()
+    ) -> None:
         self.path = path
         self.head = head
+        self.drafters = tuple(drafters)
         self.rows = list(rows)
 
     @property
     def mismatches(self) -> int:
-        """Replies with another token than plain decoding's."""
-        return sum(len(row["differences"]) for row in self.rows)
+        """Replies with another token than plain decoding's, of all drafters."""
+        return len(self._differences())
 
     def as_dict(self) -> dict[str, Any]:
-        """As it stands in the file. `tokens` were compared; `tokens_per_forward` says how many drafts stood."""
-        tokens = sum(len(reply) for row in self.rows for reply in row["replies"])
-        forwards = sum(row["forwards"] for row in self.rows)
+        """As it stands in the file. `tokens` were compared, over all drafters; `tokens_per_forward` tells how many
+        drafts stood."""
+        plain = sum(len(reply) for row in self.rows for reply in row["replies"])
         return {
             **self.head,
             "questions": sum("skipped" not in row for row in self.rows),
-            "tokens": tokens,
-            "tokens_per_forward": round(tokens / forwards, 3) if forwards else None,
+            "tokens": plain * len(self.drafters),
             "mismatches": self.mismatches,
-            "first": [difference for row in self.rows for difference in row["differences"]][:FIRST],
+            "by_drafter": {name: self._of(name, plain) for name in self.drafters},
+            "first": self._differences()[:FIRST],
             "done": self.rows,
         }
+
+    def _of(self, drafter: str, tokens: int) -> dict[str, Any]:
+        found = [row["drafters"][drafter] for row in self.rows if "skipped" not in row]
+        forwards = sum(one["forwards"] for one in found)
+        return {
+            "tokens": tokens,
+            "tokens_per_forward": round(tokens / forwards, 3) if forwards else None,
+            "mismatches": sum(len(one["differences"]) for one in found),
+        }
+
+    def _differences(self) -> list[dict[str, Any]]:
+        return [
+            {"drafter": name, **difference}
+            for row in self.rows
+            for name, found in row["drafters"].items()
+            for difference in found["differences"]
+        ]
 
     def write(self) -> None:
         result_file.write(self.path, self.as_dict(), rows="done")
@@ -104,26 +131,36 @@ def check(
     hosted: Hosted,
     questions: Sequence[Question],
     settings: GenerationSettings,
-    drafter: str,
     result: Compared,
     tell: Tell,
     *,
     width: int | None = None,
 ) -> None:
-    """Compares what `result` lacks, and writes it after every question. `drafter`: a key of DRAFTERS."""
-    memory = Memory([Source.of(reply for row in result.rows for reply in row["replies"])])
+    """Compares what `result` lacks, and writes it after every question. Raises RequestError where a drafter of `result`
+    is not to be had."""
+    if "stack" in result.drafters:
+        _draft_models(hosted)
+    replies = [reply for row in result.rows for reply in row["replies"]]
+    memories = {name: Memory([Source.of(replies)]) for name in result.drafters}
     done = {row["question"] for row in result.rows}
     for question in questions:
         if question.number in done:
             continue
-        tell(f"{question.group} {question.name}", 0)
-        row: Row = {"question": question.number, "forwards": 0, "replies": [], "differences": []}
+        asked = f"{question.group} {question.name}"
+        tell(f"{asked}: plain", 0)
+        row: Row = {"question": question.number, "replies": [], "drafters": {}}
         try:
             plain = _plainly(hosted, question, settings)
         except MessageTooLong as error:
             row["skipped"] = str(error)
         else:
-            _compare(hosted, question, settings, plain, DRAFTERS[drafter], memory, width, row)
+            row["replies"] = [turn.reply for turn in plain]
+            hosted.local.forget()  # nothing that plain decoding left may help, or hide what we wrote wrong
+            for name, memory in memories.items():
+                tell(f"{asked}: {name}", 0)
+                row["drafters"][name] = _compare(
+                    hosted, question, settings, plain, DRAFTERS[name], memory, width
+                )
         result.rows.append(row)
         result.write()
         tell("", 1)
@@ -150,11 +187,14 @@ def _compare(
     drafting: Drafting,
     memory: Memory,
     width: int | None,
-    row: Row,
-) -> None:
-    """Decodes speculatively and fills the row. Gaps are measured last: that writes into the slots."""
+) -> dict[str, Any]:
+    """Decodes speculatively. Gaps are measured last: that writes into the slots."""
     engine = hosted.local
-    engine.forget()  # nothing that plain decoding left may help, or hide what we wrote wrong
+    if (
+        turns
+    ):  # of what an earlier drafter left, the reading of the first prompt stays: nothing drafted is in it
+        engine.forget(len(turns[0].prompt) - 1)
+    forwards = 0
     found: list[tuple[int, Plain, list[int]]] = []
     for number, plain in enumerate(turns):
         reply: list[int] = []
@@ -162,15 +202,15 @@ def _compare(
             plain.prompt, settings, drafting(hosted, memory, plain, width, settings), padded=True
         ):
             reply += step.tokens
-            row["forwards"] += bool(step.tokens)
+            forwards += bool(step.tokens)
         if reply != plain.reply:
             found.append((number, plain, reply))
         memory.history[0].add(plain.reply)
-        row["replies"].append(plain.reply)
-    row["differences"] = [
+    differences = [
         {"question": question.name, "turn": number, **_difference(engine, plain, reply)}
         for number, plain, reply in found
     ]
+    return {"forwards": forwards, "differences": differences}
 
 
 def _difference(engine: LocalEngine, plain: Plain, reply: Sequence[int]) -> dict[str, Any]:

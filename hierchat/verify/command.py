@@ -16,21 +16,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    request = Request(args, "verify", {"drafter": args.drafter})
+    request = Request(args, "verify", {"drafters": args.drafter})
     questions = spread(request.questions, args.limit)
     hosted = request.load()
-    shown = {key: request.said[key] for key in ("temperature", "seed", "drafter")}
+    shown = {key: request.said[key] for key in ("temperature", "seed")}
     head = request.head(hosted) | {"exact": hosted.engine.exact} | shown
     found = request.earlier(head)
-    result = Compared(args.json, head, found["done"] if found else ())
+    result = Compared(args.json, head, args.drafter, found["done"] if found else ())
     stopped = False
     try:
         with bar(len(questions), len(result.rows)) as tell:
-            check(hosted, questions, request.settings, args.drafter, result, tell, width=args.width)
+            check(hosted, questions, request.settings, result, tell, width=args.width)
     except KeyboardInterrupt:
         stopped = True
     said = result.as_dict()
-    print(f"{said['questions']:,} questions, {said['tokens']:,} tokens, {said['mismatches']} replies differ.")
+    print(
+        f"{said['questions']:,} questions, {said['tokens']:,} tokens compared, {said['mismatches']} replies differ."
+    )
+    for name, figures in said["by_drafter"].items():
+        print(
+            f"  {name}: {figures['tokens']:,} tokens, {figures['tokens_per_forward']} per forward, "
+            f"{figures['mismatches']} replies differ"
+        )
     for difference in said["first"]:
         print("  " + ", ".join(f"{key} {value}" for key, value in difference.items()))
     if stopped:

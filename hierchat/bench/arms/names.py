@@ -7,13 +7,18 @@ BASELINES = {
     "transformers": "transformers",
     "transformers-pld": "transformers",
     "transformers-assisted": "transformers",
+    "transformers-bf16": "transformers-bf16",
     "llama.cpp": "llama.cpp",
     "llama.cpp-lookup": "llama.cpp",
+    "llama.cpp-lookup-10": "llama.cpp",
+    "llama.cpp-draft": "llama.cpp",
     "flashspec": "transformers",
     "dejavuu": "transformers",
 }
 """Peers, and the arm that decodes plainly with the same stack."""
 PEERS = tuple(BASELINES)
+TIMED = ("llama.cpp",)
+"""Peers of which a single forward can be timed."""
 DRAFT = "draft:"
 """Before the name of a draft model: the arm in which nothing else drafts."""
 PLAN = "plan:"

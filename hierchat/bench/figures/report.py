@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hierchat.bench.figures import plots
+from hierchat.bench.figures import forwards, plots
 from hierchat.bench.figures.plots import Figures
 from hierchat.bench.figures.table import keys, number
 from hierchat.verify.asking.errors import RequestError, unreadable
@@ -69,11 +69,7 @@ def read(file: Path) -> Figures:
 def tables(run: Figures) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
     """The run's tables: a head and rows of cells."""
     if "contexts" in run:
-        widths = list(next(iter(run["contexts"].values())))
-        rows = [
-            [context, *(f"{by[width]:.1f}" for width in widths)] for context, by in run["contexts"].items()
-        ]
-        yield ("context", *widths), rows
+        yield from forwards.tables(run)
         return
     yield HEAD, [_row(arm) for arm in run["arms"]]
     for by, called in (("by_group", "group"), ("by_day", "day")):

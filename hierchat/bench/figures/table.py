@@ -9,13 +9,25 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from hierchat.bench.figures import forwards
+
 FILE_WIDTH = 140
 """Columns where the output is no terminal, which would say how many it has."""
 
 
+def show_forwards(result: dict[str, Any], console: Console | None = None) -> None:
+    """What forwards cost, and what limits them."""
+    console = console or _console()
+    for head, rows in forwards.tables(result):
+        table = _table(*head)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+
+
 def show(result: dict[str, Any], console: Console | None = None) -> None:
     """Arms, their speed-ups by group, and what could not run."""
-    console = console or Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    console = console or _console()
     arms = result["arms"]
     if arms:
         console.print(_arms(arms))
@@ -29,6 +41,10 @@ def show(result: dict[str, Any], console: Console | None = None) -> None:
         console.print(f"{skipped} of {len(result['questions'])} questions do not fit the model's context.")
     for arm in result["absent"]:
         console.print(f"absent: {arm['arm']}: {arm['reason']}", markup=False, highlight=False)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
 
 
 def _arms(arms: list[dict[str, Any]]) -> Table:

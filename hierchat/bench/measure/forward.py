@@ -1,31 +1,53 @@
-"""What a forward costs: by width and context, reading a prompt, getting ready, memory."""
+"""What a forward costs: by width and context, reading a prompt, getting ready, memory; beside other programs."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from statistics import median
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
 import psutil
+import torch
 
+from hierchat.bench.arms.names import TIMED
+from hierchat.bench.errors import ArmError
+from hierchat.bench.measure.bandwidth import gigabytes_per_second
+from hierchat.bench.measure.projection import project
+from hierchat.bench.measure.side_by_side import (
+    REPEATS,
+    WIDTHS,
+    Ours,
+    Program,
+    Theirs,
+    random_tokens,
+    side_by_side,
+)
+from hierchat.bench.peers.arm import PeerArm
+from hierchat.bench.peers.start import open_peer
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence
-from hierchat.models.catalogue import read_catalogue
+from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.terminal import terminal_progress
+from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.load import load_hosted
-from hierchat.verify.asking.errors import RequestError
+from hierchat.verify.asking.errors import RequestError, unknown
 from hierchat.verify.asking.machine import machine
+from hierchat.verify.asking.request import say
 
-WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-REPEATS = 31
-PROMPT = 300
+PROMPT = 1_000
 """Tokens of the prompt whose reading is timed."""
+PROFILED = 300
+"""Tokens behind which it is looked where the time goes."""
+OURS = "hierchat"
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """The figures; raises a ModelError. Widths alternate, so that a disturbance falls on all of them."""
+    """The figures. Raises RequestError, a ModelError."""
+    for name in args.peers:
+        if name not in TIMED:
+            raise unknown("peer whose forwards are timed", name, TIMED)
     entry = read_catalogue().entry(args.model)
     began = time.perf_counter()
     with terminal_progress() as report:
@@ -48,53 +70,59 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     if model:
         result["weights_mb"] = round(model.nbytes / 1e6, 1)
         result["weights_over_file"] = round(model.nbytes / model.file_bytes, 3)
-    result["prompt_tokens_per_second"] = round(_reading(sequence))
-    result["contexts"] = {str(context): _curve(sequence, context) for context in args.contexts}
+    with ExitStack() as stack:
+        peers = _peers(args.peers, entry, hosted, result["threads"] or torch.get_num_threads(), stack)
+        programs: dict[str, Program] = {OURS: Ours(sequence)}
+        programs |= {name: Theirs(peer) for name, peer in peers.items()}
+        figures = side_by_side(
+            programs, args.contexts, min(PROMPT, sequence.context_length), sequence.vocabulary
+        )
+    result |= figures.pop(OURS)
+    result["peers"] = {name: {"versions": peer.versions} | figures[name] for name, peer in peers.items()}
     if isinstance(runner, CpuRunner):
         result["profile_percent"] = {str(width): _profile(runner, sequence, width) for width in (1, 8)}
+        result["memory"] = limits(runner, result["contexts"])
     result["memory_mb"] = psutil.Process().memory_info().rss // 10**6
     return result
 
 
-def _reading(sequence: CachedSequence) -> float:
-    """Tokens of a prompt per second, median of five readings."""
-    tokens = _tokens(sequence, PROMPT)
-    rates = []
-    for _ in range(5):
-        sequence.rollback(0)
-        began = time.perf_counter()
-        for first in range(0, PROMPT, 128):
-            sequence.read(tokens[first : first + 128])
-        rates.append(PROMPT / (time.perf_counter() - began))
-    return median(rates)
+def _peers(
+    names: Sequence[str], entry: ModelEntry, hosted: Hosted, threads: int, stack: ExitStack
+) -> dict[str, PeerArm]:
+    """Other programs, started; `stack` ends them. Raises RequestError."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = open_peer(name, entry, None, hosted.local, threads, say)
+        except ArmError as error:
+            raise RequestError(f"--peers: {name} cannot be started: {error}.") from error
+        stack.callback(found[name].close)
+    return found
 
 
-def _curve(sequence: CachedSequence, context: int) -> dict[str, float]:
-    """Median milliseconds of a forward by width, behind `context` committed tokens."""
-    sequence.rollback(0)
-    tokens = _tokens(sequence, context)
-    for first in range(0, context, 128):
-        sequence.read(tokens[first : first + 128])
-    times: dict[int, list[float]] = {width: [] for width in WIDTHS}
-    for _ in range(REPEATS):
-        for width in WIDTHS:
-            segment = _tokens(sequence, width)
-            began = time.perf_counter()
-            sequence.forward(segment, range(-1, width - 1), padded=width > 1)
-            times[width].append((time.perf_counter() - began) * 1e3)
-    return {str(width): round(median(found), 2) for width, found in times.items()}
+def limits(runner: CpuRunner, contexts: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """What limits a forward: by context the bytes that it reads, and how fast it does against what all threads read."""
+    most = gigabytes_per_second(runner.team.threads)
+    shape, slots = runner.shape, runner.slots
+    held = slots.key_scales.size // (shape.layers * shape.kv_heads)
+    per_position = sum(part.nbytes for part in slots) // held
+    found: dict[str, Any] = {"gigabytes_per_second": round(most, 1), "contexts": {}}
+    for context, curve in contexts.items():
+        read = runner.model.nbytes + int(context) * per_position
+        rate = read / curve["1"] / 1e6
+        found["contexts"][context] = {
+            "read_mb": round(read / 1e6, 1),
+            "gigabytes_per_second": round(rate, 1),
+            "percent": round(100 * rate / most),
+            "computed_not_measured": project(curve, runner.team.threads, read),
+        }
+    return found
 
 
 def _profile(runner: CpuRunner, sequence: CachedSequence, width: int) -> dict[str, float]:
-    """Where the time of a forward goes, in percent, behind PROMPT tokens."""
-    sequence.rollback(0)
-    for first in range(0, PROMPT, 128):
-        sequence.read(_tokens(sequence, PROMPT)[first : first + 128])
+    """Where the time of a forward goes, in percent, behind PROFILED tokens."""
+    Ours(sequence).reading(random_tokens(PROFILED, sequence.vocabulary))
     with runner.profile() as shares:
         for _ in range(REPEATS):
-            sequence.forward(_tokens(sequence, width), range(-1, width - 1))
+            sequence.forward(random_tokens(width, sequence.vocabulary), range(-1, width - 1))
     return {part: round(100 * share, 1) for part, share in shares.items()}
-
-
-def _tokens(sequence: CachedSequence, count: int) -> list[int]:
-    return np.random.default_rng(count).integers(0, sequence.vocabulary, count).tolist()

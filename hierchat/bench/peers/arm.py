@@ -44,18 +44,13 @@ class PeerArm:
             raise
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
-        request = {
-            "prompt": list(prompt),
-            "max_new_tokens": min(settings.max_new_tokens, self._context - len(prompt)),
-            "temperature": settings.temperature,
-            "seed": settings.seed,
-            "end_ids": self._end_ids,
-        }
-        assert self._process.stdin
-        with suppress(BrokenPipeError):  # then it has died, and what it left says why
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-        heard = self._hear()
+        heard = self.ask(
+            prompt=list(prompt),
+            max_new_tokens=min(settings.max_new_tokens, self._context - len(prompt)),
+            temperature=settings.temperature,
+            seed=settings.seed,
+            end_ids=self._end_ids,
+        )
         return Answer(
             heard["tokens"],
             heard["seconds"],
@@ -63,6 +58,14 @@ class PeerArm:
             heard.get("forwards"),
             peak_mb=heard.get("peak_mb"),
         )
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """One request, and what the process says to it (programs/main.py)."""
+        assert self._process.stdin
+        with suppress(BrokenPipeError):  # then it has died, and what it left says why
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        return self._hear()
 
     def _hear(self) -> dict[str, Any]:
         assert self._process.stdout

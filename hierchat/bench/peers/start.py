@@ -20,8 +20,12 @@ from hierchat.models.memory import best_device, dtype_on
 MAIN = Path(__file__).parent / "programs" / "main.py"
 LOOKUP = 10
 """Tokens that transformers drafts from the prompt, as its documentation does."""
-LLAMA_LOOKUP = 2
-"""Tokens that llama-cpp-python drafts from the prompt: what its documentation says of a CPU."""
+LLAMA_LOOKUP = {"lookup": 2, "lookup-10": 10}
+"""Tokens that llama-cpp-python drafts from the prompt: what its documentation says of a CPU, and what it drafts by
+itself."""
+LLAMA_DRAFT = {"draft_tokens": 16, "draft_sure": 0.75}
+"""Tokens that a draft model of llama.cpp writes at most, and how sure of each it must be: for long the defaults of
+--draft-max and --draft-p-min of llama.cpp's own programs."""
 LLAMA_CPP = Packages(
     "llama-cpp-python",
     "0.3.36",
@@ -47,6 +51,7 @@ DEJAVUU = Packages(
 ENVIRONMENTS = {"flashspec": FLASHSPEC, "dejavuu": DEJAVUU}
 """Of programs over transformers that share no environment with hierchat."""
 
+NO_DRAFT = "no draft model with the same tokens was named (--draft NAME)"
 Say = Callable[[str], None]
 
 
@@ -58,7 +63,7 @@ def open_peer(
     program, _, method = name.partition("-")
     options: dict[str, Any] = {"threads": threads, "context": engine.context_length}
     if program == "llama.cpp":
-        model, own = _on_gguf(entry, method)
+        model, own = _on_gguf(entry, method, draft)
         python = python_with(LLAMA_CPP, say)
     else:
         own = _on_torch(program, method, draft)
@@ -69,25 +74,31 @@ def open_peer(
     return PeerArm(name, command, engine, threads)
 
 
-def _on_gguf(entry: ModelEntry, method: str) -> tuple[Path, dict[str, Any]]:
+def _on_gguf(entry: ModelEntry, method: str, draft: ModelEntry | None) -> tuple[Path, dict[str, Any]]:
     """File and options of llama.cpp. Raises ArmError."""
     if best_device() != "cpu":
         raise ArmError("llama.cpp is built for the CPU here, and the model runs on a GPU")
-    model = get_gguf(entry)
-    if model is None:
+    if method != "draft":
+        return _gguf(entry), {"lookup": LLAMA_LOOKUP[method]} if method else {}
+    if draft is None:
+        raise ArmError(NO_DRAFT)
+    return _gguf(entry), {"draft": str(_gguf(draft)), **LLAMA_DRAFT}
+
+
+def _gguf(entry: ModelEntry) -> Path:
+    file = get_gguf(entry)
+    if file is None:
         raise ArmError(f"{entry.name} does not come from a GGUF file")
-    return model, {"lookup": LLAMA_LOOKUP} if method else {}
+    return file
 
 
 def _on_torch(program: str, method: str, draft: ModelEntry | None) -> dict[str, Any]:
     """Options of programs over transformers. Raises ArmError."""
     if method == "assisted" and draft is None:
-        raise ArmError("no draft model with the same tokens was named (--draft NAME)")
+        raise ArmError(NO_DRAFT)
     device = best_device()
-    options: dict[str, Any] = {
-        "device": device,
-        "dtype": dtype_on("float32" if device == "cpu" else "auto", device),
-    }
+    usual = dtype_on("float32" if device == "cpu" else "auto", device)
+    options: dict[str, Any] = {"device": device, "dtype": "bfloat16" if method == "bf16" else usual}
     if method == "pld":
         options["lookup"] = LOOKUP
     if draft and (method == "assisted" or program == "flashspec"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hierchat.models.cache import sha256
 from hierchat.verify.asking.errors import RequestError, unreadable
 
 MT_BENCH = frozenset(
@@ -31,6 +32,20 @@ class Question:
     def group(self) -> str:
         """The category; all of MT-Bench's together."""
         return "mt_bench" if self.category in MT_BENCH else self.category
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """What is to be asked; `name`: the file or workload; `sha256`: of its content."""
+
+    questions: list[Question]
+    name: str
+    sha256: str
+
+    @classmethod
+    def of_file(cls, path: Path) -> QuestionSet:
+        """All questions of a file. Raises RequestError."""
+        return cls(read_questions(path), path.name, sha256(path))
 
 
 def read_questions(path: Path) -> list[Question]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -17,16 +15,17 @@ from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.statistics import require_readable
 from hierchat.engine.errors import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
 from hierchat.models.terminal import terminal_progress
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.load import load_hosted
+from hierchat.verify.arguments import LONG_CONTEXT
 from hierchat.verify.asking import result_file
 from hierchat.verify.asking.errors import RequestError, unknown
 from hierchat.verify.asking.machine import machine
-from hierchat.verify.asking.questions import Question, read_questions
+from hierchat.verify.asking.questions import QuestionSet
+from hierchat.verify.asking.workloads import question_set
 
 ERRORS = (
     RequestError,
@@ -41,31 +40,10 @@ ERRORS = (
 STOPPED = "Stopped. What was measured is kept; the same command with --resume goes on."
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionSet:
-    """What is to be asked; `name`: the file or workload; `sha256`: of its content."""
-
-    questions: list[Question]
-    name: str
-    sha256: str
-
-    @classmethod
-    def of_file(cls, path: Path) -> QuestionSet:
-        """All questions of a file. Raises RequestError."""
-        return cls(read_questions(path), path.name, sha256(path))
-
-
-Making = Callable[[ModelEntry, GenerationSettings], QuestionSet]
-"""Makes the questions for a model; the settings say how long a reply may be."""
-
-
 class Request:
-    """What was asked for. Everything that can be wrong with it is found before a model loads. `making`: in place of the
-    questions of `args.questions`."""
+    """What was asked for. Everything that can be wrong with it is found before a model loads."""
 
-    def __init__(
-        self, args: argparse.Namespace, kind: str, own: dict[str, Any], making: Making | None = None
-    ) -> None:
+    def __init__(self, args: argparse.Namespace, kind: str, own: dict[str, Any]) -> None:
         self._args = args
         if args.corpus:
             require_readable(args.corpus)
@@ -73,13 +51,14 @@ class Request:
             max_new_tokens=args.max_new_tokens, temperature=args.temperature, seed=args.seed
         )
         self.entry = read_catalogue().entry(args.model)
-        asked = making(self.entry, self.settings) if making else QuestionSet.of_file(args.questions)
+        asked = _questions(args, self.entry, self.settings)
         self.questions = asked.questions
         self.threads = torch.get_num_threads()  # before a forward under load makes it one
         self.said: dict[str, Any] = {
             "kind": kind,
             "file": asked.name,
             "file_sha256": asked.sha256,
+            "prompt_tokens": getattr(args, "prompt_tokens", None),
             "limit": args.limit,
             "max_new_tokens": args.max_new_tokens,
             "temperature": args.temperature,
@@ -127,6 +106,20 @@ class Request:
             say(f"This is no longer what the figures before were measured on: {changed}")
             head["resumed"] = [*found.get("resumed", ()), changed]
         return found
+
+
+def _questions(args: argparse.Namespace, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
+    """Those of `args.questions`, or of the workload where the command has such a flag and it was given."""
+    workload, sizes = getattr(args, "workload", None), getattr(args, "prompt_tokens", None)
+    if sizes and workload != LONG_CONTEXT:
+        raise RequestError(
+            f"--prompt-tokens goes with --workload {LONG_CONTEXT}, whose prompts have any length."
+        )
+    return (
+        question_set(workload, entry, settings, sizes or ())
+        if workload
+        else QuestionSet.of_file(args.questions)
+    )
 
 
 def settings_of(**flags: Any) -> GenerationSettings:

@@ -62,7 +62,7 @@ def test_page_plots_and_markdown(tmp_path: Path) -> None:
     assert "&lt;rag&gt;" in page
     assert "dejavuu is absent: needs Python 3.13" in text
     assert "| hierchat | 1.6 | 1.60x |" in text
-    assert "| 300 | 5.0 | 11.0 |" in text
+    assert "| hierchat | 300 | 5.0 | 11.0 |" in text
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"sizes": []}'])

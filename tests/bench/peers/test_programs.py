@@ -37,6 +37,17 @@ def test_transformers_writes_what_our_plain_decoding_writes(tmp_path: Path) -> N
     peer.close()
 
 
+def test_transformers_in_bfloat16(tmp_path: Path) -> None:
+    model().save_pretrained(tmp_path)
+    options = f'{{"threads": 1, "context": {CONTEXT}, "device": "cpu", "dtype": "bfloat16"}}'
+    peer = PeerArm(
+        "bf16", [sys.executable, "-P", MAIN, "transformers", tmp_path, options], hosted().engine, 1
+    )
+    answer = peer.answer(list(range(3, 40)), settings())
+    assert 0 < len(answer.reply) <= settings().max_new_tokens
+    peer.close()
+
+
 def test_lookup_of_transformers_writes_the_same(tmp_path: Path) -> None:
     model().save_pretrained(tmp_path)
     engine = hosted().engine

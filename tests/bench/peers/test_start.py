@@ -18,6 +18,7 @@ from ...chat.tiny import hosted
     [
         ("transformers-assisted", "--draft"),
         ("llama.cpp-lookup", "GGUF"),
+        ("llama.cpp-draft", "--draft"),
         ("dejavuu", r"Python 3\.13 or newer"),
     ],
 )

@@ -1,7 +1,8 @@
-"""llama.cpp: plain decoding, or lookup in the prompt."""
+"""llama.cpp: plain decoding, lookup in the prompt, or a draft model."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from .timing import Clock, common_prefix
@@ -13,32 +14,31 @@ class LlamaCpp:
     packages = ("llama-cpp-python",)
 
     def __init__(self, model: str, options: dict[str, Any]) -> None:
-        from llama_cpp import Llama  # type: ignore[import-not-found]
+        from llama_cpp.llama_speculative import LlamaPromptLookupDecoding  # type: ignore[import-not-found]
 
-        threads = options["threads"]
-        draft = None
+        draft: Any = None
         if options.get("lookup"):
-            from llama_cpp.llama_speculative import LlamaPromptLookupDecoding  # type: ignore[import-not-found]
-
             draft = LlamaPromptLookupDecoding(num_pred_tokens=options["lookup"])
-        self.llama = Llama(
-            model,
-            n_ctx=options["context"],
-            n_threads=threads,
-            n_threads_batch=threads,
-            draft_model=draft,
-            logits_all=draft is not None,  # else a prompt longer than a batch does not fit
-            verbose=False,
-        )
+        if options.get("draft"):
+            smaller = load(options["draft"], options)
+            draft = DraftModel(smaller, options["draft_tokens"], options["draft_sure"])
+        self.llama = load(model, options, draft)
+        self.evaluated = 0
+        evaluate = self.llama.eval
+
+        def counted(tokens: list[int]) -> None:
+            self.evaluated += 1
+            evaluate(tokens)
+
+        self.llama.eval = counted
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         llama, prompt = self.llama, request["prompt"]
         llama.set_seed(request["seed"])
         clock = Clock()
-        llama.n_tokens = common_prefix(llama.input_ids[: llama.n_tokens].tolist(), prompt[:-1])
-        if llama.n_tokens < len(prompt) - 1:
-            llama.eval(prompt[llama.n_tokens : -1])
+        hold(llama, prompt[:-1])
         clock.read()
+        self.evaluated = 0
         tokens: list[int] = []
         for token in llama.generate(prompt, temp=request["temperature"], top_k=0, top_p=1.0, min_p=0.0):
             clock.put(token)
@@ -46,4 +46,92 @@ class LlamaCpp:
             if token in request["end_ids"] or len(tokens) >= request["max_new_tokens"]:
                 break
         clock.end()
-        return clock.answer(tokens)
+        return {**clock.answer(tokens), "forwards": self.evaluated}
+
+    def forwards(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Milliseconds of a forward over each of "segments" behind "prompt", with logits for all of its positions."""
+        llama = self.llama
+        hold(llama, request["prompt"])
+        found = []
+        for tokens in request["segments"]:
+            llama._batch.set_batch(tokens, llama.n_tokens, True)
+            began = time.perf_counter()
+            llama._ctx.decode(llama._batch)
+            llama._ctx.get_logits()  # they are there when the computation is done
+            found.append((time.perf_counter() - began) * 1e3)
+            llama._ctx.kv_cache_seq_rm(-1, llama.n_tokens, -1)
+        return {"ms": found}
+
+    def reading(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Milliseconds of reading "prompt" into empty slots."""
+        self.llama.n_tokens = 0
+        began = time.perf_counter()
+        hold(self.llama, request["prompt"])
+        self.llama._ctx.get_logits()
+        return {"ms": (time.perf_counter() - began) * 1e3}
+
+
+class DraftModel:
+    """The greedy continuation by a smaller model with slots of its own, as llama.cpp's own programs draft: at most
+    `most` tokens, and none of which the model is less sure than `sure`, counting its TOP likeliest tokens. What
+    llama-cpp-python takes as a LlamaDraftModel."""
+
+    TOP = 10
+
+    def __init__(self, llama: Any, most: int, sure: float) -> None:
+        self.llama = llama
+        self.most = most
+        self.sure = sure
+
+    def __call__(self, input_ids: Any, /, **more: Any) -> Any:
+        """The draft behind `input_ids`, both int32 arrays. What the target did not accept of the last one is rolled
+        back."""
+        import numpy as np
+
+        llama = self.llama
+        hold(llama, input_ids[:-1].tolist())
+        token, drafted = int(input_ids[-1]), list[int]()
+        while len(drafted) < self.most and llama.n_tokens < llama.n_ctx():
+            llama.eval([token])
+            logits = last_logits(llama)
+            token = int(np.argmax(logits))
+            top = np.partition(logits, -self.TOP)[-self.TOP :]
+            if 1 / np.exp(top - logits[token]).sum() < self.sure:
+                break
+            drafted.append(token)
+        return np.array(drafted, np.intc)
+
+
+def load(model: str, options: dict[str, Any], draft: Any = None) -> Any:
+    """A Llama with `draft` as what drafts for it."""
+    from llama_cpp import Llama  # type: ignore[import-not-found]
+
+    return Llama(
+        model,
+        n_ctx=options["context"],
+        n_threads=options["threads"],
+        n_threads_batch=options["threads"],
+        draft_model=draft,
+        logits_all=draft is not None,  # room for the logits of every position, which `generate` writes there
+        verbose=False,
+    )
+
+
+def hold(llama: Any, tokens: list[int]) -> None:
+    """Make these the tokens in the slots: what they hold of them stays, the rest is read. A prompt's own logits are not
+    needed, and with drafts llama-cpp-python would compute and copy them all."""
+    llama.n_tokens = common_prefix(llama.input_ids[: llama.n_tokens].tolist(), tokens)
+    if llama.n_tokens == len(tokens):
+        return
+    of_all, llama._logits_all = llama._logits_all, False
+    try:
+        llama.eval(tokens[llama.n_tokens :])
+    finally:
+        llama._logits_all = of_all
+
+
+def last_logits(llama: Any) -> Any:
+    """Behind the last token that was evaluated, float32 [vocabulary]; valid until the next."""
+    import numpy as np
+
+    return np.ctypeslib.as_array(llama._ctx.get_logits_ith(-1), (llama.n_vocab(),))

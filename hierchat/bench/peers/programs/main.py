@@ -1,12 +1,14 @@
 """The process of a peer: python -P main.py PROGRAM MODEL OPTIONS.
 
 PROGRAM is a key of PROGRAMS. OPTIONS is JSON: threads, context; for torch device and dtype; "lookup": draft so many
-tokens from the prompt; "draft": folder of a draft model.
+tokens from the prompt; "draft": folder or file of a draft model; for llama.cpp "draft_tokens" that it writes at most,
+and "draft_sure": how sure it must be of each.
 
 Says {"versions": {...}} when it is ready. Then each line read is answered by one:
 {"prompt", "max_new_tokens", "temperature", "seed", "end_ids"} -> {"tokens", "seconds", "first_seconds", "peak_mb"},
 or {"error"}. `seconds` is decoding from the prompt's last token on. `first_seconds` is all until the first token.
-"forwards" stands there where the program tells it.
+"forwards" stands there where the program tells it. A request with "do" asks for another method than `answer`: a program
+whose forwards can be timed has `forwards` and `reading` (llama_cpp.py).
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def main() -> None:
     print(json.dumps({"versions": {name: version(name) for name in peer.packages}}), file=answers, flush=True)
     for line in sys.stdin:
         try:
-            said = {**peer.answer(json.loads(line)), "peak_mb": peak_mb()}
+            request = json.loads(line)
+            said = {**getattr(peer, request.get("do", "answer"))(request), "peak_mb": peak_mb()}
         except Exception as error:  # the other side lists it as the reason why this arm is absent
             said = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(said), file=answers, flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hierchat.bench.measure.workloads import COPIES, COPY_TOKENS, LONG, SPARE, length_by, questions_of
+from hierchat.verify.asking.workloads import COPIES, COPY_TOKENS, LONG, SPARE, length_by, questions_of
 
 from ...chat.tiny import tokenizer
 
@@ -29,6 +29,15 @@ def test_long_texts_fill_the_context_and_no_more(most: int) -> None:
     assert len(questions) == len(LONG)
     for question in questions:
         assert most - 2 * SPARE <= words(question.turns[0]) <= most
+
+
+def test_sizes_are_categories() -> None:
+    questions = questions_of("long-context", words, 8_000, (700, 2_000))
+    assert [question.number for question in questions] == list(range(2 * len(LONG)))
+    for size in (700, 2_000):
+        texts = [question.turns[0] for question in questions if question.category == f"long-context-{size}"]
+        assert len(texts) == len(LONG)
+        assert all(size - 2 * SPARE <= words(text) <= size for text in texts)
 
 
 def test_a_tokenizer_counts() -> None:

@@ -15,8 +15,8 @@ from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.load.load_tokenizer import load_tokenizer
 from hierchat.models.terminal import terminal_progress
-from hierchat.verify.asking.questions import Question
-from hierchat.verify.asking.request import QuestionSet
+from hierchat.verify.asking.errors import RequestError
+from hierchat.verify.asking.questions import Question, QuestionSet
 
 COPY_TOKENS = 1_500
 """Of a text to be copied with a change."""
@@ -48,30 +48,54 @@ Length = Callable[[str], int]
 """Tokens of a text."""
 
 
-def question_set(workload: str, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
-    """One of arguments.WORKLOADS, as long as the model can hold with its replies. Raises a ModelError."""
+def question_set(
+    workload: str, entry: ModelEntry, settings: GenerationSettings, sizes: Sequence[int] = ()
+) -> QuestionSet:
+    """One of arguments.WORKLOADS. `sizes`: the most tokens of a long context's prompts; by default as many as the model
+    can hold with its replies. Raises RequestError for those that it cannot, and a ModelError."""
+    holds = entry.context_length or MOST
+    most = holds - settings.max_new_tokens
+    for size in sizes:
+        if not 2 * SPARE <= size <= most:
+            raise RequestError(
+                f"--prompt-tokens: {size:,} is not {2 * SPARE:,} to {most:,}. {entry.name} holds {holds:,} tokens, "
+                f"{settings.max_new_tokens:,} of them for the reply."
+            )
     with terminal_progress() as report:
         length = length_by(load_tokenizer(entry, report))
-    most = (entry.context_length or MOST) - settings.max_new_tokens
-    questions = questions_of(workload, length, most)
+    questions = questions_of(workload, length, most, sizes)
     texts = "\n".join(text for question in questions for text in question.turns)
     return QuestionSet(questions, workload, hashlib.sha256(texts.encode()).hexdigest())
 
 
-def questions_of(workload: str, length: Length, most: int) -> list[Question]:
-    """The questions of one of arguments.WORKLOADS; `most`: tokens that a prompt may have."""
+def questions_of(workload: str, length: Length, most: int, sizes: Sequence[int] = ()) -> list[Question]:
+    """The questions of one of arguments.WORKLOADS; `most`: tokens that a prompt may have. Each of `sizes` is a category
+    of its own."""
     if workload == "copy":
-        texts = [
-            f"Repeat this file word for word, but rename `{old}` to `{new}` everywhere. Write nothing else.\n\n"
-            f"```python\n{_beginning(_source(module), min(COPY_TOKENS, most - SPARE), length)}```"
-            for module, old, new in COPIES
-        ]
+        asked = [(workload, text) for text in _copies(length, most)]
+    elif sizes:
+        asked = [(f"{workload}-{size}", text) for size in sizes for text in _long(length, size)]
     else:
-        texts = [
-            f"```python\n{_beginning(_sources(modules), min(LONG_TOKENS, most) - SPARE, length)}```\n\n{question}"
-            for modules, question in LONG
-        ]
-    return [Question(number, f"{workload}-{number}", (text,), workload) for number, text in enumerate(texts)]
+        asked = [(workload, text) for text in _long(length, min(LONG_TOKENS, most))]
+    return [
+        Question(number, f"{workload}-{number}", (text,), category)
+        for number, (category, text) in enumerate(asked)
+    ]
+
+
+def _copies(length: Length, most: int) -> list[str]:
+    return [
+        f"Repeat this file word for word, but rename `{old}` to `{new}` everywhere. Write nothing else.\n\n"
+        f"```python\n{_beginning(_source(module), min(COPY_TOKENS, most - SPARE), length)}```"
+        for module, old, new in COPIES
+    ]
+
+
+def _long(length: Length, size: int) -> list[str]:
+    return [
+        f"```python\n{_beginning(_sources(modules), size - SPARE, length)}```\n\n{question}"
+        for modules, question in LONG
+    ]
 
 
 def _source(module: str) -> str:

@@ -1,0 +1,48 @@
+"""How fast all threads together read memory: what a forward of one position is bound by."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.jit import Kernels
+
+BYTES = 2**30
+"""More than any cache holds."""
+PASSES = 9
+PIECES = 8
+"""Of each thread: one that is late leaves pieces to the others."""
+kernel = Kernels(__file__)
+
+
+@kernel
+def _sum(words: Any) -> Any:
+    total = np.int64(0)
+    for place in range(len(words)):
+        total += words[place]
+    return total
+
+
+def gigabytes_per_second(threads: int, size: int = BYTES) -> float:
+    """Of reading `size` bytes with `threads` threads: median of PASSES, after one that is not counted. Raises
+    MemoryError."""
+    pieces = np.array_split(np.ones(size // 8, np.int64), threads * PIECES)
+    with ThreadPoolExecutor(threads) as pool:
+        add_up(pieces, pool)
+        rates = []
+        for _ in range(PASSES):
+            began = time.perf_counter()
+            add_up(pieces, pool)
+            rates.append(size / (time.perf_counter() - began) / 1e9)
+    return median(rates)
+
+
+def add_up(pieces: Sequence[NDArray[np.int64]], pool: ThreadPoolExecutor) -> int:
+    """The sum of all numbers: each is read once."""
+    return sum(pool.map(_sum, pieces))
