@@ -1,4 +1,5 @@
-"""What a command in this process sets up for the whole process is undone behind each test."""
+"""What a command in this process sets up for the whole process is undone behind each test. Tests marked `large` run
+only where they are asked for."""
 
 from __future__ import annotations
 
@@ -8,6 +9,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "large" not in config.getoption("-m"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("large")])
+        items[:] = [item for item in items if not item.get_closest_marker("large")]
 
 
 @pytest.fixture(autouse=True)

@@ -54,7 +54,7 @@ class Hierarchy:
     ) -> None:
         self.names = tuple(names)
         self._latencies = tuple(latencies)
-        self._priors = dict(priors or {})
+        self.priors = dict(priors or {})
         self._retrieval = retrieval
         self._most = most
         self._agreements: dict[tuple[int, int, int], Agreement] = {}
@@ -78,10 +78,10 @@ class Hierarchy:
             [self.names[level] for level in kept],
             [self._latencies[level] for level in kept],
             {
-                (low, high): self._priors[kept[low], kept[high]]
+                (low, high): self.priors[kept[low], kept[high]]
                 for high in range(len(kept))
                 for low in range(high)
-                if (kept[low], kept[high]) in self._priors
+                if (kept[low], kept[high]) in self.priors
             },
             retrieval=retrieval,
             most=self._most,
@@ -91,7 +91,7 @@ class Hierarchy:
         """What is learned of a pair of levels."""
         key = (below, above, bucket(context))
         if key not in self._agreements:
-            self._agreements[key] = Agreement(self._priors.get((below, above), UNKNOWN))
+            self._agreements[key] = Agreement(self.priors.get((below, above), UNKNOWN))
         return self._agreements[key]
 
     def retrieval_estimate(self, level: int, context: int) -> RetrievalEstimate:
@@ -206,6 +206,7 @@ class Hierarchy:
         """What was learned."""
         said: dict[str, Any] = {
             "names": self.names,
+            "priors": [[*pair, one] for pair, one in self.priors.items()],
             "agreements": [[*key, *one.state()] for key, one in self._agreements.items()],
             "retrieval_levels": [[*key, one.state()] for key, one in self._retrieval_levels.items()],
             "tree": [self._tree_tokens, self._tree_ms, *self._expected.tolist(), *self._came.tolist()],
@@ -219,6 +220,7 @@ class Hierarchy:
         try:
             said = json.loads(state)
             names = tuple(said["names"])
+            priors = {(int(below), int(above)): float(one) for below, above, one in said["priors"]}
             agreements: dict[tuple[int, int, int], Agreement] = {}
             for below, above, place, *values in said["agreements"]:
                 agreements[below, above, place] = one = Agreement(UNKNOWN)
@@ -234,11 +236,13 @@ class Hierarchy:
             raise damaged from error
         if names != self.names:
             raise ValueError("What was learned is of other draft models.")
+        if not all(0.0 <= one <= 1.0 for one in priors.values()):
+            raise damaged
         if not (1.0 <= tokens < LARGE and 0.0 <= ms < LARGE and 0.0 < reply < LARGE):
             raise damaged
         if not (np.all(expected > 0.0) and np.all(came > 0.0) and np.all(expected + came < LARGE)):
             raise damaged
-        self._agreements, self._retrieval_levels = agreements, retrieval_levels
+        self.priors, self._agreements, self._retrieval_levels = priors, agreements, retrieval_levels
         self._tree_tokens, self._tree_ms = tokens, ms
         self._expected, self._came, self._reply_tokens = expected, came, reply
         self._found = {}

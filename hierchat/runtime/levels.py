@@ -133,12 +133,13 @@ def load_levels(
     names = [*(one.name for one in found), entry.name]
     models = [*(one.sequence for one in found), engine.sequence]
     latencies = tuple(one.latency for one in found)
-    priors = agreement(models, samples(statistics, loaded)) if found else {}
-    hierarchy = Hierarchy(names, [*latencies, engine.latency], priors)
+    hierarchy = Hierarchy(names, [*latencies, engine.latency])
     own_key = (loaded.model_key, f"{machine_name(loaded)} under it {' '.join(names[:-1])}")
     with suppress(StoreError, ValueError):  # learned again
         if costs and found and (state := costs.latency(*own_key)):
             hierarchy.restore(state)
+    if found and not hierarchy.priors:  # it takes seconds
+        hierarchy.priors = agreement(models, samples(statistics, loaded))
     keys = (*(one.key for one in found), own_key)
     originals = tuple(_original(entry, engine.sequence, one) for one in found)
     return Levels(tuple(models[:-1]), latencies, hierarchy, tuple(left_out), originals, keys)

@@ -162,10 +162,11 @@ def test_a_damaged_state_is_refused_and_changes_nothing() -> None:
     fresh = stacks.hierarchy(2)
     before = fresh.state()
     broken = [b"", b"{}", b"null", state[:-20], state.replace(b"target", b"other")]
-    for key in ("agreements", "retrieval_levels", "tree", "reply"):
-        said = json.loads(state)
+    said = json.loads(state)
+    broken.append(json.dumps({**said, "priors": [[0, 1, 1.5]]}).encode())
+    for key in ("priors", "agreements", "retrieval_levels", "tree", "reply"):
         for value in (None, [[0]], "x", -1, float("nan"), []):
-            if value == [] and key in ("agreements", "retrieval_levels"):
+            if value == [] and key in ("priors", "agreements", "retrieval_levels"):
                 continue  # nothing learned
             broken.append(json.dumps({**said, key: value}).encode())
     for one in broken:

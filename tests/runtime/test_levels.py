@@ -195,7 +195,7 @@ def learned(levels: Levels) -> bytes:
     return hierarchy.state()
 
 
-def test_what_was_learned_is_there_at_the_next_start(tmp_path: Path) -> None:
+def test_what_was_learned_is_there_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, layers in (("small", 1), ("other", 1)):
         save(tmp_path / name, model(layers))
     models = catalogue(tmp_path, "small")
@@ -205,7 +205,9 @@ def test_what_was_learned_is_there_at_the_next_start(tmp_path: Path) -> None:
         levels.keep(store)
         assert store.latency(*levels.keys[0]) == levels.latencies[0].state()
     with Store.open(tmp_path / "chat.db") as store:
-        _, again = host(models, store)
+        with monkeypatch.context() as patched:
+            patched.setattr("hierchat.runtime.levels.agreement", lambda *_: pytest.fail("compared again"))
+            _, again = host(models, store)
         assert again.hierarchy.state() == state
         assert again.keys == levels.keys
         _, other = host(catalogue(tmp_path, "other"), store)

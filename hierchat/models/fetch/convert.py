@@ -9,17 +9,14 @@ import importlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hierchat.config import cache_dir
 from hierchat.models import cache
 from hierchat.models.errors import UnsupportedError
-from hierchat.models.fetch.describe import describe_beside
+from hierchat.models.fetch.describe import describe, describe_tokenizer, first_line
 from hierchat.models.formats import block_model
 from hierchat.models.formats.gguf_blocks import read_gguf
 from hierchat.models.formats.gguf_head import read_head
@@ -145,14 +142,13 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
                 gguf.parent, gguf_file=gguf.name, dtype=torch.float32
             )
     except (ValueError, KeyError, NotImplementedError) as error:
-        raise UnsupportedError(f"{gguf.name} cannot be converted: {_first_line(error)}") from error
-    tokenizer = _tokenizer(gguf)
+        raise UnsupportedError(f"{gguf.name} cannot be converted: {first_line(error)}") from error
+    describe_tokenizer(gguf, folder)
     report(Progress("converting", 0, None, f"{gguf.name}: writing"))
     del model.config.quantization_config  # the weights are plain now, which save_pretrained would not believe
     model.hf_quantizer = None
     with transformers_bars(silent, "converting", message):
         model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
@@ -161,45 +157,10 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     if reason := gguf_unsupported(read_head(gguf), 0):
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     cache.require_space(int(1.5 * gguf.stat().st_size))
-    with ThreadPoolExecutor(1) as pool:
-        described = pool.submit(describe_beside, gguf, folder)
-        _compile_interleaving()
-    if not described.result():
-        describe(gguf, folder)
+    describe(gguf, folder)
     shape = json.loads((folder / "config.json").read_text())
     require_supported(shape, 0)
     block_model.write(read_gguf(gguf, shape, report), folder / block_model.FILE)
-
-
-def _compile_interleaving() -> None:
-    """What is compiled at its first use."""
-    from hierchat.models.formats.quantised_blocks import from_floats
-
-    from_floats(np.zeros((1, 1), np.float32)).floats()
-
-
-def describe(gguf: Path, folder: Path) -> None:
-    """Writes config.json, generation_config.json and the tokenizer of a GGUF file. Raises UnsupportedError."""
-    from transformers import AutoConfig, GenerationConfig
-
-    try:
-        config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    except (ValueError, KeyError, NotImplementedError) as error:
-        raise UnsupportedError(f"{gguf.name} cannot be read: {_first_line(error)}.") from error
-    config.save_pretrained(folder)
-    GenerationConfig.from_model_config(config).save_pretrained(folder)
-    _tokenizer(gguf).save_pretrained(folder)
-
-
-def _tokenizer(gguf: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    except Exception as error:  # the tokenizers library raises nothing more exact
-        raise UnsupportedError(
-            f"The tokenizer in {gguf.name} cannot be read: {_first_line(error)}"
-        ) from error
 
 
 def _require_room(gguf: Path) -> None:
@@ -220,7 +181,3 @@ def _reporting(report: Report, message: str) -> Iterator[None]:
             yield
     finally:
         reader.tqdm = drawn
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hierchat.models.architectures.names import EMBEDDING, HEAD
 from hierchat.models.architectures.registry import GGUF_ARCHITECTURES
 from hierchat.models.formats.gguf_head import Head
 
@@ -39,3 +40,30 @@ def gguf_config(head: Head) -> dict[str, Any]:
         "rope_scaling": {"rope_type": scaling} if scaling not in (None, "none") else None,
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+WHOLE = ("llama", "mistral", "qwen2", "qwen3")
+"""Architectures of GGUF files of which `whole_config` has everything that the CPU engine reads."""
+
+
+def whole_config(head: Head) -> dict[str, Any] | None:
+    """config.json and generation_config.json in one, as transformers would make them of this file; None where only
+    transformers can."""
+    shapes = {tensor.name: tensor.shape for tensor in head.tensors}
+    epsilon = head.of_architecture("attention.layer_norm_rms_epsilon")
+    if head.architecture not in WHOLE or EMBEDDING.gguf not in shapes or epsilon is None:
+        return None
+    base = head.of_architecture("rope.freq_base")
+    said = gguf_config(head)
+    said.pop("rope_scaling", None)  # transformers reads none from a GGUF file
+    return said | {
+        "hidden_act": "silu",
+        "rms_norm_eps": epsilon,
+        "rope_parameters": {"rope_type": "default", "rope_theta": base or 10000.0},
+        "tie_word_embeddings": HEAD.gguf not in shapes,
+        "vocab_size": shapes[EMBEDDING.gguf][-1],
+        **{
+            f"{name}_token_id": head.values.get(f"tokenizer.ggml.{key}_token_id")
+            for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
+        },
+    }

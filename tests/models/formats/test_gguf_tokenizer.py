@@ -1,0 +1,148 @@
+"""The tokenizer and configuration of a GGUF file, against what transformers makes of the same file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hierchat.models.fetch import describe as describing
+from hierchat.models.fetch.describe import describe
+from hierchat.models.formats.gguf_tokenizer import SPLITS, write_tokenizer
+from hierchat.models.load.load_tokenizer import read_tokenizer
+from tests.models.formats.vocabulary import MERGES, SPECIAL, write_vocabulary
+
+TEXTS = (
+    "",
+    "Hello, the world!",
+    "def f(x):\n    return x**2  # the square\n\n\n\tdone\r\n",
+    "   leading, and trailing   ",
+    "naïve café 日本語 🙂👩‍👩‍👧 \u200b\ufeff é \x00\x7f",
+    "1234567890 3.14 ²³ ٣٤",
+    "can't WE'LL they've I'M",
+    "<|im_start|>user\nabab <think>the thing</think><|im_end|><|endoftext|> größe x [PAD1]",
+)
+FILES: dict[str, dict[str, Any]] = {
+    **{f"split-{split}": {"split": split} for split in SPLITS},
+    "llama": {
+        "architecture": "llama",
+        "split": "llama-bpe",
+        "flags": ["add_bos_token"],
+        "ids": [("bos", 0), ("eos", 1)],
+    },
+    "mistral": {"architecture": "mistral", "split": "smollm"},
+    "qwen3": {"architecture": "qwen3", "ids": [("eos", 2), ("unknown", 0)], "template": ""},
+    "both-ends": {"flags": ["add_bos_token", "add_eos_token"], "head": True},
+    "no-ids": {"ids": []},
+}
+
+
+@pytest.fixture
+def transformers_alone(tmp_path: Path) -> Any:
+    """What transformers makes of a file, in a folder."""
+
+    def make(file: Path) -> Path:
+        folder = tmp_path / "theirs"
+        folder.mkdir()
+        describing._describe_here(file, folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    folder = tmp_path / "ours"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_those_of_transformers(
+    name: str, tmp_path: Path, ours: Path, transformers_alone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_vocabulary(tmp_path / "tiny.gguf", **FILES[name])
+    theirs = transformers_alone(file)
+    monkeypatch.setattr(describing, "_describe_beside", lambda *_: pytest.fail("it was left to transformers"))
+    describe(file, ours)
+    assert _json(ours / "tokenizer.json") == _json(theirs / "tokenizer.json")
+    assert {path.name for path in ours.iterdir()} == {path.name for path in theirs.iterdir()}
+    for template in theirs.glob("*.jinja"):
+        assert (ours / template.name).read_bytes() == template.read_bytes()
+    said = _json(theirs / "config.json")
+    if name == "qwen3":
+        assert said.pop("head_dim") == 128  # the default of its class: the file says nothing
+    if name == "mistral":
+        assert said.pop("sliding_window") == 4096  # likewise
+    for key, value in _json(ours / "config.json").items():
+        assert said[key] == value, key
+    own, other = read_tokenizer(ours), read_tokenizer(theirs)
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "all_special_ids"):
+        assert getattr(own, key) == getattr(other, key)
+    assert len(own) == len(other)
+    for text in TEXTS:
+        assert own(text)["input_ids"] == other(text)["input_ids"]
+
+
+def test_any_text(tmp_path: Path, ours: Path, transformers_alone: Any) -> None:
+    file = write_vocabulary(tmp_path / "tiny.gguf")
+    theirs = read_tokenizer(transformers_alone(file))
+    describe(file, ours)
+    own = read_tokenizer(ours)
+    pieces = st.one_of(st.text(), st.sampled_from([*SPECIAL, "<think>", " the", "123", "\n\n", "  ", "ing"]))
+
+    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.lists(pieces).map("".join))
+    def check(text: str) -> None:
+        ids = own(text)["input_ids"]
+        assert ids == theirs(text)["input_ids"]
+        assert own.decode(ids) == theirs.decode(ids) == text
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"split": "of-tomorrow"},
+        {"split": None},
+        {"merges": [*MERGES, "x y z"]},
+        {"ids": [("eos", 100)]},
+        {"ids": [("eos", 100_000)]},
+    ],
+    ids=[
+        "unknown split",
+        "no split",
+        "merge of three",
+        "end that is no control token",
+        "end that is not there",
+    ],
+)
+def test_what_is_not_known_is_left_to_transformers(
+    changed: dict[str, Any], tmp_path: Path, ours: Path
+) -> None:
+    file = write_vocabulary(tmp_path / "tiny.gguf", **changed)
+    assert not write_tokenizer(file, ours)
+    assert not list(ours.iterdir())
+
+
+def test_an_unknown_split_is_read_all_the_same(tmp_path: Path, ours: Path, transformers_alone: Any) -> None:
+    file = write_vocabulary(tmp_path / "tiny.gguf", split="of-tomorrow")
+    describe(file, ours)
+    assert _json(ours / "tokenizer.json") == _json(transformers_alone(file) / "tokenizer.json")
+
+
+def test_no_token_is_made_up(tmp_path: Path, ours: Path) -> None:
+    """transformers adds GPT-2's <|endoftext|> where the vocabulary has none: a number without an embedding."""
+    file = write_vocabulary(tmp_path / "tiny.gguf", special=["<a>", "<b>", "<c>"])
+    describe(file, ours)
+    assert len(read_tokenizer(ours)) == _json(ours / "config.json")["vocab_size"]
+    assert max(read_tokenizer(ours)("<|endoftext|>")["input_ids"]) < _json(ours / "config.json")["vocab_size"]
+
+
+def _json(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
