@@ -101,7 +101,7 @@ def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
             if file.suffix in (".json", ".jinja", ".model", ".txt") and "safetensors" not in file.name:
                 shutil.copy(file, part / file.name)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        require_supported(config, 0)
+        require_supported(config)
         block_model.write(pack_safetensors(folder, config, bits, report), part / block_model.FILE)
 
     return _made(blocks_folder(f"{identity}-{bits}"), identity, report, write_packed)
@@ -158,7 +158,7 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
 def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     message = f"{gguf.name}, once"
     report(Progress("converting", 0, None, message))
-    if reason := gguf_unsupported(read_head(gguf), 0):
+    if reason := gguf_unsupported(read_head(gguf)):
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     cache.require_space(int(1.5 * gguf.stat().st_size))
     with ThreadPoolExecutor(1) as pool:
@@ -167,7 +167,7 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     if not described.result():
         describe(gguf, folder)
     shape = json.loads((folder / "config.json").read_text())
-    require_supported(shape, 0)
+    require_supported(shape)
     block_model.write(read_gguf(gguf, shape, report), folder / block_model.FILE)
 
 
