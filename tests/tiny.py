@@ -84,9 +84,7 @@ def block_model(model: Any, pack: Callable[[NDArray[np.float32]], Blocks] | None
         return pack(floats) if pack else from_floats(floats)
 
     architecture, tied = ARCHITECTURES[config["model_type"]], config["tie_word_embeddings"]
-    return assemble(
-        architecture, config, tensor, matrix, tied=tied, norm_offset=architecture.norm_offset
-    )
+    return assemble(architecture, config, tensor, matrix, tied=tied, norm_offset=architecture.norm_offset)
 
 
 @cache

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.load import load
+from hierchat.models.load.load_torch import load_torch
 from hierchat.models.terminal import terminal_progress
 from hierchat.runtime.load import load_hosted
 from hierchat.verify.asking.dialogue import Dialogue
@@ -29,7 +29,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     settings = GenerationSettings(temperature=0.0, max_new_tokens=args.max_new_tokens)
     with terminal_progress() as report:
         hosted = load_hosted(entry, args.backend, report)
-        judge = load(entry, "cpu", report, "float32").model
+        judge = load_torch(entry, "cpu", report, "float32").model
     sequence = hosted.local.sequence
     same = positions = 0
     divergences: list[float] = []

@@ -22,6 +22,7 @@ from hierchat.models.errors import UnsupportedError
 from hierchat.models.fetch.describe import describe_beside
 from hierchat.models.formats import block_model
 from hierchat.models.formats.gguf_blocks import read_gguf
+from hierchat.models.formats.gguf_config import completed
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.memory import require_free
@@ -187,6 +188,9 @@ def describe(gguf: Path, folder: Path) -> None:
     except (ValueError, KeyError, NotImplementedError) as error:
         raise UnsupportedError(f"{gguf.name} cannot be read: {_first_line(error)}.") from error
     config.save_pretrained(folder)
+    file = folder / "config.json"
+    said = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(completed(said, read_head(gguf)), indent=2), encoding="utf-8")
     GenerationConfig.from_model_config(config).save_pretrained(folder)
     _tokenizer(gguf).save_pretrained(folder)
 

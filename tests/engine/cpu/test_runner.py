@@ -13,14 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import (
-    AutoModelForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    MistralConfig,
-    Qwen2Config,
-    Qwen3Config,
-)
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from hierchat.engine.cpu.runner import CpuRunner, CpuSequence
 from hierchat.engine.cpu.team import Team
@@ -30,70 +23,8 @@ from hierchat.models.architectures.rope import tables
 from hierchat.models.architectures.windows import windows
 from hierchat.models.formats.quantised_blocks import pack
 from hierchat.models.runnable import unsupported
+from tests.architectures import CONFIGS, SHAPE, model_of
 from tests.tiny import CONTEXT, VOCABULARY, block_model, random_tokens, tiny_model
-
-SHAPE: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "intermediate_size": 96,
-    "max_position_embeddings": CONTEXT,
-    "initializer_range": 0.2,
-}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 128,
-}
-GEMMA3 = {**SHAPE, "num_hidden_layers": 4, "sliding_window": 20, "sliding_window_pattern": 3}
-GEMMA3_SCALED = {
-    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
-}
-CONFIGS = {
-    "llama": LlamaConfig(**SHAPE),
-    "llama, heads of its own": LlamaConfig(**{**SHAPE, "num_key_value_heads": 4, "head_dim": 48}),
-    "llama, tied": LlamaConfig(**SHAPE, tie_word_embeddings=True),
-    "llama 3": LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
-    "llama, linear": LlamaConfig(
-        **SHAPE, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
-    ),
-    "mistral": MistralConfig(**SHAPE, sliding_window=None),
-    "mistral, window": MistralConfig(**SHAPE, sliding_window=100),
-    "qwen2, biases": Qwen2Config(**SHAPE),
-    "qwen2, window": Qwen2Config(
-        **SHAPE, use_sliding_window=True, sliding_window=33, max_window_layers=1
-    ),
-    "qwen3, norms": Qwen3Config(**SHAPE),
-    "qwen3, yarn": Qwen3Config(**SHAPE, rope_parameters=YARN),
-    "gemma3": Gemma3TextConfig(**GEMMA3),
-    "gemma3, a wide window": Gemma3TextConfig(**{**GEMMA3, "sliding_window": 140, "head_dim": 32}),
-    "gemma3, scaled": Gemma3TextConfig(
-        **{**GEMMA3, "query_pre_attn_scalar": 40, "rope_parameters": GEMMA3_SCALED}
-    ),
-}
-
-
-def model_of(config: Any) -> Any:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config)
-        for name, parameter in model.named_parameters():
-            if "norm" in name or "bias" in name:  # else all ones or zeros
-                torch.nn.init.normal_(parameter, 1.0 if "norm" in name else 0.0, 0.3)
-    return model.eval().requires_grad_(False)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -160,8 +91,7 @@ TARGETS = {
     threads=st.integers(1, 3),
 )
 def test_a_node_has_the_bits_that_vanilla_gives_it(
-    target: CpuSequence,
-    start: int, block: tuple[list[int], list[int]], cuts: list[int], threads: int
+    target: CpuSequence, start: int, block: tuple[list[int], list[int]], cuts: list[int], threads: int
 ) -> None:
     tokens, parents = block
     prompt = random_tokens(start, 1)
@@ -285,9 +215,7 @@ def test_an_older_configuration_says_the_same(name: str) -> None:
         old |= {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": 3}
     assert windows(old, architecture) == windows(config, architecture)
     assert len(set(windows(old, architecture))) == (1 if name == "mistral, window" else 2)
-    for one, other in zip(
-        tables(old, architecture, 9), tables(config, architecture, 9), strict=True
-    ):
+    for one, other in zip(tables(old, architecture, 9), tables(config, architecture, 9), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
