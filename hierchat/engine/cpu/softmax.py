@@ -133,9 +133,10 @@ def weigh(
     """A chunk's share of the result for 1 to QUERIES queries: the values weighed by e**(score - highest), behind them
     the highest score and the sum of the weights.
 
-    Addresses of float32 scores [queries, CHUNK], rows `stride` bytes apart, valid from `first` on and before `count`,
-    overwritten; float32 gains [CHUNK], the scale of each position's value; int16 values [slots, size], size a multiple of 16; int32
-    order [count], the slot of each position; out float32 [queries, size + 2], rows `out_stride` bytes apart.
+    Addresses of float32 scores [queries, CHUNK], rows `stride` bytes apart, valid from `first` to before `count`,
+    overwritten; float32 gains [CHUNK], the scale of each position's value; int16 values [slots, size], size a multiple
+    of 16; int32 order [count], the slot of each position; out float32 [queries, size + 2], rows `out_stride` bytes
+    apart.
     """
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:

@@ -32,7 +32,7 @@ from hierchat.models.runnable import gguf_unsupported, require_supported
 MARKER = "hierchat.json"
 """Written last into a converted folder: the GGUF it came from and the size of each file."""
 
-_FORM = 3  # a new number converts everything anew
+_FORM = 4  # a new number converts everything anew
 
 
 def converted_folder(gguf_sha256: str) -> Path:
@@ -137,6 +137,8 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from hierchat.models.formats.gguf_tokenizer import gguf_tokenizer
+
     message = f"{gguf.name}, once"
     report(Progress("converting", 0, None, message))
     _require_room(gguf)
@@ -147,7 +149,7 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
             )
     except (ValueError, KeyError, NotImplementedError) as error:
         raise UnsupportedError(f"{gguf.name} cannot be converted: {_first_line(error)}") from error
-    tokenizer = _tokenizer(gguf)
+    tokenizer = gguf_tokenizer(gguf)
     report(Progress("converting", 0, None, f"{gguf.name}: writing"))
     del model.config.quantization_config  # the weights are plain now, which save_pretrained would not believe
     model.hf_quantizer = None
@@ -183,6 +185,8 @@ def describe(gguf: Path, folder: Path) -> None:
     """Writes config.json, generation_config.json and the tokenizer of a GGUF file. Raises UnsupportedError."""
     from transformers import AutoConfig, GenerationConfig
 
+    from hierchat.models.formats.gguf_tokenizer import gguf_tokenizer
+
     try:
         config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
     except (ValueError, KeyError, NotImplementedError) as error:
@@ -192,18 +196,7 @@ def describe(gguf: Path, folder: Path) -> None:
     said = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps(completed(said, read_head(gguf)), indent=2), encoding="utf-8")
     GenerationConfig.from_model_config(config).save_pretrained(folder)
-    _tokenizer(gguf).save_pretrained(folder)
-
-
-def _tokenizer(gguf: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    except Exception as error:  # the tokenizers library raises nothing more exact
-        raise UnsupportedError(
-            f"The tokenizer in {gguf.name} cannot be read: {_first_line(error)}"
-        ) from error
+    gguf_tokenizer(gguf).save_pretrained(folder)
 
 
 def _require_room(gguf: Path) -> None:

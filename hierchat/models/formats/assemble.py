@@ -30,7 +30,8 @@ def assemble(
 ) -> BlockModel:
     """A model of the architecture's tensors; `config` is its config.json. `matrix` gives those that become blocks.
 
-    `tied`: the embedding is the head. `norm_offset` is added to all norms. `step` hears how many layers of all are read.
+    `tied`: the embedding is the head. `norm_offset` is added to all norms. `step` hears how many layers of all are
+    read.
     """
     layers = range(config["num_hidden_layers"])
     read = []

@@ -22,7 +22,8 @@ run through transformers."""
 
 
 _LAYERS_OF_27B = 62
-"""By which llama.cpp, too, knows the one Gemma 3 that divides scores by the root of another number than a head's size."""
+"""By which llama.cpp, too, knows the one Gemma 3 that divides scores by the root of another number than a head's
+size."""
 
 
 def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
