@@ -61,7 +61,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         tokenizer = load_tokenizer(entry, report)
     if gguf is None:
         raise ArmError(f"{entry.name} does not come from a GGUF file, so llama.cpp has no tokenizer of it")
-    command = [python_with(LLAMA_CPP, say), "-P", PROGRAM, gguf]
+    command: list[str | Path] = [python_with(LLAMA_CPP, say), "-P", PROGRAM, gguf]
     differ, count = [], 0
     asked = [{"text": text, "control": control} for control in (False, True) for text in texts]
     done = subprocess.run(

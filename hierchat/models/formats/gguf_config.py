@@ -95,14 +95,18 @@ def whole_config(head: Head) -> dict[str, Any] | None:
     base = head.of_architecture("rope.freq_base")
     said = gguf_config(head)
     scaled = said.pop("rope_scaling", {})
-    return said | {
-        "hidden_act": "silu",
-        "rms_norm_eps": epsilon,
-        "rope_parameters": {"rope_type": "default", "rope_theta": base or 10000.0} | scaled,
-        "tie_word_embeddings": HEAD.gguf not in shapes,
-        "vocab_size": shapes[EMBEDDING.gguf][-1],
-        **{
-            f"{name}_token_id": head.values.get(f"tokenizer.ggml.{key}_token_id")
-            for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
-        },
-    }
+    return (
+        {"sliding_window": None}
+        | said
+        | {
+            "hidden_act": "silu",
+            "rms_norm_eps": epsilon,
+            "rope_parameters": {"rope_type": "default", "rope_theta": base or 10000.0} | scaled,
+            "tie_word_embeddings": HEAD.gguf not in shapes,
+            "vocab_size": shapes[EMBEDDING.gguf][-1],
+            **{
+                f"{name}_token_id": head.values.get(f"tokenizer.ggml.{key}_token_id")
+                for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
+            },
+        }
+    )

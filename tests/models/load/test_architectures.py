@@ -13,7 +13,7 @@ from transformers import Gemma3TextConfig
 
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
-from hierchat.models.fetch import convert
+from hierchat.models.fetch import describe
 from hierchat.models.formats.quantised_blocks import pack
 from hierchat.models.load.load import load
 from hierchat.models.load.load_torch import load_torch
@@ -76,7 +76,7 @@ def save(model: Any, folder: Path) -> ModelEntry:
 @pytest.mark.parametrize("name", FILES)
 def test_gguf_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        convert, "describe_beside", lambda *_: False
+        describe, "_describe_beside", lambda *_: False
     )  # a process that imports torch takes seconds
     model = model_of(FILES[name], vocab_size=VOCABULARY)
     path = write_gguf(model, tmp_path / "tiny.gguf", tiny_tokenizer(extra=("ab",)))
