@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
+from itertools import count
 
 from sqlite_utils import Database
 
 from hierchat.store.connection import Connected
 from hierchat.store.messages import PATH
 from hierchat.store.ownership import owned_conversation, owned_message
+
+_NUMBER = re.compile(r" \(\d+\)$")
 
 
 class Forks(Connected):
@@ -22,7 +26,7 @@ class Forks(Connected):
         """
         with self._write() as db:
             source = owned_message(db, user_id, message_id)["conversation_id"]
-            title = owned_conversation(db, user_id, source)["title"]
+            title = _another_title(db, user_id, owned_conversation(db, user_id, source)["title"])
             now = time.time()
             fork: int = db.execute(
                 "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
@@ -33,6 +37,16 @@ class Forks(Connected):
                 parent = _copy(db, id, fork, parent)
             db.execute("UPDATE conversations SET current_leaf_id = ? WHERE id = ?", [parent, fork])
             return fork
+
+
+def _another_title(db: Database, user_id: int, title: str) -> str:
+    """The title with the next number behind it: two of the same name could not be told apart in the list."""
+    if not title:
+        return ""
+    base = _NUMBER.sub("", title)
+    rows = db.execute("SELECT title FROM conversations WHERE user_id = ? AND title <> ''", [user_id])
+    taken = {title for (title,) in rows}
+    return next(name for number in count(2) if (name := f"{base} ({number})") not in taken)
 
 
 def _copy(db: Database, message_id: int, conversation_id: int, parent_id: int | None) -> int:

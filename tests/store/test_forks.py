@@ -39,8 +39,9 @@ def test_the_path_is_copied_with_all_that_is_known_of_its_replies(store: Store, 
         assert (known.begun, known.figures) == (turn.begun, turn.figures)
         assert store.reply_tokens(user, copy.id) == store.reply_tokens(user, original.id)
         assert store.spans(user, copy.id) == store.spans(user, original.id)
-    assert store.conversation(user, fork).title == "Tides"
-    assert store.conversations(user)[0].id == fork
+    assert store.conversation(user, fork).title == "Tides (2)"
+    assert store.conversation(user, store.fork_conversation(user, copied[-1].id)).title == "Tides (3)"
+    assert store.conversations(user)[1].id == fork
     assert len(store.messages(user, conversation)) == 6  # the old one is as it was
     with pytest.raises(NotFound):
         store.fork_conversation(store.ensure_user("bob"), second)
