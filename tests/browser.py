@@ -101,6 +101,13 @@ class Chat:
         self.idle(timeout_ms)
         return self.words.last.inner_text()
 
+    def menu(self, title: str, item: str) -> None:
+        """Choose from the menu of a chat in the list, by mouse."""
+        options = self.page.get_by_role("button", name=f"Options for {title}", exact=True)
+        options.locator("xpath=ancestor::li").hover()
+        options.click()
+        self.page.get_by_role("menuitem", name=item, exact=True).click()
+
     def idle(self, timeout_ms: float = PATIENCE_MS) -> None:
         """Wait until no reply is being written."""
         expect(self.page.locator("#hc-send")).to_be_visible(timeout=timeout_ms)

@@ -1,22 +1,5 @@
 // The page says itself when hierchat does not answer, in place of Gradio's notices, and comes back by itself.
-// What stands in the box outlives a reload.
-const DRAFT = 'hc-draft';
 const CHECK_MS = 4000;
-
-window.addEventListener('pagehide', () => {
-  if (box()?.value) sessionStorage.setItem(DRAFT, box().value);
-});
-
-function restore() {
-  const draft = sessionStorage.getItem(DRAFT);
-  if (!draft) return;
-  if (!box()) { setTimeout(restore, 100); return; }
-  sessionStorage.removeItem(DRAFT);
-  if (box().value) return;
-  box().value = draft;
-  box().dispatchEvent(new Event('input', { bubbles: true }));
-}
-restore();
 
 const trouble = document.createElement('div');
 trouble.id = 'hc-trouble';

@@ -4,7 +4,7 @@ const composing = (event) => event.isComposing || event.keyCode === 229; // Ente
 
 on('keydown', (event) => {
   if (event.key !== 'Escape' || event.defaultPrevented || composing(event)) return;
-  if (dialog.open || find('[role=listbox]')) return; // they close themselves
+  if (dialog.open || find('[role=listbox], #hc-menu:popover-open')) return; // they close themselves
   if (narrow() && unfolded()) leaveSidebar();
   else if (busy()) find('#hc-stop').click();
 });
@@ -37,6 +37,7 @@ function hold(event) {
   }
   sent = { text, at: performance.now() };
   if (text.trim()) follow();
+  sessionStorage.removeItem(UNSENT + chatOfBox);
 }
 on('keypress', (event) => {
   if (event.target === box() && event.key === 'Enter' && !event.shiftKey) hold(event);

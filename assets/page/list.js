@@ -49,24 +49,26 @@ on('keydown', (event) => {
     ArrowDown: all[at + 1], ArrowUp: all[at - 1], Home: all[0], End: all[all.length - 1],
     ArrowRight: inside[place + 1], ArrowLeft: inside[place - 1],
   }[event.key];
-  const press = { F2: '.hc-pen', Delete: '.hc-bin' }[event.key];
+  const does = { F2: rename, Delete: event.repeat ? null : remove }[event.key];
   if (to) to.focus();
-  if (press) row.querySelector(press).click();
-  if (to || press) event.preventDefault();
+  if (does) does(row.querySelector('.hc-title'));
+  if (to || does) event.preventDefault();
 });
 
 acts.hc_open = ({ id, text }) => {
   going(id);
+  lookFor(id, text);
   trigger('hc_open', { id, text });
   leaveSidebar();
 };
+on('click', (event) => event.target.closest('#hc-list .hc-snippet')?.closest('li').querySelector('.hc-title').click());
 
-const titleBeside = (button) => button.closest('li').querySelector('.hc-title').textContent;
-acts.hc_rename = ({ button, id }) => ask(
-  { title: 'Rename this chat', value: titleBeside(button), action: 'Rename' },
-  (given) => trigger('hc_rename', { id, text: given }),
-);
-acts.hc_delete = ({ button, id }) => ask({
-  title: 'Delete this chat?', action: 'Delete', danger: true,
-  text: `“${titleBeside(button)}” and all that was learnt from it will be gone for good.`,
-}, () => trigger('hc_delete', { id, text: '' }));
+function rename(title) {
+  ask({ title: 'Rename this chat', value: title.textContent, action: 'Rename' },
+    (given) => trigger('hc_rename', { id: Number(title.dataset.id), text: given }));
+}
+
+// Without a question: the line below the list takes it back.
+function remove(title) {
+  trigger('hc_delete', { id: Number(title.dataset.id) });
+}

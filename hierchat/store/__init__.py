@@ -30,9 +30,11 @@ from hierchat.store.records import (
 )
 from hierchat.store.store import Store
 from hierchat.store.suffix_runs import SuffixRun
-from hierchat.store.text import title_of
+from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, title_of
 
 __all__ = [
+    "FOUND_BEGINS",
+    "FOUND_ENDS",
     "Baseline",
     "Conversation",
     "DatabaseCorrupt",

@@ -1,44 +1,45 @@
-"""Users and their conversations: create, list, search, rename, delete."""
+"""Users and their conversations: create, list, search, rename, pin, archive."""
 
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from typing import Any
 
 from hierchat.store.connection import Connected
-from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable, translated
-from hierchat.store.learned import forget_learned
 from hierchat.store.ownership import owned_conversation
 from hierchat.store.records import Conversation
-from hierchat.store.suffix_runs import forget_texts
-from hierchat.store.text import match_expression, storable
+from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, match_expression, storable
 
+_COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived")
 _LIST = """
-    SELECT id, title, created_at, updated_at FROM conversations WHERE user_id = :user
-    ORDER BY updated_at DESC, id DESC LIMIT :limit
+    SELECT id, title, created_at, updated_at, pinned, archived FROM conversations
+    WHERE user_id = :user AND archived = :archived AND hidden_by IS NULL
+    ORDER BY pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
 # FTS5 makes no snippet inside a GROUP BY: hence first the newest hit of each conversation, then its text.
 # MATERIALIZED and the + keep SQLite from running the match again for every conversation.
-_SEARCH = """
+_SEARCH = f"""
     WITH hits AS MATERIALIZED (
         SELECT conversation_id AS id, max(messages.id) AS message_id
         FROM messages_fts
         JOIN messages ON messages.id = messages_fts.rowid
         JOIN conversations ON conversations.id = conversation_id
-        WHERE messages_fts MATCH :match AND user_id = :user
+        WHERE messages_fts MATCH :match AND user_id = :user AND hidden_by IS NULL
         GROUP BY conversation_id
     ),
     snippets AS MATERIALIZED (
-        SELECT rowid AS message_id, snippet(messages_fts, 0, '', '', '…', 12) AS snippet
+        SELECT rowid AS message_id, snippet(messages_fts, 0, '{FOUND_BEGINS}', '{FOUND_ENDS}', '…', 12) AS snippet
         FROM messages_fts
         WHERE messages_fts MATCH :match AND +rowid IN (SELECT message_id FROM hits)
     )
-    SELECT id, title, created_at, updated_at, ifnull(snippet, '') AS snippet
+    SELECT
+        id, title, created_at, updated_at, pinned, archived, ifnull(snippet, '') AS snippet,
+        hits.message_id AS message_id
     FROM conversations LEFT JOIN hits USING (id) LEFT JOIN snippets USING (message_id)
-    WHERE user_id = :user AND (
-        message_id IS NOT NULL OR id IN (SELECT rowid FROM titles_fts WHERE titles_fts MATCH :match)
+    WHERE user_id = :user AND hidden_by IS NULL AND (
+        hits.message_id IS NOT NULL OR id IN (SELECT rowid FROM titles_fts WHERE titles_fts MATCH :match)
     )
-    ORDER BY updated_at DESC, id DESC LIMIT :limit
+    ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
 
 
@@ -68,26 +69,36 @@ class Conversations(Connected):
                 [user_id, storable(title), now, now],
             ).lastrowid
 
-    def conversations(self, user_id: int, query: str | None = None, limit: int = 200) -> list[Conversation]:
-        """This user's conversations, the latest changed first.
+    def conversations(
+        self, user_id: int, query: str | None = None, limit: int = 200, *, archived: bool = False
+    ) -> list[Conversation]:
+        """This user's conversations, or the archived ones: pinned ones first, then the latest changed.
 
-        With a query, those whose title, or one of whose messages, holds all its words; the last may be the
-        beginning of a word; case, accents and punctuation do not count. A blank query is none; one without a
-        letter or digit finds nothing. A reply is found once it is finished.
+        With a query, all whose title, or one of whose messages, holds all its words, archived ones last; the
+        last word may be the beginning of one; case, accents and punctuation do not count. A blank query is none; one
+        without a letter or digit finds nothing. A reply is found once it is finished.
         """
         parameters = {"user": user_id, "limit": limit}
         with self._read() as db:
             if query is None or not query.strip():
-                return [Conversation(**row) for row in db.query(_LIST, parameters)]
+                return [_conversation(row) for row in db.query(_LIST, parameters | {"archived": archived})]
             if not (match := match_expression(query)):
                 return []
-            return [Conversation(**row) for row in db.query(_SEARCH, parameters | {"match": match})]
+            return [_conversation(row) for row in db.query(_SEARCH, parameters | {"match": match})]
+
+    def archived_conversations(self, user_id: int) -> int:
+        """How many of this user's conversations are archived."""
+        with self._read() as db:
+            return db.execute(
+                "SELECT count(*) FROM conversations WHERE user_id = ? AND archived AND hidden_by IS NULL",
+                [user_id],
+            ).fetchone()[0]
 
     def conversation(self, user_id: int, conversation_id: int) -> Conversation:
         """One conversation. Raises NotFound."""
         with self._read() as db:
             row = owned_conversation(db, user_id, conversation_id)
-            return Conversation(row["id"], row["title"], row["created_at"], row["updated_at"])
+            return _conversation({name: row[name] for name in _COLUMNS})
 
     def discard_conversation(self, user_id: int, conversation_id: int) -> bool:
         """Remove it if it has no message; whether it is gone now. There is nothing of it to forget."""
@@ -106,23 +117,20 @@ class Conversations(Connected):
             owned_conversation(db, user_id, conversation_id)
             db.execute("UPDATE conversations SET title = ? WHERE id = ?", [storable(title), conversation_id])
 
-    def delete_conversation(self, user_id: int, conversation_id: int) -> None:
-        """Delete it, all that came of it and all that was learned so far, from the files too. Raises NotFound.
-
-        Takes the time of rewriting the file. A reply that is being written into it gets NotFound at its next
-        append. If another connection is reading at this moment, the log beside the database keeps deleted
-        pages until the next checkpoint.
-        """
+    def pin_conversation(self, user_id: int, conversation_id: int, pinned: bool) -> None:
+        """Keep it at the top of the list, or no longer. Raises NotFound."""
         with self._write() as db:
             owned_conversation(db, user_id, conversation_id)
-            forget_texts(db, user_id, conversation_id)
-            db.execute("DELETE FROM conversations WHERE id = ?", [conversation_id])
-            forget_learned(db, user_id)
-            # Only a merge of the whole index drops the words of what was deleted.
-            db.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
-            db.execute("INSERT INTO titles_fts (titles_fts) VALUES ('optimize')")
-        # Deleted by now; a full disk or a busy one must not make it look otherwise.
-        with suppress(DatabaseLocked, DatabaseUnwritable), translated(self.path):
-            # secure_delete misses what moved between pages before (ran: one word in some thousands).
-            self._database().execute("VACUUM")
-            self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            db.execute("UPDATE conversations SET pinned = ? WHERE id = ?", [pinned, conversation_id])
+
+    def archive_conversation(self, user_id: int, conversation_id: int, archived: bool) -> None:
+        """Put it away from the list, or bring it back; it is not pinned then. It drafts as before. Raises NotFound."""
+        with self._write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            db.execute(
+                "UPDATE conversations SET archived = ?, pinned = 0 WHERE id = ?", [archived, conversation_id]
+            )
+
+
+def _conversation(row: dict[str, Any]) -> Conversation:
+    return Conversation(**row | {"pinned": bool(row["pinned"]), "archived": bool(row["archived"])})

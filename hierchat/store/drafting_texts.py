@@ -1,4 +1,5 @@
-"""What drafts are made from: the tokens of earlier messages, and the orders of their suffixes."""
+"""What drafts are made from: the tokens of earlier messages, and the orders of their suffixes. Neither hidden
+conversations nor copies of messages that are there are among them."""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ _LOGGED = """
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
     WHERE :kind = 'written' AND model_key = :model AND message_id > :message
-        AND user_id = :user AND state <> 'writing' AND length(ids) > 0
+        AND user_id = :user AND state <> 'writing' AND length(ids) > 0 AND hidden_by IS NULL AND copy_of IS NULL
 """
 _TOKENISED = """
     FROM message_tokens
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
     WHERE message_tokens.id > :tokenised AND model_key = :model AND role = :role AND user_id = :user
-        AND length(ids) > 0
+        AND length(ids) > 0 AND hidden_by IS NULL
 """
 _WITHOUT_TOKENS = """
     SELECT messages.id, text
@@ -38,7 +39,7 @@ _WITHOUT_TOKENS = """
     JOIN conversations ON conversations.id = conversation_id
     LEFT JOIN turns ON turns.message_id = messages.id
     WHERE messages.id > :after AND messages.id < ifnull(:before, messages.id + 1) AND user_id = :user
-        AND text <> '' AND role <> 'system' AND turns.message_id IS NULL
+        AND text <> '' AND role <> 'system' AND turns.message_id IS NULL AND hidden_by IS NULL AND copy_of IS NULL
         AND NOT EXISTS (SELECT 1 FROM message_tokens WHERE message_id = messages.id AND model_key = :model)
     ORDER BY messages.id LIMIT :limit
 """

@@ -15,13 +15,14 @@ from hierchat.store.records import Message, Role, State
 from hierchat.store.text import storable, title_of
 
 # A child is newer than its parent: along a path ids only grow, and the newest node below any node is a leaf.
-_PATH = """
+PATH = """
     WITH RECURSIVE path (id) AS (
         SELECT ?
         UNION ALL SELECT parent_id FROM path JOIN messages USING (id) WHERE parent_id IS NOT NULL
     )
     SELECT messages.* FROM path JOIN messages USING (id) ORDER BY id
 """
+"""The messages from the root to one of them."""
 _NEWEST_LEAF = """
     WITH RECURSIVE below (id) AS (
         SELECT ?
@@ -29,6 +30,9 @@ _NEWEST_LEAF = """
     )
     SELECT max(id) FROM below
 """
+
+
+_COLUMNS = ("id", "conversation_id", "parent_id", "role", "text", "state", "created_at")
 
 
 class Messages(Connected):
@@ -52,7 +56,7 @@ class Messages(Connected):
                 leaf = leaf_id
                 if owned_message(db, user_id, leaf_id)["conversation_id"] != conversation_id:
                     raise NotFound(f"Message {leaf_id} is not in conversation {conversation_id}.")
-            return _with_siblings(db, conversation_id, list(db.query(_PATH, [leaf])))
+            return _with_siblings(db, conversation_id, list(db.query(PATH, [leaf])))
 
     def message(self, user_id: int, message_id: int) -> Message:
         """One message. Raises NotFound."""
@@ -105,4 +109,7 @@ def _with_siblings(db: Database, conversation_id: int, rows: list[dict[str, Any]
         "SELECT id, parent_id FROM messages WHERE conversation_id = ? ORDER BY id", [conversation_id]
     ):
         children[parent_id].append(id)
-    return [Message(**row, siblings=tuple(children[row["parent_id"]])) for row in rows]
+    return [
+        Message(**{name: row[name] for name in _COLUMNS}, siblings=tuple(children[row["parent_id"]]))
+        for row in rows
+    ]

@@ -24,7 +24,7 @@ _MEASURED = f"""
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
     WHERE user_id = :user AND model_key = ifnull(:model, model_key) AND forwards > 0
-        AND day > date('now', 'localtime', :before)
+        AND hidden_by IS NULL AND copy_of IS NULL AND day > date('now', 'localtime', :before)
     ORDER BY day, message_id
 """
 

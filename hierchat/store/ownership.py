@@ -10,9 +10,10 @@ from hierchat.store.errors import NotFound
 
 
 def owned_conversation(db: Database, user_id: int, conversation_id: int) -> dict[str, Any]:
-    """The conversation's row. Raises NotFound if it is missing or another user's, the same for both."""
+    """The conversation's row. Raises NotFound if it is missing, hidden or another user's, the same for all."""
     for row in db.query(
-        "SELECT * FROM conversations WHERE id = ? AND user_id = ?", [conversation_id, user_id]
+        "SELECT * FROM conversations WHERE id = ? AND user_id = ? AND hidden_by IS NULL",
+        [conversation_id, user_id],
     ):
         return row
     raise NotFound(f"There is no conversation {conversation_id}. It may have been deleted.")
@@ -22,7 +23,7 @@ def owned_message(db: Database, user_id: int, message_id: int) -> dict[str, Any]
     """The message's row. Raises NotFound as owned_conversation does."""
     for row in db.query(
         "SELECT messages.* FROM messages JOIN conversations ON conversations.id = conversation_id"
-        " WHERE messages.id = ? AND user_id = ?",
+        " WHERE messages.id = ? AND user_id = ? AND hidden_by IS NULL",
         [message_id, user_id],
     ):
         return row

@@ -27,8 +27,13 @@ class Conversation:
     created_at: float
     updated_at: float
     """When the last message was added."""
+    pinned: bool = False
+    archived: bool = False
     snippet: str = ""
-    """Text around a search hit; empty without a search, or where only the title matched."""
+    """Text around a search hit, the words that were found between FOUND_BEGINS and FOUND_ENDS (text.py); empty
+    without a search, or where only the title matched."""
+    message_id: int | None = None
+    """The message of the hit, the newest of the conversation."""
 
 
 @dataclass(frozen=True, slots=True)

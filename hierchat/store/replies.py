@@ -90,7 +90,8 @@ class Replies(Messages):
                 f"UPDATE turns SET writer_pid = ?, writer_started = ?, {cleared} WHERE message_id = ?",
                 [pid, started, message_id],
             )
-            db.execute("UPDATE messages SET state = 'writing' WHERE id = ?", [message_id])
+            # A copy that goes on is one no more.
+            db.execute("UPDATE messages SET state = 'writing', copy_of = NULL WHERE id = ?", [message_id])
         self._writing.add(message_id)
 
     def append_reply(self, message_id: int, text: str, tokens: Sequence[int], sources: Sequence[str]) -> None:

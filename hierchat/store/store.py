@@ -8,15 +8,17 @@ from types import TracebackType
 from typing import Self
 
 from hierchat.store.conversations import Conversations
+from hierchat.store.deletion import Deletion
 from hierchat.store.drafting_texts import DraftingTexts
 from hierchat.store.errors import StoreError, translated
+from hierchat.store.forks import Forks
 from hierchat.store.learned import LearnedValues
 from hierchat.store.over_time import OverTime
 from hierchat.store.replies import Replies
 from hierchat.store.turns import Turns
 
 
-class Store(Conversations, Replies, Turns, DraftingTexts, LearnedValues, OverTime):
+class Store(Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime):
     """One SQLite file, usable from any thread and by several processes at once.
 
     Every method may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is then
@@ -25,7 +27,8 @@ class Store(Conversations, Replies, Turns, DraftingTexts, LearnedValues, OverTim
 
     @classmethod
     def open(cls, path: Path, *, busy_seconds: float = 5.0) -> Self:
-        """Open the file, or create it and its folder; mark replies that a crash cut off as interrupted.
+        """Open the file, or create it and its folder; mark replies that a crash cut off as interrupted, delete what a
+        crash kept from being deleted.
 
         `busy_seconds` is how long any method waits for another program to release the file. Raises
         DatabaseNewer, DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; the file is then as it was.
@@ -33,6 +36,7 @@ class Store(Conversations, Replies, Turns, DraftingTexts, LearnedValues, OverTim
         store = cls(path, busy_seconds)
         try:
             store.recover()
+            store.delete_abandoned()
         except BaseException:
             store.close()
             raise

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 TITLE_CHARACTERS = 60
 SEARCH_WORDS = 16
+FOUND_BEGINS, FOUND_ENDS = "\x02", "\x03"
+"""Around the words of a snippet that were searched for. A text may hold them itself: trust no pairing."""
 
 
 def storable(text: str) -> str:

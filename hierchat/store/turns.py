@@ -25,6 +25,7 @@ _LOG = """
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
     WHERE model_key = ? AND message_id > ? AND user_id = ? AND state <> 'writing' AND length(ids) > 0
+        AND hidden_by IS NULL AND copy_of IS NULL
     ORDER BY message_id LIMIT ?
 """
 _FINISHED = """
@@ -32,7 +33,7 @@ _FINISHED = """
     JOIN token_log USING (message_id)
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
-    WHERE user_id = ? AND state <> 'writing'
+    WHERE user_id = ? AND state <> 'writing' AND hidden_by IS NULL AND copy_of IS NULL
 """
 _TOTALS = f"""
     SELECT

@@ -1,17 +1,14 @@
-"""Handlers that only show or keep: opening, naming, deleting, searching, choosing a model, Stop.
+"""Handlers that only show or keep: opening, searching, choosing a model, Stop.
 
 What goes wrong in them, guard.py says on the page.
 """
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from hierchat.store import NotFound
 from hierchat.ui import sampling, status
 from hierchat.ui.layout import Parts
 from hierchat.ui.sessions import PAGE, Session, Sessions
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
 LOCAL_USER = "local"
-_PATIENCE_SECONDS = 5.0
 _DIGITS = 18
 """Of a number that SQLite can hold."""
 _LATER = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
@@ -76,41 +72,20 @@ class Handlers:
     def new(self, query: str, request: gr.Request) -> Update:
         """An empty page; a conversation is stored with its first message."""
         session, user = self.who(request)
-        self._leave(session)
+        session.leave()
         session.conversation = None
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def open(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
-        """A conversation from the list."""
+        """A conversation from the list; with a hit of the search, the branch that holds it."""
         session, user = self.who(request)
-        wanted = int(event._data["id"])
-        self._service.store.conversation(
-            user, wanted
-        )  # it may have been deleted elsewhere: stay where we are
-        self._leave(session)
+        wanted, hit = int(event._data["id"]), str(event._data.get("text", ""))
+        # It may have been deleted elsewhere: stay where we are.
+        path = self._service.store.messages(user, wanted)
+        session.leave()
         session.conversation = wanted
-        return self.views.conversation(session, user) | self.views.chats(session, user, query)
-
-    def rename(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
-        """A new title."""
-        session, user = self.who(request)
-        self._service.store.rename_conversation(user, int(event._data["id"]), str(event._data["text"]))
-        return self.views.chats(session, user, query) | self.views.heading(session, user)
-
-    def delete(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
-        """A conversation and all that was drafted from it; confirmed in the browser."""
-        session, user = self.who(request)
-        gone = int(event._data["id"])
-        if (running := session.running.get(gone)) is not None:
-            running.stop.set()
-            until = time.monotonic() + _PATIENCE_SECONDS
-            while gone in session.running and time.monotonic() < until:
-                time.sleep(0.02)
-        with suppress(NotFound):  # deleted elsewhere: that was wanted
-            self._service.store.delete_conversation(user, gone)
-        if session.conversation != gone:
-            return self.views.chats(session, user, query)
-        session.conversation = None
+        if hit and session.now is None and int(hit) not in {message.id for message in path}:
+            self._service.store.select_branch(user, int(hit))
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def search(self, query: str, request: gr.Request) -> Update:
@@ -129,7 +104,7 @@ class Handlers:
         """The browser's Back and Forward: the conversation that was open then, or the empty page for 0."""
         session, user = self.who(request)
         wanted = int(event._data["id"])
-        self._leave(session)
+        session.leave()
         there = bool(wanted) and self.views.exists(user, wanted)
         session.conversation = wanted if there else None
         update = self.views.conversation(session, user) | self.views.chats(session, user, query)
@@ -182,7 +157,7 @@ class Handlers:
     def back(self, request: gr.Request) -> Update:
         """From the columns to the conversation."""
         session, user = self.who(request)
-        self._leave(session)
+        session.leave()
         return self.views.conversation(session, user)
 
     def choose(self, name: str) -> Update:
@@ -211,12 +186,6 @@ class Handlers:
         if session.now is not None:
             self.views.tell(session, status.notice(_LATER))
         return self.views.conversation(session, user)
-
-    def _leave(self, session: Session) -> None:
-        """What is on the screen is about to change."""
-        session.remark = ""
-        if session.replaying is not None:
-            session.replaying.set()
 
     def _defaults(self, name: str) -> Update:
         values = sampling.values_of(self._service.host.settings(name))

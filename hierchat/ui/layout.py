@@ -33,6 +33,7 @@ class Parts:
     new: Any
     query: Any
     list: Any
+    undo: Any
     footer: Any
     sampling: list[Any]
     proof: Any
@@ -87,11 +88,13 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
             lines=1, max_lines=1,
         )  # fmt: skip
         chats = gr.HTML("", elem_id="hc-list")
+        undo = gr.HTML("", elem_id="hc-undo")
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
             controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
         footer = gr.HTML("", elem_id="hc-footer")
+        gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
         if login:
             gr.HTML(button("hc_log_out", "Log out"), elem_id="hc-log-out")
     with gr.Column(elem_id="hc-main"):
@@ -130,9 +133,8 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
         context = gr.HTML("", elem_id="hc-context")
     return Parts(
-        bus, timer, new, query, chats, footer, controls, proof, plan, title, model, compare, host, empty, chat, thread,
-        growing, versus,
-        verdict, asked, replay, back, columns, live, box, send, stop, context,
+        bus, timer, new, query, chats, undo, footer, controls, proof, plan, title, model, compare, host, empty, chat,
+        thread, growing, versus, verdict, asked, replay, back, columns, live, box, send, stop, context,
     )  # fmt: skip
 
 

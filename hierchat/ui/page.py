@@ -10,6 +10,7 @@ from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.ui import layout
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
+from hierchat.ui.organising import OrganisingHandlers
 from hierchat.ui.replies import ReplyHandlers
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p = layout.build(service.host.names, place, login)
         handlers = Handlers(service, p)
         replies = ReplyHandlers(service, p, handlers.views, handlers.who)
+        organising = OrganisingHandlers(service, p, handlers.views, handlers.who)
 
         middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus]
-        chats = [p.list, p.footer]
+        chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
         every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
@@ -61,8 +63,13 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.bus.hc_open(handlers.open, p.query, every, trigger_mode="always_last", **_QUIET)
         p.bus.hc_go(handlers.go, p.query, every, trigger_mode="always_last", **_QUIET)
         p.bus.hc_more(handlers.more, p.query, every, **_QUIET)
-        p.bus.hc_rename(handlers.rename, p.query, every, **_QUIET)
-        p.bus.hc_delete(handlers.delete, p.query, every, **_QUIET)
+        for act, does in (
+            (p.bus.hc_rename, organising.rename), (p.bus.hc_pin, organising.pin),
+            (p.bus.hc_archive, organising.archive), (p.bus.hc_shelf, organising.shelf),
+            (p.bus.hc_delete, organising.delete), (p.bus.hc_restore, organising.restore),
+            (p.bus.hc_fork, organising.fork),
+        ):  # fmt: skip
+            act(does, p.query, every, **_QUIET)
         p.bus.hc_branch(handlers.branch, None, every, **_QUIET)
         p.bus.hc_sources(handlers.sources, None, every, **_QUIET)
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)

@@ -62,6 +62,12 @@ class Session:
     recording: list[tuple[Arm, float, Frame]] = field(default_factory=list)
     """Frames of the last comparison with the seconds since it began."""
     verdict: str = ""
+    shelf: bool = False
+    """Whether the list shows the archived conversations."""
+    undo: str = ""
+    """The line below the list that takes back the last deletion."""
+    deleted_open: bool = False
+    """Whether what was deleted last was on the screen."""
     query: str = ""
     """What the list of conversations was last searched for."""
     remark: str = ""
@@ -75,6 +81,12 @@ class Session:
     def now(self) -> Running | None:
         """The reply in progress in the conversation on the screen."""
         return self.running.get(self.conversation or 0)
+
+    def leave(self) -> None:
+        """What is on the screen is about to change."""
+        self.remark = ""
+        if self.replaying is not None:
+            self.replaying.set()
 
 
 class Sessions:

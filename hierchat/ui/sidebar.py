@@ -1,27 +1,35 @@
-"""The list of conversations as HTML, grouped by day. Pure functions."""
+"""The list of conversations as HTML: pinned ones, then by date. Pure functions."""
 
 from __future__ import annotations
 
+import calendar
 import html
+import re
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from hierchat.store import FOUND_BEGINS, FOUND_ENDS
 from hierchat.ui.actions import button
 
 if TYPE_CHECKING:
     from hierchat.store.records import Conversation, Totals
 
 UNTITLED = "New chat"
+_AGES = ((0, "Today"), (1, "Yesterday"), (7, "Last 7 days"), (30, "Last 30 days"))
+_FOUND = re.compile(f"{FOUND_BEGINS}([^{FOUND_BEGINS}{FOUND_ENDS}]*){FOUND_ENDS}")
+_LEFT_OVER = re.compile(f"[{FOUND_BEGINS}{FOUND_ENDS}]")
 
 
 def day_of(updated_at: float, today: date) -> str:
-    """The heading under which a conversation stands, by the local calendar of this machine."""
+    """The heading for a date, by the local calendar of this machine."""
     day = datetime.fromtimestamp(updated_at).date()
-    if day >= today:
-        return "Today"
-    return "Yesterday" if day == today - timedelta(days=1) else "Earlier"
+    for age, heading in _AGES:
+        if (today - day).days <= age:
+            return heading
+    month = calendar.month_name[day.month]
+    return month if day.year == today.year else f"{month} {day.year}"
 
 
 def conversation_list(
@@ -30,40 +38,66 @@ def conversation_list(
     today: date,
     query: str = "",
     more: bool = False,
+    archived: int = 0,
+    shelf: bool = False,
 ) -> str:
-    """The conversations, latest first, the open one marked; below them a way to `more`."""
-    groups = groupby(conversations, key=lambda c: day_of(c.updated_at, today))
-    parts = [
-        f"<h2>{heading}</h2><ul>{''.join(_entry(c, c.id == current) for c in group)}</ul>"
-        for heading, group in groups
+    """The conversations in their order, the open one marked; below them a way to `more`, and to those that are
+    archived, if any. `shelf`: it is the archived ones that are listed."""
+
+    def heading(conversation: Conversation) -> str:
+        if conversation.archived and not shelf:
+            return "Archived"
+        return "Pinned" if conversation.pinned else day_of(conversation.updated_at, today)
+
+    parts = []
+    if shelf:
+        parts.append(button("hc_shelf", "All chats", css="hc-shelf hc-back", aria_label="Back to all chats"))
+    parts += [
+        f"<h2>{name}</h2><ul>{''.join(_entry(c, c.id == current) for c in group)}</ul>"
+        for name, group in groupby(conversations, key=heading)
     ]
     if not parts:
         empty = "Nothing found." if query.strip() else "Your chats will appear here."
         parts = [f'<p class="hc-quiet">{empty}</p>']
     if more:
         parts.append(button("hc_more", "Show more", css="hc-more"))
-    return f'<nav class="hc-list" aria-label="Conversations">{"".join(parts)}</nav>'
+    if archived and not shelf and not query.strip():
+        parts.append(button("hc_shelf", f"Archived ({archived:,})", css="hc-shelf"))
+    name = "Archived conversations" if shelf else "Conversations"
+    return f'<nav class="hc-list" aria-label="{name}">{"".join(parts)}</nav>'
 
 
 def _entry(conversation: Conversation, current: bool) -> str:
     title = conversation.title or UNTITLED
-    snippet = (
-        f'<small class="hc-snippet">{html.escape(conversation.snippet)}</small>'
-        if conversation.snippet
-        else ""
-    )
     marks = {"aria_current": "page"} if current else {}
+    state = {"data_pinned": "1"} if conversation.pinned else {}
+    state |= {"data_archived": "1"} if conversation.archived else {}
     return (
         f'<li class="{"hc-current" if current else ""}">'
-        + button("hc_open", title, id=conversation.id, css="hc-title", title=title, dir="auto",
-                 tabindex="-1", aria_keyshortcuts="F2 Delete", **marks)
+        + button("hc_open", title, id=conversation.id, text=str(conversation.message_id or ""), css="hc-title",
+                 title=title, dir="auto", tabindex="-1", aria_keyshortcuts="F2 Delete", **marks)
         + '<span class="hc-tools">'
-        + button("hc_rename", "Rename", id=conversation.id, css="hc-icon hc-pen",
-                 aria_label=f"Rename {title}", title="Rename", tabindex="-1")
-        + button("hc_delete", "Delete", id=conversation.id, css="hc-icon hc-bin",
-                 aria_label=f"Delete {title}", title="Delete", tabindex="-1")
-        + f"</span>{snippet}</li>"
+        + button("hc_menu", "Options", id=conversation.id, css="hc-icon hc-dots", tabindex="-1",
+                 aria_label=f"Options for {title}", title="Options", aria_haspopup="menu", **state)
+        + f"</span>{_snippet(conversation.snippet)}</li>"
     )  # fmt: skip
+
+
+def _snippet(text: str) -> str:
+    """The text around a hit, the words that were found marked; every mark that opens is closed."""
+    if not text:
+        return ""
+    marked = _LEFT_OVER.sub("", _FOUND.sub(r"<mark>\1</mark>", html.escape(text)))
+    return f'<small class="hc-snippet" dir="auto">{marked}</small>'
+
+
+def undo_line(conversation: int, title: str, seconds: float) -> str:
+    """What was deleted, and the way back for so many seconds: the script takes it away then."""
+    undo = button("hc_restore", "Undo", id=conversation, css="hc-undo-button", aria_keyshortcuts="Control+Z")
+    return (
+        f'<div class="hc-undo" data-seconds="{seconds:g}" role="status">'
+        f'<span dir="auto">Deleted “{html.escape(title)}”.</span>{undo}</div>'
+    )
 
 
 def footer(totals: Totals) -> str:

@@ -100,7 +100,9 @@ def _reply(message: Message, figures: Figures | None, spans: list[tuple[str, str
         button("hc_sources", "Sources", id=message.id, aria_pressed="false" if spans is None else "true"),
         button("hc_again", "Again", id=message.parent_id or 0),
         button("hc_copy", "Copy", text=message.text),
-    ]
+        button("hc_fork", "Fork", id=message.id, title="Continue in a new chat from here",
+               aria_label="Fork: continue in a new chat"),
+    ]  # fmt: skip
     facts = (
         f'<details class="hc-details"><summary>Details</summary>{figures_view.details(figures)}</details>'
         if figures

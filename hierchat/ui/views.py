@@ -75,17 +75,23 @@ class Views:
         return ""
 
     def chats(self, session: Session, user_id: int, query: str) -> Update:
-        """The list of conversations and the line below it."""
+        """The list of conversations and the lines below it."""
         store, session.query = self._service.store, query
+        archived = store.archived_conversations(user_id)
+        session.shelf = session.shelf and archived > 0
+        searched = bool(query.strip())
+        most = session.listed + 1
         found = [
             c if c.title or c.id not in session.running else replace(c, title=_waiting_title(session, c.id))
-            for c in store.conversations(user_id, query or None, limit=session.listed + 1)
+            for c in store.conversations(user_id, query or None, most, archived=session.shelf)
         ]
         shown, more = found[: session.listed], len(found) > session.listed
+        drawn = sidebar.conversation_list(
+            shown, session.conversation, date.today(), query, more, archived, session.shelf and not searched
+        )
         return {
-            self._parts.list: sidebar.conversation_list(
-                shown, session.conversation, date.today(), query, more
-            ),
+            self._parts.list: drawn,
+            self._parts.undo: session.undo,
             self._parts.footer: sidebar.footer(store.totals(user_id)),
         }
 

@@ -55,7 +55,7 @@ def test_a_healthy_machine(home: Path, capsys: pytest.CaptureFixture[str]) -> No
     chat(home / "data" / "hierchat.db")
     code, said = report(capsys)
     assert "~/data/hierchat.db: well" in said
-    assert "m0004_learned" in said
+    assert "m0006_organised" in said
     assert "conversations 1, messages 1" in said
     assert "self-test of forwards: passed" in said
     assert said.count("the same bits at every height") == len(LAYOUTS)

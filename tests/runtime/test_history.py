@@ -289,3 +289,35 @@ def test_a_store_that_is_busy_loses_no_reply(chats: Chats, caplog: pytest.LogCap
         assert len(found.written) == 1
     chats.histories.held(chats.user, KEY).wait()
     assert stored(chats).order.size == 5000
+
+
+def test_what_is_hidden_drafts_no_more_and_what_is_taken_back_drafts_again(chats: Chats) -> None:
+    gone, kept = chats.begin(), chats.begin()
+    first, second, third = chats.text(6), chats.text(6), chats.text(6)
+    chats.reply(gone, first)
+    chats.reply(kept, second)
+    assert content(chats.held().written) == [first, second]
+    chats.store.hide_conversation(chats.user, gone)
+    found = chats.held()
+    assert content(found.written) == [second]
+    assert drafts(found, first[:3]) == set()
+    chats.reply(kept, third)
+    chats.store.restore_conversation(chats.user, gone)
+    found = chats.held()
+    assert sorted(content(found.written)) == sorted([first, second, third])
+    assert first[3] in drafts(found, first[:3])
+    assert len(content(found.asked)) == 3
+    assert sorted(content(chats.restart().written)) == sorted([first, second, third])
+    chats.store.hide_conversation(chats.user, gone)
+    assert drafts(chats.restart(), first[:3]) == set()
+
+
+def test_a_copy_drafts_in_the_place_of_an_original_that_is_deleted(chats: Chats) -> None:
+    conversation, tokens = chats.begin(), chats.text(6)
+    reply = chats.reply(conversation, tokens)
+    chats.store.fork_conversation(chats.user, reply)
+    assert content(chats.held().written) == [tokens]
+    chats.store.delete_conversation(chats.user, conversation)
+    found = chats.held()
+    assert content(found.written) == [tokens]
+    assert tokens[3] in drafts(found, tokens[:3])

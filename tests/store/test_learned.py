@@ -65,7 +65,7 @@ def test_a_failed_deletion_forgets_nothing(store: Store, user: int, monkeypatch:
     def fail(*_: object) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr("hierchat.store.conversations.forget_learned", fail)
+    monkeypatch.setattr("hierchat.store.deletion.forget_learned", fail)
     with pytest.raises(RuntimeError):
         store.delete_conversation(user, conversation)
     assert [c.id for c in store.conversations(user)] == [conversation]

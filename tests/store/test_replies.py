@@ -203,7 +203,7 @@ def test_a_reply_can_be_taken_up_again(store: Store, user: int) -> None:
         SourceSpan(1, 2, "context"),
         SourceSpan(3, 1, "target"),
     ]
-    assert [c.snippet for c in store.conversations(user, "abcd")] == ["abcd"]
+    assert [c.snippet for c in store.conversations(user, "abcd")] == ["\x02abcd\x03"]
     assert store.conversations(user, "ab ") != []  # the beginning of a word
     with pytest.raises(NotFound):
         store.resume_reply(store.ensure_user("bob"), message)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hierchat.store import NewTurn, Store, TurnFigures
+from hierchat.store import FOUND_BEGINS, FOUND_ENDS, NewTurn, Store, TurnFigures
 
 
 def found(store: Store, user: int, query: str) -> list[str]:
@@ -53,11 +53,14 @@ def test_search(library: Store, user: int, query: str, titles: list[str]) -> Non
 
 def test_a_hit_comes_with_the_text_around_it(library: Store, user: int) -> None:
     conversation = library.create_conversation(user, "Long")
-    library.add_message(user, conversation, None, "user", "before " * 40 + "needle" + " after" * 40)
-    (hit,) = library.conversations(user, "needle")
-    assert "needle" in hit.snippet
+    text = "before " * 40 + "needles" + " after" * 40
+    message = library.add_message(user, conversation, None, "user", text)
+    (hit,) = library.conversations(user, "need")
+    assert f"{FOUND_BEGINS}needles{FOUND_ENDS}" in hit.snippet
+    assert hit.message_id == message
     assert len(hit.snippet) < 120
     assert library.conversations(user, "tides")[0].snippet == ""
+    assert library.conversations(user, "tides")[0].message_id is None
 
 
 def test_the_index_follows_every_change(store: Store, user: int) -> None:

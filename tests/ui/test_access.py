@@ -22,7 +22,17 @@ CONTROLS = {
     "menu", "tab", "progressbar", "DisclosureTriangle", "dialog", "alertdialog", "region", "form", "article",
     "navigation", "complementary", "image",
 }  # fmt: skip
-SHARED = {"Copy", "Edit", "Again", "Sources", "Details", "You", "Reply", "Draft share by source"}
+SHARED = {
+    "Copy",
+    "Edit",
+    "Again",
+    "Sources",
+    "Details",
+    "Fork: continue in a new chat",
+    "You",
+    "Reply",
+    "Draft share by source",
+}
 """Names that stand once in every message, told apart by it."""
 
 AUDIT = Path(__file__).with_name("audit.js").read_text(encoding="utf-8")
@@ -173,8 +183,21 @@ def test_contrast_and_targets(
         page.locator("#hc-list li").first.hover()
         good()
         page.locator("#hc-list .hc-title").first.focus()
-        page.keyboard.press("Delete")
+        page.keyboard.press("F2")
         chat.shot(f"dialog-{name}")
+        good()
+        page.keyboard.press("Escape")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("menu")).to_be_visible()
+        chat.shot(f"menu-{name}")
+        good()
+        page.get_by_role("menuitem", name="Delete").click()
+        expect(page.locator(".hc-undo")).to_be_visible()
+        chat.shot(f"undo-{name}")
+        good()
+        page.get_by_role("button", name="Keyboard shortcuts").click()
+        chat.shot(f"shortcuts-{name}")
         good()
         page.keyboard.press("Escape")
         page.keyboard.press("Escape")

@@ -135,12 +135,12 @@ def test_a_reply_that_was_cut_can_be_continued(chat: Chat, service: FakeService)
     expect(chat.replies.last).to_contain_text("cut at the limit of")
     chat.shot("cut")
     service.script.finish, service.script.reply, service.script.seconds = "end", "Four five six.", 1
-    chat.replies.last.get_by_role("button", name="Continue").click()
+    chat.replies.last.get_by_role("button", name="Continue", exact=True).click()
     expect(chat.words.last).to_have_text("One two three. Four five six.")
     chat.idle()
     expect(chat.words).to_have_count(1)
     expect(chat.replies.last).not_to_contain_text("cut at")
-    expect(chat.page.get_by_role("button", name="Continue")).to_have_count(0)
+    expect(chat.page.get_by_role("button", name="Continue", exact=True)).to_have_count(0)
 
 
 @pytest.mark.parametrize(("dark", "width"), [(True, 1280), (False, 390)], ids=["dark", "narrow"])

@@ -122,7 +122,19 @@ def test_source_colours_stand_out_in_both_themes(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "heading"), [(0, "Today"), (1, "Yesterday"), (2, "Earlier"), (400, "Earlier")]
+    ("days", "heading"),
+    [
+        (-1, "Today"),
+        (0, "Today"),
+        (1, "Yesterday"),
+        (2, "Last 7 days"),
+        (7, "Last 7 days"),
+        (8, "Last 30 days"),
+        (30, "Last 30 days"),
+        (31, "January"),
+        (60, "December 2025"),
+        (400, "January 2025"),
+    ],
 )
 def test_conversations_are_grouped_by_local_day(days: int, heading: str) -> None:
     today = date(2026, 3, 1)
@@ -130,9 +142,33 @@ def test_conversations_are_grouped_by_local_day(days: int, heading: str) -> None
     assert sidebar.day_of(noon.timestamp(), today) == heading
 
 
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [
+        ("\x02<b>\x03 & more", "<mark>&lt;b&gt;</mark> &amp; more"),
+        ("\x03a\x02b\x02c\x03d\x02", "ab<mark>c</mark>d"),
+    ],
+)
+def test_what_was_found_is_marked_whatever_the_text_holds(text: str, drawn: str) -> None:
+    chat = Conversation(7, "t", 0, 0, snippet=text)
+    assert f">{drawn}</small>" in sidebar.conversation_list([chat], None, date.today(), "b")
+
+
+def test_pinned_ones_have_a_heading_of_their_own_and_archived_ones_a_way_to_them() -> None:
+    now = time.time()
+    chats = [Conversation(1, "a", now, now, pinned=True), Conversation(2, "b", now, now)]
+    drawn = sidebar.conversation_list(chats, None, date.today(), archived=3)
+    assert re.findall("<h2>(.*?)</h2>", drawn) == ["Pinned", "Today"]
+    assert "Archived (3)" in drawn
+    found = [Conversation(2, "b", now, now), Conversation(3, "c", now, now, archived=True)]
+    drawn = sidebar.conversation_list(found, None, date.today(), "word", archived=3)
+    assert re.findall("<h2>(.*?)</h2>", drawn) == ["Today", "Archived"]
+    assert "Archived (3)" not in drawn
+
+
 def test_conversation_list_escapes_titles_and_marks_the_open_one() -> None:
     now = time.time()
-    drawn = sidebar.conversation_list([Conversation(7, '<i>"x"', now, now, "<u>")], 7, date.today())
+    drawn = sidebar.conversation_list([Conversation(7, '<i>"x"', now, now, snippet="<u>")], 7, date.today())
     assert "<i>" not in drawn.replace("<i class", "")
     assert "<u>" not in drawn
     assert 'aria-current="page"' in drawn

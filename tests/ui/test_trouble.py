@@ -50,16 +50,13 @@ def reply_button(name: str) -> Callable[[Chat], None]:
 
 
 def rename(chat: Chat) -> None:
-    chat.page.locator("#hc-list li").first.hover()
-    chat.page.get_by_label("Rename Question").click()
+    chat.menu("Question", "Rename")
     chat.page.locator(".hc-dialog input").fill("Other")
     chat.page.locator(".hc-dialog input").press("Enter")
 
 
 def delete(chat: Chat) -> None:
-    chat.page.locator("#hc-list li").first.hover()
-    chat.page.get_by_label("Delete Question").click()
-    chat.page.locator(".hc-dialog").get_by_text("Delete", exact=True).click()
+    chat.menu("Question", "Delete")
 
 
 def edit(chat: Chat) -> None:

@@ -67,7 +67,7 @@ class IndexedTexts:
         return len(self._places)
 
     def follow(self) -> None:
-        """Take out what was deleted, add what is new."""
+        """Take out what was deleted, add what is new, and what came back."""
         deletions = self._store.deletions(self._key[0])
         if deletions != self._deletions:
             there = self._store.drafting_ids(*self._key)
@@ -76,6 +76,8 @@ class IndexedTexts:
             self._deletions = deletions
             if not self._places:
                 self.index, self._stored = SuffixIndex(), set()
+            if there - self._places.keys():  # the mark may lie behind what came back: read all once more
+                self._mark = Mark()
         texts, self._mark = self._store.drafting_texts(*self._key, self._mark)
         found = {id: np.frombuffer(ids, _TOKEN) for id, ids in texts}
         new = {id: ids for id, ids in found.items() if self._places.get(id, (0, -1))[1] != ids.size}

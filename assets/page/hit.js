@@ -1,0 +1,43 @@
+// A chat that is opened from a search is shown at its hit: the words are marked for a moment.
+const HIT_MS = 4000;
+let hit = null; // where to go once it is drawn: chat, message, words
+
+function lookFor(chat, message) {
+  const words = find('#hc-search input, #hc-search textarea').value.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+  hit = message ? { chat: Number(chat), message, words } : null;
+  setTimeout(toHit, 0); // it may be open already
+}
+
+function rangesOf(element, words) {
+  const found = [];
+  const some = new RegExp(words.map((word) => RegExp.escape?.(word) ?? word).join('|') || '(?!)', 'giu');
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    for (const { index, 0: word } of node.data.matchAll(some)) {
+      const range = document.createRange();
+      range.setStart(node, index);
+      range.setEnd(node, index + word.length);
+      found.push(range);
+    }
+  }
+  return found;
+}
+
+function toHit() {
+  if (!hit || Number(props.value) !== hit.chat) return;
+  const turn = find(`#hc-thread [data-message="${hit.message}"]`)?.closest('.hc-turn');
+  const chat = find('#hc-chat');
+  if (!turn || !chat.checkVisibility()) return;
+  const ranges = rangesOf(turn.querySelector('.hc-text, .hc-user') || turn, hit.words);
+  hit = null;
+  stay();
+  const place = (ranges[0] || turn).getBoundingClientRect();
+  chat.scrollTop += place.top - chat.getBoundingClientRect().top - chat.clientHeight / 3;
+  turn.animate([{ backgroundColor: 'var(--hc-soft)' }, { backgroundColor: 'transparent' }], { duration: HIT_MS, easing: 'ease-in' });
+  CSS.highlights?.set('hc-found', new Highlight(...ranges));
+  clearTimeout(window.hcHit);
+  window.hcHit = setTimeout(() => CSS.highlights?.delete('hc-found'), HIT_MS);
+}
+
+watch('value', () => setTimeout(toHit, 0)); // after the page has gone to the end of what is opened
+when('#hc-thread', (thread) => changes(thread, toHit));

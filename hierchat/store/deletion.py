@@ -1,0 +1,131 @@
+"""Deleting conversations: out of sight and out of the drafts at once, out of the files when nobody undid it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from sqlite_utils import Database
+
+from hierchat.store.connection import Connected
+from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable, NotFound, StoreError, translated
+from hierchat.store.learned import forget_learned
+from hierchat.store.ownership import owned_conversation
+from hierchat.store.suffix_runs import forget_texts
+from hierchat.store.writers import is_running, this_process
+
+# Of several copies of a message that goes, the first becomes the original of the others.
+_BEQUEATH = """
+    UPDATE messages SET copy_of = nullif(heirs.first, messages.id)
+    FROM (
+        SELECT copy_of AS original, min(id) AS first FROM messages
+        WHERE copy_of IN (SELECT id FROM messages WHERE conversation_id = ?) GROUP BY copy_of
+    ) AS heirs
+    WHERE messages.copy_of = heirs.original
+"""
+
+
+class Deletion(Connected):
+    """The part of Store that deletes. What is hidden counts as missing everywhere, and no draft comes from it."""
+
+    def __init__(self, path: Path, busy_seconds: float) -> None:
+        # Conversations that this store hid and has to delete in the end.
+        self._hidden: set[int] = set()
+        super().__init__(path, busy_seconds)
+
+    def hide_conversation(self, user_id: int, conversation_id: int) -> None:
+        """Delete it, but so that `restore_conversation` can take it back until `delete_hidden`. Raises NotFound.
+
+        All that was learned so far is forgotten now. A reply that is being written into it goes on unseen. If this
+        store closes first, it is deleted then; if the process dies, when the file is opened next.
+        """
+        with self._write() as db:
+            _forget(db, user_id, conversation_id)
+            db.execute(
+                "UPDATE conversations SET hidden_by = ?, hider_started = ? WHERE id = ?",
+                [*this_process(), conversation_id],
+            )
+        self._hidden.add(conversation_id)
+
+    def restore_conversation(self, user_id: int, conversation_id: int) -> None:
+        """Take back what `hide_conversation` did; it drafts again. Raises NotFound where it is deleted by now."""
+        with self._write() as db:
+            found = db.execute(
+                "UPDATE conversations SET hidden_by = NULL, hider_started = NULL"
+                " WHERE id = ? AND user_id = ? AND hidden_by IS NOT NULL",
+                [conversation_id, user_id],
+            ).rowcount
+            if not found:
+                raise NotFound("This chat was deleted for good.")
+            # Whatever holds texts in memory looks for what is there.
+            db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
+        self._hidden.discard(conversation_id)
+
+    def delete_hidden(self, conversation_ids: Iterable[int] | None = None) -> None:
+        """Delete for good what this store hid, all of it or these; what was restored stays. Takes the time of
+        rewriting the file."""
+        mine = self._hidden.intersection(self._hidden if conversation_ids is None else conversation_ids)
+        if mine:
+            self._delete(mine)
+            self._hidden -= mine
+
+    def delete_abandoned(self) -> None:
+        """Delete what processes hid that no longer run."""
+        with self._read() as db:
+            rows = db.execute(
+                "SELECT id, hidden_by, hider_started FROM conversations WHERE hidden_by IS NOT NULL"
+            ).fetchall()
+        if gone := {id for id, pid, started in rows if not is_running(pid, started)}:
+            self._delete(gone)
+
+    def delete_conversation(self, user_id: int, conversation_id: int) -> None:
+        """Delete it, all that came of it and all that was learned so far, from the files too. Raises NotFound.
+
+        Takes the time of rewriting the file. A reply that is being written into it gets NotFound at its next
+        append. If another connection is reading at this moment, the log beside the database keeps deleted
+        pages until the next checkpoint.
+        """
+        with self._write() as db:
+            _forget(db, user_id, conversation_id)
+            db.execute("DELETE FROM conversations WHERE id = ?", [conversation_id])
+            _drop_words(db)
+        self._rewrite()
+
+    def close(self) -> None:
+        """Delete what is hidden, and close the connections of all threads."""
+        try:
+            if not self._closed:
+                self.delete_hidden()
+        except StoreError:
+            pass  # a disk that cannot be written: the next open will delete them
+        finally:
+            super().close()
+
+    def _delete(self, hidden: Iterable[int]) -> None:
+        with self._write() as db:
+            for id in hidden:
+                db.execute("DELETE FROM conversations WHERE id = ? AND hidden_by IS NOT NULL", [id])
+            _drop_words(db)
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        # Deleted by now; a full disk or a busy one must not make it look otherwise.
+        with suppress(DatabaseLocked, DatabaseUnwritable), translated(self.path):
+            # secure_delete misses what moved between pages before (ran: one word in some thousands).
+            self._database().execute("VACUUM")
+            self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _drop_words(db: Database) -> None:
+    # Only a merge of the whole index drops the words of what was deleted.
+    db.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
+    db.execute("INSERT INTO titles_fts (titles_fts) VALUES ('optimize')")
+
+
+def _forget(db: Database, user_id: int, conversation_id: int) -> None:
+    """Out of all that is derived from it. Raises NotFound."""
+    owned_conversation(db, user_id, conversation_id)
+    forget_texts(db, user_id, conversation_id)
+    forget_learned(db, user_id)
+    db.execute(_BEQUEATH, [conversation_id])

@@ -1,0 +1,152 @@
+"""Handlers that put conversations in order: name, pin, archive, delete and take back, fork."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import gradio as gr
+
+from hierchat.store import NotFound, StoreError
+from hierchat.ui import sidebar, status
+from hierchat.ui.guard import Who
+from hierchat.ui.layout import Parts
+from hierchat.ui.sessions import PAGE, Session
+from hierchat.ui.views import Update, Views
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+
+UNDO_SECONDS = 10.0
+"""How long a deletion can be taken back."""
+_PATIENCE_SECONDS = 5.0
+_TOO_LATE = "That chat was deleted for good. It cannot be brought back."
+_FORKED = "A copy of the chat up to that reply. The other one stays as it was."
+_WRITING = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
+
+log = logging.getLogger(__name__)
+
+
+class OrganisingHandlers:
+    """The handlers."""
+
+    def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who) -> None:
+        self._store = service.store
+        self._parts = parts
+        self._views = views
+        self._who = who
+        self._hidden: dict[int, tuple[int, threading.Timer]] = {}
+        """Conversation that can be taken back -> its user, and what deletes it in the end."""
+        self._lock = threading.Lock()
+
+    def rename(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """A new title."""
+        session, user = self._who(request)
+        self._store.rename_conversation(user, int(event._data["id"]), str(event._data["text"]))
+        return self._views.chats(session, user, query) | self._views.heading(session, user)
+
+    def pin(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """To the top of the list, or back to its date."""
+        session, user = self._who(request)
+        self._store.pin_conversation(user, int(event._data["id"]), bool(event._data["on"]))
+        return self._views.chats(session, user, query)
+
+    def archive(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """Out of the list, or back into it."""
+        session, user = self._who(request)
+        self._store.archive_conversation(user, int(event._data["id"]), bool(event._data["on"]))
+        return self._views.chats(session, user, query)
+
+    def shelf(self, query: str, request: gr.Request) -> Update:
+        """From the list to the archived conversations, or back."""
+        session, user = self._who(request)
+        session.shelf, session.listed = not session.shelf, PAGE
+        return self._views.chats(session, user, query)
+
+    def delete(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """A conversation and all that was drafted from it. For some seconds this can be taken back."""
+        session, user = self._who(request)
+        gone = int(event._data["id"])
+        _stop(session, gone)
+        with suppress(NotFound):  # deleted elsewhere: that was wanted
+            title = self._views.title_of(session, user, gone)
+            self._delete_for_good(user)
+            self._store.hide_conversation(user, gone)
+            self._delete_later(user, gone)
+            session.undo = sidebar.undo_line(gone, title, UNDO_SECONDS)
+        session.deleted_open = session.conversation == gone
+        if session.deleted_open:
+            session.conversation = None
+            return self._all(session, user, query)
+        return self._views.chats(session, user, query)
+
+    def restore(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """Undo: the conversation is back, and on the screen if it was there."""
+        session, user = self._who(request)
+        wanted = int(event._data["id"])
+        try:
+            self._store.restore_conversation(user, wanted)
+        except NotFound:
+            session.undo = ""
+            return self._views.chats(session, user, query) | self._views.tell(
+                session, status.error(_TOO_LATE)
+            )
+        session.undo = ""
+        with self._lock:
+            if (held := self._hidden.pop(wanted, None)) is not None:
+                held[1].cancel()
+        if session.deleted_open and session.conversation is None:
+            session.conversation = wanted
+            return self._all(session, user, query)
+        return self._views.chats(session, user, query)
+
+    def fork(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """The conversation up to a reply, once more, to go on from there."""
+        session, user = self._who(request)
+        if session.now is not None:
+            return self._views.tell(session, status.notice(_WRITING))
+        session.leave()
+        session.conversation = self._store.fork_conversation(user, int(event._data["id"]))
+        session.shelf = False
+        return self._all(session, user, query) | self._views.tell(session, status.notice(_FORKED))
+
+    def _all(self, session: Session, user: int, query: str) -> Update:
+        return self._views.conversation(session, user) | self._views.chats(session, user, query)
+
+    def _delete_later(self, user: int, conversation: int) -> None:
+        timer = threading.Timer(UNDO_SECONDS, self._delete_now, [conversation])
+        timer.daemon = True
+        with self._lock:
+            self._hidden[conversation] = (user, timer)
+        timer.start()
+
+    def _delete_for_good(self, user: int) -> None:
+        """Whoever deletes again does not take back what was deleted before."""
+        with self._lock:
+            before = [id for id, (whose, _) in self._hidden.items() if whose == user]
+            for id in before:
+                self._hidden[id][1].cancel()
+        for id in before:  # rewriting the file takes its time
+            threading.Thread(target=self._delete_now, args=[id], name="delete", daemon=True).start()
+
+    def _delete_now(self, conversation: int) -> None:
+        with self._lock:
+            if self._hidden.pop(conversation, None) is None:  # taken back
+                return
+        try:
+            self._store.delete_hidden([conversation])
+        except StoreError as error:
+            log.warning("A deleted chat stays in the file, out of sight, until hierchat ends: %s", error)
+
+
+def _stop(session: Session, conversation: int) -> None:
+    """End its reply in progress, and wait for that."""
+    if (running := session.running.get(conversation)) is None:
+        return
+    running.stop.set()
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while conversation in session.running and time.monotonic() < until:
+        time.sleep(0.02)

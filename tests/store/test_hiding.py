@@ -1,0 +1,118 @@
+"""What is deleted but can be taken back: gone from everything that reads, and gone for good when its time is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hierchat.store import Mark, NewTurn, NotFound, Store, TurnFigures
+
+
+def chat(store: Store, user: int, word: str) -> tuple[int, int, int]:
+    """A conversation about `word`; its id, and those of its question and its reply."""
+    conversation = store.create_conversation(user, f"About {word}")
+    question = store.add_message(user, conversation, None, "user", f"What is {word}?")
+    reply = store.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    store.append_reply(reply, f"{word} it is", [1, 2, 3], ["target"] * 3)
+    store.finish_reply(reply, f"{word} it is", "complete", TurnFigures(forwards=3))
+    store.keep_tokens("k", [(question, [7, 8])])
+    return conversation, question, reply
+
+
+def seen(store: Store, user: int, conversation: int, question: int, reply: int) -> list[bool]:
+    """Whether it is there, for everything that reads."""
+
+    def there(read: object, *ids: int) -> bool:
+        try:
+            read(user, *ids)  # type: ignore[operator]
+        except NotFound:
+            return False
+        return True
+
+    return [
+        conversation in [c.id for c in store.conversations(user)],
+        conversation in [c.id for c in store.conversations(user, "hops")],
+        there(store.conversation, conversation),
+        there(store.messages, conversation),
+        there(store.message, reply),
+        there(store.turn, reply),
+        there(store.spans, reply),
+        there(store.select_branch, question),
+        there(store.fork_conversation, reply),
+        reply in store.drafting_ids(user, "k", "written"),
+        reply in [id for id, _ in store.drafting_texts(user, "k", "written", Mark())[0]],
+        question in store.drafting_ids(user, "k", "asked"),
+        question in [id for id, _ in store.texts_without_tokens(user, "another", 0, None, 9)],
+        reply in [logged.message_id for logged in store.token_log(user, "k")],
+        store.totals(user).replies > 0,
+        bool(store.figures_over_time(user)),
+    ]
+
+
+def test_what_is_hidden_counts_as_missing_everywhere(store: Store, user: int) -> None:
+    ids = chat(store, user, "hops")
+    store.learn(user, "k", "kind", b"traces")
+    before = store.deletions(user)
+    assert all(seen(store, user, *ids))
+    for copy in [c.id for c in store.conversations(user) if c.id != ids[0]]:
+        store.delete_conversation(user, copy)
+    store.learn(user, "k", "kind", b"traces")
+    store.hide_conversation(user, ids[0])
+    assert not any(seen(store, user, *ids))
+    assert store.learned(user, "k", "kind") is None
+    assert store.deletions(user) > before
+    with pytest.raises(NotFound):
+        store.add_message(user, ids[0], None, "user", "more")
+    hidden = store.deletions(user)
+    store.restore_conversation(user, ids[0])
+    assert all(seen(store, user, *ids))
+    assert store.deletions(user) > hidden  # whatever holds texts in memory looks again
+
+
+def test_nobody_else_takes_it_back(store: Store, user: int) -> None:
+    conversation, *_ = chat(store, user, "hops")
+    store.hide_conversation(user, conversation)
+    with pytest.raises(NotFound):
+        store.restore_conversation(store.ensure_user("bob"), conversation)
+    with pytest.raises(NotFound):
+        store.hide_conversation(store.ensure_user("bob"), chat(store, user, "malt")[0])
+
+
+def test_it_goes_for_good_and_what_was_restored_stays(store: Store, user: int, path: Path) -> None:
+    gone, *_ = chat(store, user, "hops")
+    kept, *_ = chat(store, user, "malt")
+    for conversation in (gone, kept):
+        store.hide_conversation(user, conversation)
+    store.restore_conversation(user, kept)
+    store.delete_hidden([gone, kept])
+    assert [c.id for c in store.conversations(user)] == [kept]
+    with pytest.raises(NotFound):
+        store.restore_conversation(user, gone)
+    data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    assert b"hops" not in data
+    assert b"malt" in data
+
+
+def rows(path: Path) -> int:
+    with Store.open(path) as store, store._read() as db:
+        return db.table("conversations").count
+
+
+def test_closing_deletes_it(path: Path) -> None:
+    with Store.open(path) as store:
+        user = store.ensure_user("ann")
+        store.hide_conversation(user, chat(store, user, "hops")[0])
+    assert rows(path) == 0
+
+
+def test_the_next_start_deletes_what_a_process_left_that_died(store: Store, user: int, path: Path) -> None:
+    mine, theirs = chat(store, user, "hops")[0], chat(store, user, "malt")[0]
+    for conversation in (mine, theirs):
+        store.hide_conversation(user, conversation)
+    with store._write() as db:  # no process began at that time
+        db.execute("UPDATE conversations SET hider_started = 5 WHERE id = ?", [theirs])
+    assert rows(path) == 1
+    store.restore_conversation(user, mine)  # another process that starts leaves alone what can be undone here
+    with pytest.raises(NotFound):
+        store.restore_conversation(user, theirs)
