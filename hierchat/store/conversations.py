@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+
+from sqlite_utils import Database
 
 from hierchat.store.connection import Connected
-from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable, translated
+from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable, NotFound, translated
 from hierchat.store.learned import forget_learned
 from hierchat.store.ownership import owned_conversation
 from hierchat.store.records import Conversation
 from hierchat.store.suffix_runs import forget_texts
 from hierchat.store.text import match_expression, storable
 
+LOCAL_USER = "local"
+"""Whose chats a page without a login shows."""
 _LIST = """
     SELECT id, title, created_at, updated_at FROM conversations WHERE user_id = :user
     ORDER BY updated_at DESC, id DESC LIMIT :limit
@@ -60,9 +63,14 @@ class Conversations(Connected):
             return dict(db.execute("SELECT name, id FROM users ORDER BY name").fetchall())
 
     def create_conversation(self, user_id: int, title: str = "") -> int:
-        """The id of a new, empty conversation. An empty title is filled by the first user message."""
+        """The id of a new, empty conversation. An empty title is filled by the first user message.
+
+        Raises NotFound where the user was forgotten.
+        """
         now = time.time()
         with self._write() as db:
+            if not db.execute("SELECT 1 FROM users WHERE id = ?", [user_id]).fetchone():
+                raise NotFound("All chats of this user were deleted. Reload the page.")
             return db.execute(
                 "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
                 [user_id, storable(title), now, now],
@@ -118,11 +126,39 @@ class Conversations(Connected):
             forget_texts(db, user_id, conversation_id)
             db.execute("DELETE FROM conversations WHERE id = ?", [conversation_id])
             forget_learned(db, user_id)
-            # Only a merge of the whole index drops the words of what was deleted.
-            db.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
-            db.execute("INSERT INTO titles_fts (titles_fts) VALUES ('optimize')")
-        # Deleted by now; a full disk or a busy one must not make it look otherwise.
-        with suppress(DatabaseLocked, DatabaseUnwritable), translated(self.path):
-            # secure_delete misses what moved between pages before (ran: one word in some thousands).
-            self._database().execute("VACUUM")
-            self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            _drop_words(db)
+        self.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
+
+    def held_of(self, user_id: int) -> tuple[int, int]:
+        """How many conversations and messages there are of a user."""
+        with self._read() as db:
+            return db.execute(
+                "SELECT count(DISTINCT conversations.id), count(messages.id)"
+                " FROM conversations LEFT JOIN messages ON conversation_id = conversations.id WHERE user_id = ?",
+                [user_id],
+            ).fetchone()
+
+    def forget_user(self, user_id: int) -> bool:
+        """Delete a user, all conversations and all that came of them, from the file too. The answer is `rewrite`'s."""
+        with self._write() as db:
+            db.execute("DELETE FROM users WHERE id = ?", [user_id])
+            _drop_words(db)
+        return self.rewrite()
+
+    def rewrite(self) -> bool:
+        """Rewrite the file without what was deleted. False where a full disk or another program that reads or
+        writes keeps bytes of it there."""
+        try:
+            with translated(self.path):
+                # secure_delete misses what moved between pages before (ran: one word in some thousands).
+                self._database().execute("VACUUM")
+                (busy, *_) = self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except (DatabaseLocked, DatabaseUnwritable):
+            return False
+        return not busy
+
+
+def _drop_words(db: Database) -> None:
+    """Only a merge of the whole search index drops the words of what was deleted."""
+    db.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
+    db.execute("INSERT INTO titles_fts (titles_fts) VALUES ('optimize')")

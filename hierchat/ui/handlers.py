@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from hierchat.store import NotFound
+from hierchat.store import LOCAL_USER, NotFound
 from hierchat.ui import sampling, status
 from hierchat.ui.layout import Parts
 from hierchat.ui.sessions import PAGE, Session, Sessions
@@ -20,7 +20,6 @@ from hierchat.ui.views import Update, Views
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-LOCAL_USER = "local"
 _PATIENCE_SECONDS = 5.0
 _DIGITS = 18
 """Of a number that SQLite can hold."""
@@ -50,6 +49,7 @@ class Handlers:
     def load(self, request: gr.Request) -> Update:
         """A page opens: the conversation in its address, if this user has it."""
         self._sessions.open(request.session_hash)
+        self._users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = self.who(request)
         wanted = str(request.query_params.get("c", ""))
         number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0
