@@ -7,7 +7,7 @@ import time
 from sqlite_utils import Database
 
 from hierchat.store.connection import Connected
-from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable, NotFound, translated
+from hierchat.store.errors import DatabaseLocked, DatabaseUnwritable, StoreError, translated
 from hierchat.store.learned import forget_learned
 from hierchat.store.ownership import owned_conversation
 from hierchat.store.records import Conversation
@@ -65,12 +65,12 @@ class Conversations(Connected):
     def create_conversation(self, user_id: int, title: str = "") -> int:
         """The id of a new, empty conversation. An empty title is filled by the first user message.
 
-        Raises NotFound where the user was forgotten.
+        Raises StoreError where the user was forgotten.
         """
         now = time.time()
         with self._write() as db:
             if not db.execute("SELECT 1 FROM users WHERE id = ?", [user_id]).fetchone():
-                raise NotFound("All chats of this user were deleted. Reload the page.")
+                raise StoreError("All chats of this user were deleted. Reload the page.")
             return db.execute(
                 "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
                 [user_id, storable(title), now, now],

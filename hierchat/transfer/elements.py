@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from hierchat.transfer.errors import BadChat
 
-PIECE = 1 << 20
+PIECE = 1 << 18
 """Bytes that are read at once."""
 LARGEST = 1 << 28
 """Bytes of one object at most. Open WebUI keeps images in its chats."""

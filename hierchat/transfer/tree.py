@@ -68,7 +68,9 @@ def _ordered(
     messages: list[ChatMessage] = []
     visible: dict[str, str | None] = {}
     began = created_at or next((node.created_at for node in nodes if node.created_at), time.time())
-    waiting = [(node, None, began) for node in reversed(_versions(below[None]))]
+    waiting: list[tuple[Node, str | None, float]] = [
+        (node, None, began) for node in reversed(_versions(below[None]))
+    ]
     while waiting:
         node, above, before = waiting.pop()
         at = node.created_at or before

@@ -12,7 +12,7 @@ from hierchat.transfer.tree import Node, chat
 from hierchat.transfer.values import array, label, name, record, seconds, text
 
 NAME = "ChatGPT"
-_SHOWN = {"text", "multimodal_text", "code"}
+_SHOWN = ("text", "multimodal_text", "code")
 _LISTENERS = (None, "", "all", "python")
 """Whom a shown message is for."""
 
@@ -65,5 +65,6 @@ def _part(part: Any) -> str:
     """A part that is no text is named in brackets, so that a message of a picture alone is still there."""
     if not isinstance(part, dict):
         return text(part)
-    kind = text(part.get("content_type")).split("_")[0]
-    return text(part.get("text")) or (f"[{kind}]" if kind else "")
+    kind = text(part.get("content_type"))
+    named = next((word for word in ("image", "audio", "video") if word in kind), "file")
+    return text(part.get("text")) or (f"[{named}]" if kind else "")

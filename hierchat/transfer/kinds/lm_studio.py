@@ -29,11 +29,11 @@ def read(value: dict[str, Any]) -> Chat:
         versions = [record(version) for version in array(message.get("versions"))]
         made = [_node(f"{place}.{number}", above, version) for number, version in enumerate(versions)]
         nodes += made
-        selected = message.get("currentlySelected")
+        selected: Any = message.get("currentlySelected")
         if made:
             # What follows was said to the version that is open.
             known = isinstance(selected, int) and 0 <= selected < len(made)
-            above = made[selected if known else -1].name
+            above = made[int(selected) if known else -1].name
     began = next((node.text for node in nodes if node.text), "")
     return chat(
         source="lm-studio:" + (f"{name(value['createdAt'])}-{digest([began])[:16]}" if created_at else ""),
