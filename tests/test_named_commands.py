@@ -123,7 +123,7 @@ def test_commands_are_found_where_they_stand() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Old chats come in with <code>python -m hierchat import FILE</code>.",
+        "Old chats come in with <code>python -m hierchat bring FILE</code>.",
         "`hierchat corpus sing`",
         "python app.py --colour",
         "python -m hierchat bench decode --question FILE",

@@ -93,7 +93,8 @@ class PromptBuilder:
         try:
             return self._encode(chat)
         except TemplateError:
-            # Some templates insist on question and reply in turn; a question may have stayed without a reply.
+            # Some templates insist on question and reply in turn; a question may have stayed without a reply, and an
+            # imported chat may begin with one.
             joined = _joined(chat)
             if len(joined) == len(chat):
                 raise
@@ -117,10 +118,15 @@ def _turns(messages: Sequence[Said]) -> list[list[Said]]:
 
 
 def _joined(chat: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Messages of one role in a row as one."""
-    return [
+    """Messages of one role in a row as one, from the first question on."""
+    joined = [
         {"role": role, "content": "\n\n".join(message["content"] for message in row)}
         for role, row in groupby(chat, key=itemgetter("role"))
+    ]
+    roles = [message["role"] for message in joined]
+    question = roles.index("user") if "user" in roles else 0
+    return [
+        message for place, message in enumerate(joined) if place >= question or message["role"] == "system"
     ]
 
 

@@ -3,6 +3,7 @@
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
+from hierchat.store.conversations import LOCAL_USER
 from hierchat.store.drafting_texts import Mark, TextKind
 from hierchat.store.errors import (
     DatabaseCorrupt,
@@ -12,6 +13,7 @@ from hierchat.store.errors import (
     NotFound,
     StoreError,
 )
+from hierchat.store.portable import Chat, ChatMessage
 from hierchat.store.records import (
     Baseline,
     Conversation,
@@ -35,7 +37,10 @@ from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, title_of
 __all__ = [
     "FOUND_BEGINS",
     "FOUND_ENDS",
+    "LOCAL_USER",
     "Baseline",
+    "Chat",
+    "ChatMessage",
     "Conversation",
     "DatabaseCorrupt",
     "DatabaseLocked",

@@ -6,11 +6,14 @@ import time
 from typing import Any
 
 from hierchat.store.connection import Connected
+from hierchat.store.errors import StoreError
 from hierchat.store.ownership import owned_conversation
 from hierchat.store.records import Conversation
 from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, match_expression, storable
 
 _COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived")
+LOCAL_USER = "local"
+"""Whose chats a page without a login shows."""
 _LIST = """
     SELECT id, title, created_at, updated_at, pinned, archived FROM conversations
     WHERE user_id = :user AND archived = :archived AND hidden_by IS NULL
@@ -61,9 +64,14 @@ class Conversations(Connected):
             return dict(db.execute("SELECT name, id FROM users ORDER BY name").fetchall())
 
     def create_conversation(self, user_id: int, title: str = "") -> int:
-        """The id of a new, empty conversation. An empty title is filled by the first user message."""
+        """The id of a new, empty conversation. An empty title is filled by the first user message.
+
+        Raises StoreError where the user was forgotten.
+        """
         now = time.time()
         with self._write() as db:
+            if not db.execute("SELECT 1 FROM users WHERE id = ?", [user_id]).fetchone():
+                raise StoreError("All chats of this user were deleted. Reload the page.")
             return db.execute(
                 "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
                 [user_id, storable(title), now, now],
@@ -130,6 +138,15 @@ class Conversations(Connected):
             db.execute(
                 "UPDATE conversations SET archived = ?, pinned = 0 WHERE id = ?", [archived, conversation_id]
             )
+
+    def held_of(self, user_id: int) -> tuple[int, int]:
+        """How many conversations and messages there are of a user."""
+        with self._read() as db:
+            return db.execute(
+                "SELECT count(DISTINCT conversations.id), count(messages.id)"
+                " FROM conversations LEFT JOIN messages ON conversation_id = conversations.id WHERE user_id = ?",
+                [user_id],
+            ).fetchone()
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:

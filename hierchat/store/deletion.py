@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from sqlite_utils import Database
@@ -90,7 +89,7 @@ class Deletion(Connected):
             _forget(db, user_id, conversation_id)
             db.execute("DELETE FROM conversations WHERE id = ?", [conversation_id])
             _drop_words(db)
-        self._rewrite()
+        self.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
 
     def close(self) -> None:
         """Delete what is hidden, and close the connections of all threads."""
@@ -107,14 +106,26 @@ class Deletion(Connected):
             for id in hidden:
                 db.execute("DELETE FROM conversations WHERE id = ? AND hidden_by IS NOT NULL", [id])
             _drop_words(db)
-        self._rewrite()
+        self.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
 
-    def _rewrite(self) -> None:
-        # Deleted by now; a full disk or a busy one must not make it look otherwise.
-        with suppress(DatabaseLocked, DatabaseUnwritable), translated(self.path):
-            # secure_delete misses what moved between pages before (ran: one word in some thousands).
-            self._database().execute("VACUUM")
-            self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    def forget_user(self, user_id: int) -> bool:
+        """Delete a user, all conversations and all that came of them, from the file too. The answer is `rewrite`'s."""
+        with self._write() as db:
+            db.execute("DELETE FROM users WHERE id = ?", [user_id])
+            _drop_words(db)
+        return self.rewrite()
+
+    def rewrite(self) -> bool:
+        """Rewrite the file without what was deleted. False where a full disk or another program that reads or
+        writes keeps bytes of it there."""
+        try:
+            with translated(self.path):
+                # secure_delete misses what moved between pages before (ran: one word in some thousands).
+                self._database().execute("VACUUM")
+                (busy, *_) = self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except (DatabaseLocked, DatabaseUnwritable):
+            return False
+        return not busy
 
 
 def _drop_words(db: Database) -> None:

@@ -16,6 +16,7 @@ TABLES = (
     "users",
     "conversations",
     "messages",
+    "imports",
     "turns",
     "message_tokens",
     "suffix_runs",

@@ -48,10 +48,11 @@ class LearnedValues(Connected):
         return changed > 0
 
     def deletions(self, user_id: int) -> int:
-        """How often something of this user's was deleted: after one more, what was learned is to be dropped."""
+        """How often something of this user's was deleted: after one more, what was learned is to be dropped.
+        -1 where the user was forgotten."""
         with self._read() as db:
             row = db.execute("SELECT deletions FROM users WHERE id = ?", [user_id]).fetchone()
-            return row[0] if row else 0
+            return row[0] if row else -1
 
     def forget_learned(self, user_id: int) -> None:
         """Drop all that was learned from this user's replies, with every model."""

@@ -174,6 +174,24 @@ def m0004_learned(db: Database) -> None:
 
 
 @migrations()
+def m0005_imports(db: Database) -> None:
+    # source: what the other program, or another hierchat, calls it; written_by: JSON, who wrote a reply elsewhere.
+    db.executescript("""
+        CREATE TABLE imports (
+            conversation_id INTEGER PRIMARY KEY REFERENCES conversations ON DELETE CASCADE,
+            user_id INTEGER NOT NULL REFERENCES users ON DELETE CASCADE,
+            source TEXT NOT NULL,
+            UNIQUE (user_id, source)
+        );
+        CREATE TABLE imported_messages (
+            message_id INTEGER PRIMARY KEY REFERENCES messages ON DELETE CASCADE,
+            source TEXT NOT NULL,
+            written_by TEXT
+        );
+    """)
+
+
+@migrations()
 def m0006_organised(db: Database) -> None:
     # hidden_by: the process that took a conversation out of sight and will delete it unless that is undone.
     # copy_of: where a message was copied from, as long as that is there; only one of the two drafts and counts.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -10,15 +11,17 @@ from typing import Self
 from hierchat.store.conversations import Conversations
 from hierchat.store.deletion import Deletion
 from hierchat.store.drafting_texts import DraftingTexts
-from hierchat.store.errors import StoreError, translated
+from hierchat.store.errors import corrupt, translated
 from hierchat.store.forks import Forks
 from hierchat.store.learned import LearnedValues
+from hierchat.store.new_file import new_file
 from hierchat.store.over_time import OverTime
+from hierchat.store.portable import Portable
 from hierchat.store.replies import Replies
 from hierchat.store.turns import Turns
 
 
-class Store(Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime):
+class Store(Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable):
     """One SQLite file, usable from any thread and by several processes at once.
 
     Every method may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is then
@@ -43,24 +46,19 @@ class Store(Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, Learn
         return store
 
     def backup(self, path: Path) -> None:
-        """Write a compact copy of the whole database, all users', readable by its owner only.
+        """Write a copy of the whole database, all users', readable by its owner only. The chat can go on meanwhile.
 
-        Raises StoreError if `path` exists, DatabaseUnwritable if it cannot be written.
+        Raises StoreError if `path` exists or the copy is damaged, DatabaseUnwritable if it cannot be written.
         """
-        path = path.absolute()
-        try:
-            with translated(path):
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except StoreError as error:
-            if isinstance(error.__cause__, FileExistsError):
-                raise StoreError(f"{path} already exists. Choose another name for the backup.") from error
-            raise
-        try:
-            with translated(path):
-                self._database().execute("VACUUM INTO ?", [str(path)])
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+        with new_file(path) as part, translated(path):
+            with closing(sqlite3.connect(part)) as copy:
+                # In one step: a reply that is written meanwhile would have it begin again between two.
+                self._database().conn.backup(copy)
+                # A file that is carried elsewhere must need no others beside it.
+                copy.execute("PRAGMA journal_mode = DELETE").fetchone()
+                (verdict,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
+            if verdict != "ok":
+                raise corrupt(self.path, verdict)
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
+from hierchat.store import LOCAL_USER
 from hierchat.ui import sampling, status
 from hierchat.ui.layout import Parts
 from hierchat.ui.sessions import PAGE, Session, Sessions
@@ -17,7 +18,6 @@ from hierchat.ui.views import Update, Views
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-LOCAL_USER = "local"
 _DIGITS = 18
 """Of a number that SQLite can hold."""
 _LATER = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
@@ -46,6 +46,7 @@ class Handlers:
     def load(self, request: gr.Request) -> Update:
         """A page opens: the conversation in its address, if this user has it."""
         self._sessions.open(request.session_hash)
+        self._users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = self.who(request)
         wanted = str(request.query_params.get("c", ""))
         number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0

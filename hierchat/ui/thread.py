@@ -22,7 +22,9 @@ _BACK, _FORTH = (
     "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
     "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
 )
-_NO_SPANS = "Sources can be shown only while the model that wrote this reply is loaded."
+_NO_SPANS = (
+    "Sources can be shown only while the model that wrote this reply is loaded, and of no imported reply."
+)
 _NOTES = {"stopped": "stopped", "interrupted": "interrupted", "writing": "still being written"}
 _CUT = "cut at the limit of {:,} tokens"
 _FULL = "cut here: the context window is full"
@@ -91,14 +93,21 @@ def _cut(message: Message, figures: Figures) -> bool:
     return bool(message.text) and not ended and message.state != "writing" and figures.finish != "context"
 
 
-def _reply(message: Message, figures: Figures | None, spans: list[tuple[str, str]] | None, last: bool) -> str:
+def _reply(
+    message: Message,
+    figures: Figures | None,
+    spans: list[tuple[str, str]] | None,
+    question: int | None,
+    last: bool,
+) -> str:
+    """`question`: the user's message above it; an imported chat may begin with a reply."""
     known = figures or Figures()
     note = _note(message, known)
     buttons = [
         _siblings(message),
         button("hc_continue", "Continue", id=message.id) if last and _cut(message, known) else "",
         button("hc_sources", "Sources", id=message.id, aria_pressed="false" if spans is None else "true"),
-        button("hc_again", "Again", id=message.parent_id or 0),
+        button("hc_again", "Again", id=question) if question else "",
         button("hc_copy", "Copy", text=message.text),
         button("hc_fork", "Fork", id=message.id, title="Continue in a new chat from here",
                aria_label="Fork: continue in a new chat"),
@@ -127,11 +136,13 @@ def thread(
     """A conversation's current path; replies in `marked` show their tokens by source."""
     path = [message for message in messages if message.role != "system"]
     result = []
+    question: int | None = None
     for place, message in enumerate(path):
         if message.role == "user":
+            question = message.id
             result.append(_user(message, last=place == len(path) - 1))
         else:
             spans = service.spans(user_id, message.id) if message.id in marked else None
             figures = service.figures(user_id, message.id)
-            result.append(_reply(message, figures, spans, last=place == len(path) - 1))
+            result.append(_reply(message, figures, spans, question, last=place == len(path) - 1))
     return "".join(result)

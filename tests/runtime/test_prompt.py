@@ -152,6 +152,17 @@ def test_questions_in_a_row_are_joined_where_the_template_wants_turns() -> None:
     assert builder().build(said, 10, {END}).ids == plain(*said)  # others keep them apart
 
 
+def test_a_reply_before_all_questions_is_left_out_where_the_template_wants_turns() -> None:
+    strict = copy.copy(tokenizer())
+    strict.chat_template = (
+        "{% for m in messages %}{% if m['role'] == 'assistant' and loop.previtem['role'] != 'user' %}"
+        "{{ raise_exception('Begin with a question') }}{% endif %}{{ m['role'] }}: {{ m['content'] }}|{% endfor %}"
+    )
+    said = [reply("Hello!", ended=False), user("one"), reply("What is that?", ended=False), user("two")]
+    ids = PromptBuilder(strict, 100_000, SYSTEM).build(said, 10, {END}).ids
+    assert strict.decode(ids) == f"system: {SYSTEM}|user: one|assistant: What is that?|user: two|"
+
+
 def test_another_complaint_of_a_template_is_not_hidden() -> None:
     strict = copy.copy(tokenizer())
     strict.chat_template = "{{ raise_exception('never') }}"

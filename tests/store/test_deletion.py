@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import NewTurn, NotFound, Store, TurnFigures
+from hierchat.store import NewTurn, NotFound, Store, StoreError, TurnFigures
 
 
 def write(store: Store, user: int, conversation: int, words: list[str]) -> None:
@@ -67,3 +67,36 @@ def test_it_does_not_wait_for_a_reader(store: Store, user: int, path: Path) -> N
         assert reading.execute("SELECT count(*) FROM conversations").fetchone()[0] == 1
         store.delete_conversation(user, conversation)
     assert store.conversations(user) == []
+
+
+def test_a_forgotten_user_leaves_nothing(store: Store, user: int, path: Path) -> None:
+    bob = store.ensure_user("bobtheuser")
+    words = {
+        owner: [f"{mark}{number:06d}" for number in range(1_000)]
+        for owner, mark in ((user, "mine"), (bob, "his"))
+    }
+    for owner, spoken in words.items():
+        for place in range(0, len(spoken), 100):
+            write(store, owner, store.create_conversation(owner, spoken[place]), spoken[place : place + 100])
+        store.learn(owner, "k", "acceptance", f"learned of {owner}".encode())
+    assert store.held_of(bob) == (10, 20)
+    assert store.forget_user(bob)
+    data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    assert [word for word in words[bob] if word.encode() in data or word[::-1].encode() in data] == []
+    assert b"bobtheuser" not in data
+    assert f"learned of {bob}".encode() not in data
+    assert store.held_of(bob) == (0, 0)
+    assert store.deletions(bob) == -1
+    assert store.held_of(user) == (10, 20)
+    with pytest.raises(StoreError, match="All chats of this user were deleted"):
+        store.create_conversation(bob)
+    assert store.ensure_user("bobtheuser") > bob
+
+
+def test_forgetting_beside_a_reader_says_that_bytes_may_be_left(store: Store, user: int, path: Path) -> None:
+    write(store, user, store.create_conversation(user), ["word"] * 50)
+    with Store.open(path) as other, other._read() as reading:
+        assert reading.execute("SELECT count(*) FROM conversations").fetchone()[0] == 1
+        assert not store.forget_user(user)
+    assert store.users() == {}
+    assert store.rewrite()

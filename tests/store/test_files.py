@@ -204,6 +204,37 @@ def test_a_backup_is_a_whole_database(store: Store, user: int, tmp_path: Path) -
     assert copy.read_bytes() == before
     with pytest.raises(DatabaseUnwritable, match="cannot be written"):
         store.backup(tmp_path / "no folder" / "copy.db")
+    assert sorted(file.name for file in tmp_path.glob("copy*")) == ["copy.db"]
+
+
+def test_a_backup_while_a_reply_is_written(store: Store, user: int, path: Path, tmp_path: Path) -> None:
+    conversation = store.create_conversation(user)
+    question = store.add_message(user, conversation, None, "user", "question")
+    with Store.open(path) as other:
+        reply = other.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+        other.append_reply(reply, "so far", [1], ["target"])
+        store.backup(tmp_path / "copy.db")
+        other.append_reply(reply, "so far, so good", [2], ["target"])
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+        assert copy.execute("SELECT text, state FROM messages WHERE id = ?", [reply]).fetchone() == (
+            "so far",
+            "writing",
+        )
+        assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert copy.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_a_backup_that_finds_no_room(store: Store, user: int, tmp_path: Path) -> None:
+    conversation = store.create_conversation(user)
+    store.add_message(user, conversation, None, "user", "long " * 100_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
+            store.backup(tmp_path / "copy.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.glob("copy*")) == []
 
 
 def test_a_closed_store_says_so(path: Path) -> None:

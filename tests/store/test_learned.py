@@ -74,7 +74,7 @@ def test_a_failed_deletion_forgets_nothing(store: Store, user: int, monkeypatch:
 
 def test_nobody_learns_nothing(store: Store) -> None:
     assert not store.learn(999, "k", "a", b"value")
-    assert store.deletions(999) == 0
+    assert store.deletions(999) == -1
 
 
 def test_a_full_disk_keeps_what_was_there(store: Store, user: int) -> None:

@@ -369,3 +369,16 @@ def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> Non
         if function.outputs:
             assert last
             assert set(last) <= set(function.outputs)
+
+
+@pytest.mark.browser
+def test_chats_that_were_forgotten_in_a_terminal(chat: Chat, service: FakeService) -> None:
+    """The page's user is gone: nothing can be written for it, until the page is loaded again."""
+    chat.ask("Question")
+    assert service.store.forget_user(service.store.ensure_user("local"))
+    chat.page.locator("#hc-new").click()
+    chat.send("Another")
+    said(chat, "All chats of this user were deleted. Reload the page.")
+    chat.open()
+    chat.ask("And it goes on")
+    expect(chat.page.locator("#hc-chat .hc-user")).to_have_text(["And it goes on"])

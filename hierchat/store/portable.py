@@ -1,0 +1,205 @@
+"""Whole conversations, as they move in and out: all branches, and where each message came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlite_utils import Database
+
+from hierchat.store.connection import Connected
+from hierchat.store.ownership import owned_conversation
+from hierchat.store.records import FinalState, Role
+from hierchat.store.text import storable, title_of
+
+HERE = "hierchat:"
+"""How the source of a conversation begins that was written in a hierchat."""
+
+Outcome = Literal["new", "grown", "same"]
+"""Of an import: it was not here; some of its messages were not; all of it was."""
+
+_MESSAGES = """
+    SELECT messages.*, imported_messages.source, written_by, model, model_key, settings, seed, drafted
+    FROM messages
+    LEFT JOIN imported_messages ON imported_messages.message_id = messages.id
+    LEFT JOIN turns ON turns.message_id = messages.id
+    WHERE conversation_id = ? ORDER BY messages.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message. Its name is the same in every copy of the conversation."""
+
+    name: str
+    parent: str | None
+    role: Role
+    text: str
+    created_at: float
+    state: FinalState = "complete"
+    written_by: Mapping[str, Any] | None = None
+    """Of a reply: "model", and where it is known "model_key", "settings", "seed", "drafted"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation that belongs to no database."""
+
+    source: str
+    """Its name in every copy."""
+    title: str
+    created_at: float
+    updated_at: float
+    messages: Sequence[ChatMessage]
+    """A parent stands before its children, an older version before a newer."""
+    current: str | None
+    """The message at the end of the open branch."""
+
+
+class Portable(Connected):
+    """The part of Store that takes conversations in and gives them out."""
+
+    def chat(self, user_id: int, conversation_id: int) -> Chat:
+        """All of a conversation; a reply that is being written as an interrupted one. Raises NotFound."""
+        with self._read() as db:
+            row = owned_conversation(db, user_id, conversation_id)
+            found = db.execute("SELECT source FROM imports WHERE conversation_id = ?", [conversation_id])
+            imported = found.fetchone()
+            rows = list(db.query(_MESSAGES, [conversation_id]))
+        names = {message["id"]: _name(message) for message in rows}
+        return Chat(
+            source=imported[0] if imported else HERE + _own_name(row),
+            title=row["title"],
+            created_at=row["created_at"],
+            updated_at=row["updated_at"],
+            messages=[
+                ChatMessage(
+                    name=names[message["id"]],
+                    parent=names.get(message["parent_id"]),
+                    role=message["role"],
+                    text=message["text"],
+                    created_at=message["created_at"],
+                    state="interrupted" if message["state"] == "writing" else message["state"],
+                    written_by=_written_by(message),
+                )
+                for message in rows
+            ],
+            current=names.get(row["current_leaf_id"]),
+        )
+
+    def take_in(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
+        """Add a conversation, or what is new of one that is here; and the messages that were added.
+
+        What is here stays as it is. The open branch moves on where the conversation grew behind it.
+        """
+        with self._write() as db:
+            conversation_id = _find(db, user_id, chat.source)
+            outcome: Outcome = "new" if conversation_id is None else "grown"
+            ids: dict[str, int] = {}
+            if conversation_id is None:
+                conversation_id = _create(db, user_id, chat)
+            else:
+                _show(db, user_id, conversation_id)
+                ids = {_name(row): row["id"] for row in db.query(_MESSAGES, [conversation_id])}
+            added = [message for message in chat.messages if message.name not in ids]
+            if not added:
+                return ("same" if outcome == "grown" else outcome), []
+            for message in added:
+                ids[message.name] = _insert(db, conversation_id, ids, message)
+            _move_on(db, conversation_id, ids, chat)
+        return outcome, added
+
+
+def _show(db: Database, user_id: int, conversation_id: int) -> None:
+    """Take back that it was deleted, as long as that can be undone."""
+    hidden = "UPDATE conversations SET hidden_by = NULL, hider_started = NULL WHERE id = ? AND hidden_by IS NOT NULL"
+    if db.execute(hidden, [conversation_id]).rowcount:
+        db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
+
+
+def _create(db: Database, user_id: int, chat: Chat) -> int:
+    first = next((message.text for message in chat.messages if message.role == "user"), "")
+    conversation_id: int = db.execute(
+        "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
+        [user_id, title_of(chat.title) or title_of(first), chat.created_at, chat.updated_at],
+    ).lastrowid
+    db.execute(
+        "INSERT INTO imports (conversation_id, user_id, source) VALUES (?, ?, ?)",
+        [conversation_id, user_id, storable(chat.source)],
+    )
+    return conversation_id
+
+
+def _insert(db: Database, conversation_id: int, ids: Mapping[str, int], message: ChatMessage) -> int:
+    parent = None if message.parent is None else ids[message.parent]
+    message_id: int = db.execute(
+        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        [conversation_id, parent, message.role, storable(message.text), message.state, message.created_at],
+    ).lastrowid
+    db.execute(
+        "INSERT INTO imported_messages (message_id, source, written_by) VALUES (?, ?, ?)",
+        [
+            message_id,
+            storable(message.name),
+            json.dumps(dict(message.written_by)) if message.written_by else None,
+        ],
+    )
+    return message_id
+
+
+def _move_on(db: Database, conversation_id: int, ids: Mapping[str, int], chat: Chat) -> None:
+    """Open the branch that is open in the source, unless another one was opened here since."""
+    (open_here,) = db.execute(
+        "SELECT current_leaf_id FROM conversations WHERE id = ?", [conversation_id]
+    ).fetchone()
+    parents = {message.name: message.parent for message in chat.messages}
+    behind, at = set(), chat.current
+    while at is not None:
+        behind.add(ids[at])
+        at = parents[at]
+    if chat.current is not None and (open_here is None or open_here in behind):
+        open_here = ids[chat.current]
+    db.execute(
+        "UPDATE conversations SET current_leaf_id = ?, updated_at = max(updated_at, ?) WHERE id = ?",
+        [open_here, chat.updated_at, conversation_id],
+    )
+
+
+def _find(db: Database, user_id: int, source: str) -> int | None:
+    """The conversation of that source: an imported one, or one that was exported from here."""
+    row = db.execute(
+        "SELECT conversation_id FROM imports WHERE user_id = ? AND source = ?", [user_id, storable(source)]
+    ).fetchone()
+    if row:
+        return int(row[0])
+    number = source.removeprefix(HERE).split("-")[0]
+    if source.startswith(HERE) and number.isascii() and number.isdecimal() and len(number) < 19:
+        own = "SELECT * FROM conversations WHERE id = ? AND user_id = ?"
+        for found in db.query(own, [int(number), user_id]):
+            if HERE + _own_name(found) == source:
+                return int(number)
+    return None
+
+
+def _own_name(row: Mapping[str, Any]) -> str:
+    """What a conversation or a message is called that was written here: other databases use the same numbers."""
+    return f"{row['id']}-{round(row['created_at'] * 1e6)}"
+
+
+def _name(message: Mapping[str, Any]) -> str:
+    return message["source"] or _own_name(message)
+
+
+def _written_by(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    if message["model"] is None:
+        return json.loads(message["written_by"]) if message["written_by"] else None
+    return {
+        "model": message["model"],
+        "model_key": message["model_key"],
+        "settings": json.loads(message["settings"]),
+        "seed": message["seed"],
+        "drafted": bool(message["drafted"]),
+    }

@@ -1,0 +1,86 @@
+"""The objects of a JSON file, one by one: those of its array, or those that stand behind each other.
+
+Whole objects are cut out by their brackets and parsed alone. So what is wrong inside one (half a surrogate pair, NaN, a
+missing comma) costs that one, and no more than one is in memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from hierchat.transfer.errors import BadChat
+
+PIECE = 1 << 18
+"""Bytes that are read at once."""
+LARGEST = 1 << 28
+"""Bytes of one object at most. Open WebUI keeps images in its chats."""
+_BRACKET = re.compile(rb'["{}\[\]]')
+_INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+
+
+def elements(stream: BinaryIO) -> Iterator[Any]:
+    """Each object or array as Python values; in place of one that is broken, a BadChat that says why."""
+    for raw in _cut(stream):
+        yield _parsed(raw) if isinstance(raw, bytes) else raw
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        return json.loads(raw.decode("utf-8", "replace"))
+    except RecursionError:
+        return BadChat("it is nested too deep")
+    except ValueError as error:  # not only JSONDecodeError: a number may have too many digits
+        return BadChat(f"it is no JSON ({error})")
+
+
+def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat]:
+    """The bytes of each object."""
+    data = stream.read(PIECE).removeprefix(codecs.BOM_UTF8)
+    outside = 1 if data.lstrip()[:1] == b"[" else 0
+    depth = at = start = 0
+    large = in_string = False
+    while True:
+        while at < len(data):
+            if in_string:
+                at = _INSIDE_STRING.match(data, at).end()  # type: ignore[union-attr]  # matches everywhere
+                if data[at : at + 1] != b'"':
+                    break  # the rest of it, and maybe of an escape, comes with the next piece
+                at += 1
+                in_string = False
+                continue
+            found = _BRACKET.search(data, at)
+            if found is None:
+                at = len(data)
+                break
+            at = found.end()
+            if found[0] == b'"':
+                in_string = True
+            elif found[0] in b"{[":
+                if depth == outside:
+                    start = found.start()
+                depth += 1
+            elif depth > outside:
+                depth -= 1
+                if depth == outside:
+                    yield _too_large() if large else data[start:at]
+                    large = False
+            else:
+                depth = outside = 0  # the end of the array
+        inside = depth > outside
+        if inside and at - start > LARGEST:
+            large = True
+        keep = at if large or not inside else start
+        more = stream.read(PIECE if len(data) - keep < PIECE else len(data) - keep)
+        if not more:
+            break
+        data, at, start = data[keep:] + more, at - keep, start - keep
+    if depth:
+        yield BadChat("the file ends here, in the middle")
+
+
+def _too_large() -> BadChat:
+    return BadChat(f"it has more than {LARGEST >> 20} MB")

@@ -1,0 +1,87 @@
+"""Chats of files into the store. Each conversation is there whole or not at all, so that a killed import can be run
+again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hierchat.store import Store
+from hierchat.store.portable import Outcome
+from hierchat.transfer.elements import elements
+from hierchat.transfer.errors import BadChat, TransferError
+from hierchat.transfer.files import Source, sources
+from hierchat.transfer.kinds import read, recognised
+from hierchat.transfer.values import record, text
+
+NAMED = 100
+"""Conversations that are named at most, of those that could not be read."""
+_TITLE = 60
+
+
+class Import:
+    """Iterate over it to import: it yields after each conversation. Meanwhile and afterwards, it tells how it went.
+
+    Raises TransferError at once where a file is not there; StoreError while it runs. A file that turns out to be broken
+    is named among the bad.
+    """
+
+    def __init__(self, store: Store, user_id: int, paths: Iterable[Path]) -> None:
+        self._store = store
+        self._user = user_id
+        self._sources = sources(paths)
+        self.total = sum(source.size for source in self._sources)
+        """Bytes to read."""
+        self.done = 0
+        """Bytes read, of `total`."""
+        self.outcomes: Counter[Outcome] = Counter()
+        """Conversations: new ones, those that have grown, those that were here."""
+        self.kinds: Counter[str] = Counter()
+        """Conversations by the program that wrote them."""
+        self.messages = 0
+        self.characters = 0
+        self.others = 0
+        """Objects that are no conversation of any program that is known."""
+        self.bad = 0
+        self.reasons: list[str] = []
+        """Conversations and files that could not be read, with the reason: the first NAMED."""
+
+    def __iter__(self) -> Iterator[None]:
+        before = 0
+        for source in self._sources:
+            try:
+                with source.opened() as stream:
+                    for place, value in enumerate(elements(stream), 1):
+                        self._take(source, place, value)
+                        self.done = before + min(stream.tell(), source.size)
+                        yield
+            except TransferError as error:
+                self._pass_over(str(error))
+            before += source.size
+            self.done = before
+
+    def _take(self, source: Source, place: int, value: Any) -> None:
+        which = f"number {place}"
+        try:
+            if isinstance(value, BadChat):
+                raise value
+            kind = recognised(value)
+            if kind is None:
+                self.others += 1
+                return
+            which = text(record(value).get("title") or record(value).get("name")) or which
+            outcome, added = self._store.take_in(self._user, read(value))
+        except BadChat as reason:
+            self._pass_over(f"{source.name}, {which[:_TITLE]}: {reason}.")
+            return
+        self.kinds[kind] += 1
+        self.outcomes[outcome] += 1
+        self.messages += len(added)
+        self.characters += sum(len(message.text) for message in added)
+
+    def _pass_over(self, reason: str) -> None:
+        self.bad += 1
+        if len(self.reasons) < NAMED:
+            self.reasons.append("".join(sign if sign.isprintable() else " " for sign in reason))

@@ -1,0 +1,91 @@
+"""Messages of a tree, in the order in which the store takes them."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hierchat.store import Chat, ChatMessage, Role
+from hierchat.store.records import FinalState
+from hierchat.transfer.errors import BadChat
+from hierchat.transfer.values import digest
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A message as the source has it. One without a role is hidden: its answers hang below what it answers."""
+
+    name: str
+    parent: str | None
+    role: Role | None
+    text: str = ""
+    created_at: float | None = None
+    state: FinalState = "complete"
+    written_by: Mapping[str, Any] | None = None
+
+
+def chat(
+    source: str,
+    title: str,
+    created_at: float | None,
+    updated_at: float | None,
+    nodes: Sequence[Node],
+    current: str | None,
+) -> Chat:
+    """The conversation. `source`: the program, a colon, and its id there; without an id it is known by what was said.
+
+    Messages whose parent is missing begin the conversation. Raises BadChat.
+    """
+    messages, at = _ordered(nodes, created_at)
+    if not messages:
+        raise BadChat("it holds no text")
+    times = [message.created_at for message in messages]
+    if source.endswith(":"):
+        source += digest(part for one in messages for part in (one.role, one.text))
+    return Chat(
+        source=source,
+        title=title,
+        created_at=min(times) if created_at is None else created_at,
+        updated_at=max(times) if updated_at is None else updated_at,
+        messages=messages,
+        current=at.get(current or "") or messages[-1].name,
+    )
+
+
+def _ordered(
+    nodes: Sequence[Node], created_at: float | None
+) -> tuple[list[ChatMessage], dict[str, str | None]]:
+    """Visible messages, parents first; and for every node the visible message at it or above."""
+    known = {node.name: node for node in nodes}
+    if len(known) < len(nodes):
+        raise BadChat("two of its messages have the same id")
+    below: dict[str | None, list[Node]] = defaultdict(list)
+    for node in nodes:
+        below[node.parent if node.parent in known else None].append(node)
+    messages: list[ChatMessage] = []
+    visible: dict[str, str | None] = {}
+    began = created_at or next((node.created_at for node in nodes if node.created_at), time.time())
+    waiting: list[tuple[Node, str | None, float]] = [
+        (node, None, began) for node in reversed(_versions(below[None]))
+    ]
+    while waiting:
+        node, above, before = waiting.pop()
+        at = node.created_at or before
+        visible[node.name] = above
+        if node.role and node.text.strip():
+            visible[node.name] = node.name
+            messages.append(
+                ChatMessage(node.name, above, node.role, node.text, at, node.state, node.written_by)
+            )
+        waiting += [(one, visible[node.name], at) for one in reversed(_versions(below[node.name]))]
+    if len(visible) < len(nodes):
+        raise BadChat("its messages answer each other in a circle")
+    return messages, visible
+
+
+def _versions(nodes: list[Node]) -> list[Node]:
+    """Oldest first; those without a time stand first, as they stood."""
+    return sorted(nodes, key=lambda node: node.created_at or 0.0)

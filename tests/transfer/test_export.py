@@ -1,0 +1,162 @@
+"""What is written out: everything as JSON, which comes in again as it was; the open branch as Markdown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hierchat.store import Chat, DatabaseUnwritable, NewTurn, Store, StoreError, TurnFigures
+from hierchat.transfer.exporting import export_json, export_markdown
+
+from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
+
+
+def chatted(store: Store, user: int, title: str = "") -> int:
+    """A conversation that was had here: a question with two replies, the first of which is open."""
+    chat = store.create_conversation(user, title)
+    question = store.add_message(user, chat, None, "user", "Sing\n\0\N{GRINNING FACE}")
+    for number, text in enumerate(("La", "Lala")):
+        reply = store.begin_reply(
+            user, chat, question, NewTurn("tiny", "key", {"temperature": 0.5}, number, True)
+        )
+        store.append_reply(reply, text, [number], ["target"])
+        store.finish_reply(reply, text, "stopped" if number else "complete", TurnFigures())
+    store.select_branch(user, reply - 1)
+    return chat
+
+
+def everything(store: Store, user: int) -> list[Chat]:
+    return [store.chat(user, one.id) for one in store.conversations(user, limit=-1)]
+
+
+def written(store: Store, user: int, out: Path) -> Path:
+    ids = [one.id for one in store.conversations(user, limit=-1)]
+    assert list(export_json(store, user, ids, out)) == list(range(1, len(ids) + 1))
+    return out
+
+
+def test_json_comes_in_again_as_it_was(store: Store, user: int, tmp_path: Path) -> None:
+    chatted(store, user, "mine")
+    imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
+    file = written(store, user, tmp_path / "out.json")
+    assert file.stat().st_mode & 0o077 == 0
+    with Store.open(tmp_path / "other.db") as other:
+        there = other.ensure_user("local")
+        assert imported(other, there, file).outcomes == {"new": 2}
+        came, before = everything(other, there), everything(store, user)
+        assert [chat.source for chat in came] == [chat.source for chat in before]
+        for one, two in zip(came, before, strict=True):
+            texts = [message.text.replace("\0", "") for message in two.messages]
+            assert [message.text for message in one.messages] == texts
+            for name in ("title", "created_at", "updated_at", "current"):
+                assert getattr(one, name) == getattr(two, name)
+            for name in ("name", "parent", "role", "state", "created_at", "written_by"):
+                assert [getattr(m, name) for m in one.messages] == [getattr(m, name) for m in two.messages]
+        again = written(other, there, tmp_path / "again.json")
+        assert imported(store, user, again).outcomes == {"same": 2}
+
+
+def test_json_holds_who_wrote_what(store: Store, user: int, tmp_path: Path) -> None:
+    chatted(store, user, "mine")
+    (chat,) = json.loads(written(store, user, tmp_path / "out.json").read_text())
+    assert chat["hierchat"] == 1
+    assert [message.get("written_by") for message in chat["messages"]] == [
+        None,
+        *(
+            {
+                "model": "tiny",
+                "model_key": "key",
+                "settings": {"temperature": 0.5},
+                "seed": seed,
+                "drafted": True,
+            }
+            for seed in (0, 1)
+        ),
+    ]
+
+
+def test_what_was_said_elsewhere_comes_back(store: Store, user: int, tmp_path: Path) -> None:
+    """There and back, with a question on each machine."""
+    chat = chatted(store, user, "mine")
+    with Store.open(tmp_path / "other.db") as other:
+        there = other.ensure_user("local")
+        imported(other, there, written(store, user, tmp_path / "1.json"))
+        (copy,) = other.conversations(there)
+        leaf = other.messages(there, copy.id)[-1].id
+        other.add_message(there, copy.id, leaf, "user", "said there")
+        done = imported(store, user, written(other, there, tmp_path / "2.json"))
+    assert (done.outcomes, done.messages) == ({"grown": 1}, 1)
+    assert [text for _, text in open_branch(store, user, chat)][1:] == ["La", "said there"]
+    assert len(branches(store, user, chat)) == 2
+
+
+def test_a_deleted_conversation_comes_back_from_its_export(store: Store, user: int, tmp_path: Path) -> None:
+    chat = chatted(store, user, "mine")
+    file = written(store, user, tmp_path / "out.json")
+    store.delete_conversation(user, chat)
+    assert imported(store, user, file).outcomes == {"new": 1}
+    assert imported(store, user, file).outcomes == {"same": 1}
+
+
+def test_a_reply_that_is_being_written_is_exported_as_far_as_it_is(
+    store: Store, user: int, tmp_path: Path
+) -> None:
+    chat = store.create_conversation(user)
+    question = store.add_message(user, chat, None, "user", "q")
+    reply = store.begin_reply(user, chat, question, NewTurn("tiny", "key", {}, 0, True))
+    store.append_reply(reply, "so far", [1], ["target"])
+    (value,) = json.loads(written(store, user, tmp_path / "out.json").read_text())
+    assert [(one["text"], one["state"]) for one in value["messages"]] == [
+        ("q", "complete"),
+        ("so far", "interrupted"),
+    ]
+
+
+def test_nothing_is_overwritten_and_nothing_half_is_left(store: Store, user: int, tmp_path: Path) -> None:
+    ids = [chatted(store, user), chatted(store, user)]
+    out = tmp_path / "out.json"
+    half = export_json(store, user, ids, out)
+    next(half)
+    half.close()
+    assert list(tmp_path.glob("out*")) == []
+    (tmp_path / "out.json.part").write_text("of one that was killed")
+    assert list(export_json(store, user, ids, out)) == [1, 2]
+    before = out.read_bytes()
+    with pytest.raises(StoreError, match="already exists"):
+        list(export_json(store, user, ids, out))
+    assert out.read_bytes() == before
+    with pytest.raises(DatabaseUnwritable, match="cannot be written"):
+        list(export_json(store, user, ids, tmp_path / "no folder" / "out.json"))
+    with pytest.raises(StoreError, match="Name an empty folder"):
+        list(export_markdown(store, user, ids, tmp_path))
+    assert list(tmp_path.glob("*.part")) == []
+
+
+def test_without_chats(store: Store, user: int, tmp_path: Path) -> None:
+    store.create_conversation(user, "empty")
+    ids = [one.id for one in store.conversations(user)]
+    assert list(export_json(store, user, ids, tmp_path / "out.json")) == []
+    assert json.loads((tmp_path / "out.json").read_text()) == []
+
+
+def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
+    imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
+    (chat,) = store.conversations(user)
+    store.rename_conversation(user, chat.id, 'a/b: "c"?' + "\N{GRINNING FACE}" * 100)
+    twin = chatted(store, user, "A/B c " + "\N{GRINNING FACE}" * 100)
+    store._database().execute("UPDATE conversations SET created_at = ? WHERE id = ?", [BEGAN, twin])
+    out = tmp_path / "chats"
+    assert list(export_markdown(store, user, [chat.id, twin], out)) == [1, 2]
+    first, second = sorted(file.name for file in out.iterdir())
+    assert first[:10] == second[:10] == "2023-11-14"
+    assert all(file.stat().st_mode & 0o077 == 0 for file in [out, *out.iterdir()])
+    text = next(
+        file for file in out.iterdir() if "Sums" not in file.name and "1 + 1" in file.read_text()
+    ).read_text()
+    blocks = text.split("\n\n")
+    assert blocks[1].startswith("## You, 2023-11-")
+    assert blocks[2::2] == ["What is 1 + 1?", "2", "And 2 + 2?", "4"]
+    assert blocks[3].startswith("## gpt-4o, 2023-11-")
+    assert blocks[-1] == "*Other versions are left out: 1 messages. The export as JSON has them.*\n"
