@@ -5,6 +5,7 @@ let asked = null; // the id that the user asked for; ANY where only the server k
 
 function going(id) {
   asked = String(id);
+  if (id !== ANY) boxBelongsTo(id, true); // what is typed before the server answers is for that chat
 }
 
 when('#hc-new', (button) => button.addEventListener('click', () => going(0)));

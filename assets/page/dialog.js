@@ -1,4 +1,4 @@
-// One dialog that asks: for a name, or whether something may go. Ctrl+Enter confirms, Escape cancels.
+// One dialog: it asks for a name, or tells something. Ctrl+Enter confirms, Escape cancels.
 find('.hc-dialog')?.remove();
 const dialog = document.createElement('dialog');
 dialog.className = 'hc-dialog';
@@ -11,20 +11,29 @@ function made(tag, properties) {
 
 const confirms = (event) => event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.isComposing;
 
-function ask({ title, text, value, action, danger }, then) {
-  const form = made('form', { method: 'dialog' });
+// The heading of `form` names it.
+function show(form) {
+  dialog.replaceChildren(form);
+  dialog.showModal();
+}
+
+function titled(title, properties = {}) {
+  const form = made('form', { method: 'dialog', ...properties });
   form.append(made('h2', { id: 'hc-dialog-title', textContent: title }));
-  if (text) form.append(made('p', { textContent: text, dir: 'auto' }));
-  const field = value === undefined ? null : made('input', { value, ariaLabel: title, dir: 'auto' });
-  if (field) form.append(field);
+  return form;
+}
+
+function ask({ title, value, action }, then) {
+  const form = titled(title);
+  const field = made('input', { value, ariaLabel: title, dir: 'auto' });
   const row = made('div', {});
   row.append(
     made('button', { type: 'button', textContent: 'Cancel', onclick: () => dialog.close() }),
-    made('button', { type: 'submit', textContent: action, className: danger ? 'hc-danger' : 'hc-primary' }),
+    made('button', { type: 'submit', textContent: action, className: 'hc-primary' }),
   );
-  form.append(row);
+  form.append(field, row);
   form.onsubmit = () => {
-    const given = field ? field.value.trim() : true;
+    const given = field.value.trim();
     if (given) then(given);
   };
   form.onkeydown = (event) => {
@@ -32,8 +41,6 @@ function ask({ title, text, value, action, danger }, then) {
     event.preventDefault();
     form.requestSubmit();
   };
-  dialog.replaceChildren(form);
-  dialog.role = danger ? 'alertdialog' : 'dialog';
-  dialog.showModal();
-  field?.select();
+  show(form);
+  field.select();
 }

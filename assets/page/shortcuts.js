@@ -28,11 +28,9 @@ function help() {
   const close = made('button', { type: 'submit', textContent: 'Close', className: 'hc-primary' });
   const row = made('div', {});
   row.append(close);
-  const form = made('form', { method: 'dialog', className: 'hc-help' });
-  form.append(made('h2', { id: 'hc-dialog-title', textContent: 'Keyboard shortcuts' }), list, row);
-  dialog.replaceChildren(form);
-  dialog.role = 'dialog';
-  dialog.showModal();
+  const form = titled('Keyboard shortcuts', { className: 'hc-help' });
+  form.append(list, row);
+  show(form);
   close.focus();
 }
 acts.hc_help = help;

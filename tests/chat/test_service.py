@@ -224,6 +224,29 @@ def test_a_deleted_conversation_no_longer_drafts(talk: Talk) -> None:
     assert not recalled(third.send("hello"))
 
 
+def test_what_can_still_be_taken_back_does_not_draft_until_it_is(talk: Talk) -> None:
+    talk.send("hello")
+    talk.store.hide_conversation(talk.user, talk.conversation)
+    second = talk.other()
+    assert not recalled(second.send("hello"))
+    with pytest.raises(NotFound):
+        talk.send("more")
+    second.store.hide_conversation(second.user, second.conversation)
+    talk.store.restore_conversation(talk.user, talk.conversation)
+    assert recalled(talk.other().send("hello"))
+
+
+def test_a_fork_goes_on_as_the_original_would(talk: Talk) -> None:
+    first = talk.send("hello")
+    fork = Talk(talk.service, talk.user, talk.store.fork_conversation(talk.user, first.message_id))
+    there, here = talk.send("more", first.message_id), fork.send("more", fork.messages()[-1].id)
+    assert here.text == there.text
+    assert here.prompt_tokens == there.prompt_tokens
+    assert fork.service.figures(fork.user, fork.messages()[1].id) == talk.service.figures(
+        talk.user, first.message_id
+    )
+
+
 def test_history_is_there_after_a_restart(talk: Talk, store: Store) -> None:
     talk.send("hello")
     restarted = talk_on(store, talk.service.host)
@@ -377,6 +400,19 @@ def test_a_conversation_that_is_deleted_in_mid_reply(talk: Talk) -> None:
     again = talk.other().send("hello")
     assert again.finish == "length"
     assert not recalled(again)
+
+
+def test_a_conversation_that_is_hidden_in_mid_reply(talk: Talk) -> None:
+    """It is written to its end, unseen, and could be taken back whole; but nothing of it drafts."""
+    frames = talk.sending("hello", max_new_tokens=100)
+    for frame in frames:
+        if frame.figures.tokens >= 5:
+            break
+    talk.store.hide_conversation(talk.user, talk.conversation)
+    assert list(frames)[-1].finish == "length"
+    assert not recalled(talk.other().send("hello"))
+    talk.store.restore_conversation(talk.user, talk.conversation)
+    assert talk.messages()[-1].state == "complete"
 
 
 @pytest.mark.parametrize(

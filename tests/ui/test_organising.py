@@ -247,7 +247,26 @@ def test_unsent_text_stays_with_its_chat(chat: Chat, service: FakeService) -> No
     expect(box(chat)).to_have_value("")
     chat.page.locator("#hc-new").click()
     expect(box(chat)).to_have_value("For a new one")
+    expect(chat.page.locator("#hc-empty")).to_be_visible()
     chat.ask("For a new one, sent")
     chat.page.reload()
     expect(chat.replies).to_have_count(1, timeout=driving.PATIENCE_MS)
     expect(box(chat)).to_have_value("")
+
+
+def test_what_is_typed_before_the_server_answers_belongs_to_the_chat_that_was_chosen(
+    chat: Chat, service: FakeService
+) -> None:
+    for title in ("A", "B"):
+        stored_chat(service.store, title, 1)
+    chat.open()
+    box(chat).fill("For a new one")
+    chat.page.route("**/queue/join*", lambda route: (chat.page.wait_for_timeout(600), route.continue_()))
+    titles(chat).first.click()
+    expect(box(chat)).to_have_value("")
+    box(chat).fill("For B")
+    expect(chat.page.locator("#hc-title")).to_have_text("B")
+    expect(box(chat)).to_have_value("For B")
+    chat.page.unroute("**/queue/join*")
+    chat.page.locator("#hc-new").click()
+    expect(box(chat)).to_have_value("For a new one")

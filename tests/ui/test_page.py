@@ -200,6 +200,7 @@ def test_a_reply_goes_on_while_another_chat_is_open(chat: Chat, service: FakeSer
     service.script.seconds = 0
     chat.ask("Old chat")
     chat.page.locator("#hc-new").click()
+    expect(chat.page.locator("#hc-empty")).to_be_visible()
     service.script.seconds = 3
     chat.send("Slow chat")
     expect(chat.words.last).to_contain_text("Here is")
