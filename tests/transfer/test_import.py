@@ -102,6 +102,18 @@ def test_a_deleted_one_comes_back(store: Store, user: int, tmp_path: Path) -> No
     assert branches(store, user, again.id) == before
 
 
+def test_one_whose_deletion_can_be_undone_comes_back(store: Store, user: int, tmp_path: Path) -> None:
+    file = saved(tmp_path / "c.json", [gpt_sums()])
+    imported(store, user, file)
+    (chat,) = store.conversations(user)
+    before = branches(store, user, chat.id)
+    store.hide_conversation(user, chat.id)
+    assert imported(store, user, file).outcomes == {"same": 1}
+    store.delete_hidden()
+    (again,) = store.conversations(user)
+    assert branches(store, user, again.id) == before
+
+
 def test_a_deleted_one_leaves_nothing_in_the_file(
     store: Store, user: int, path: Path, tmp_path: Path
 ) -> None:
