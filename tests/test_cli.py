@@ -169,6 +169,7 @@ BENCH = {
     "decode": ["--arms", "vanilla", "--questions"],
     "record": ["--questions"],
     "agreement": ["--questions"],
+    "tokens": ["--questions"],
     "session": ["--questions"],
     "replay": ["--arms", "hierchat", "--width", "4", "--traces"],
     "report": [],

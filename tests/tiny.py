@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
@@ -24,7 +31,7 @@ from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.quantised_blocks import Blocks, from_floats, pack
 
-Kind = Literal["llama", "qwen3"]
+Kind = Literal["llama", "qwen3", "gemma3"]
 Backend = Literal["llama-float32", "llama-packed", "qwen3-float32", "llama-blocks", "qwen3-blocks"]
 BACKENDS: tuple[Backend, ...] = (
     "llama-float32",
@@ -38,7 +45,8 @@ CONTEXT = 512
 
 
 def tiny_model(kind: Kind = "llama", seed: int = 0) -> Any:
-    """Weights wide enough that greedy text wanders. Qwen3 has norms of queries and keys, and tied embeddings."""
+    """Weights wide enough that greedy text wanders. Qwen3 has norms of queries and keys, and tied embeddings; Gemma 3
+    these too, and two layers of three with a window that is smaller than a chunk of slots."""
     shape: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "hidden_size": 64,
@@ -49,17 +57,18 @@ def tiny_model(kind: Kind = "llama", seed: int = 0) -> Any:
         "intermediate_size": 96,
         "max_position_embeddings": CONTEXT,
         "initializer_range": 0.3,
-        "tie_word_embeddings": kind == "qwen3",
+        "tie_word_embeddings": kind != "llama",
         "bos_token_id": None,
         "eos_token_id": None,
     }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = (
-            LlamaForCausalLM(LlamaConfig(**shape))
-            if kind == "llama"
-            else Qwen3ForCausalLM(Qwen3Config(**shape))
-        )
+        if kind == "llama":
+            model = LlamaForCausalLM(LlamaConfig(**shape))
+        elif kind == "qwen3":
+            model = Qwen3ForCausalLM(Qwen3Config(**shape))
+        else:
+            model = Gemma3ForCausalLM(Gemma3TextConfig(**shape, sliding_window=50, sliding_window_pattern=3))
     return model.eval().requires_grad_(False)
 
 
@@ -74,8 +83,8 @@ def block_model(model: Any, pack: Callable[[NDArray[np.float32]], Blocks] | None
         floats = tensor(name)
         return pack(floats) if pack else from_floats(floats)
 
-    tied = config["tie_word_embeddings"]
-    return assemble(ARCHITECTURES[config["model_type"]], config, tensor, matrix, tied=tied)
+    architecture, tied = ARCHITECTURES[config["model_type"]], config["tie_word_embeddings"]
+    return assemble(architecture, config, tensor, matrix, tied=tied, norm_offset=architecture.norm_offset)
 
 
 @cache

@@ -10,8 +10,8 @@ from hierchat.verify.arguments import LINES, add_asked, add_request, add_run, nu
 
 
 def add_bench(commands: Any) -> None:
-    """`bench decode | log | load | record | replay | index | forward | agreement | simulate | report | session |
-    start`."""
+    """`bench decode | log | load | record | replay | index | forward | agreement | tokens | simulate | report |
+    session | start`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
@@ -69,10 +69,13 @@ def add_bench(commands: Any) -> None:
     agreement.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
     agreement.add_argument("--limit", type=positive, default=20, metavar="N")
     agreement.add_argument("--max-new-tokens", type=positive, default=128, metavar="N")
-    for one in (forward, agreement):
+    tokens = kinds.add_parser("tokens", help="a GGUF file's tokenizer against llama.cpp's")
+    tokens.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
+    for one in (forward, agreement, tokens):
         one.add_argument("--model", help="a name from `models list`")
-        one.add_argument("--backend", help="such as blocks or float16; by default the best here")
         one.add_argument("--json", type=Path, help="write the figures here")
+    for one in (forward, agreement):
+        one.add_argument("--backend", help="such as blocks or float16; by default the best here")
 
     simulated = kinds.add_parser(
         "simulate", help="stacks of draft models on GPUs, from sizes and data sheets"

@@ -28,6 +28,7 @@ from hierchat.bench.measure import (
     session,
     simulate,
     start,
+    tokens,
 )
 from hierchat.bench.measure.traces import read_traces
 from hierchat.bench.peers.start import open_peer
@@ -216,6 +217,7 @@ _KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "simulate": lambda args: simulate.run(args.json),
     "forward": _forward,
     "agreement": lambda args: _show(agreement.measure(args), args.json),
+    "tokens": lambda args: _show(tokens.measure(args), args.json),
     "start": lambda args: _show(start.measure(args), args.json),
 }
 """What does the work of each command."""

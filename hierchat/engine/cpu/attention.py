@@ -59,13 +59,19 @@ def store(head, numbers, scales, slot, along):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def first_seen(position, window):  # type: ignore[no-untyped-def]
+    """The first position that one sees through a window; 0: there is none."""
+    return max(position + 1 - window, 0) if window else 0
+
+
+@kernel
 def attend_chunk(  # type: ignore[no-untyped-def]
-    queries, rows, text, chunk, head, group, slots, layer, attended, identity, scratch
+    queries, positions, window, text, chunk, head, group, slots, layer, attended, identity, scratch
 ):
     """All rows of a block against a whole chunk of committed slots, for the `group` query heads of one kv head.
 
-    `text`: where its chunks begin. queries [rows, at least heads, head_dim]; attended [rows, heads, chunks,
-    head_dim + 2].
+    `text`: where its chunks begin. queries [rows, at least heads, head_dim]; positions [rows]; attended [rows, heads,
+    chunks, head_dim + 2].
     """
     size = queries.shape[2]
     place = text + chunk
@@ -73,21 +79,24 @@ def attend_chunk(  # type: ignore[no-untyped-def]
     values, gains = slots.values[layer, head, place], slots.value_scales[layer, head, place]
     scores = scratch.ctypes.data
     stride = attended.shape[2] * (size + 2) * 4
-    for row in range(rows):
+    for row in range(positions.shape[0]):
+        begin = max(first_seen(positions[row], window) - chunk * CHUNK, 0)
+        if begin >= CHUNK:
+            continue
         for first in range(0, group, QUERIES):
             count = min(QUERIES, group - first)
             query = queries[row, head * group + first]
             out = attended[row, head * group + first, chunk]
             score(count, query.ctypes.data, keys.ctypes.data, key_scales.ctypes.data, size, scores, CHUNK * 4)
             weigh(
-                count, scores, CHUNK * 4, CHUNK, gains.ctypes.data, values.ctypes.data,
+                count, scores, CHUNK * 4, begin, CHUNK, gains.ctypes.data, values.ctypes.data,
                 identity.ctypes.data, size, out.ctypes.data, stride,
             )  # fmt: skip
 
 
 @kernel
 def attend_tail(  # type: ignore[no-untyped-def]
-    queries, rows, text, start, row, head, group, slots, layer, attended, positions, order, scratch
+    queries, rows, text, start, row, head, group, slots, layer, attended, positions, window, order, scratch
 ):
     """One row of a block of `rows` against everything from the last whole chunk on, along its own path."""
     size = queries.shape[2]
@@ -101,6 +110,7 @@ def attend_tail(  # type: ignore[no-untyped-def]
     values, scales = slots.values[layer, head, place], slots.value_scales[layer, head]
     stride = attended.shape[2] * (size + 2) * 4
     length = positions[row] + 1 - begin * CHUNK
+    unseen = max(first_seen(positions[row], window) - begin * CHUNK, 0)
     for first in range(0, group, QUERIES):
         number = min(QUERIES, group - first)
         query = queries[row, head * group + first].ctypes.data
@@ -109,29 +119,30 @@ def attend_tail(  # type: ignore[no-untyped-def]
             key_scales = slots.key_scales[layer, head, place + chunk]
             out = scores[0, chunk * CHUNK :]
             score(number, query, keys.ctypes.data, key_scales.ctypes.data, size, out.ctypes.data, width * 4)
-        for chunk in range(-(-length // CHUNK)):
+        for chunk in range(unseen // CHUNK, -(-length // CHUNK)):
+            since = max(unseen - chunk * CHUNK, 0)
             count = min(CHUNK, length - chunk * CHUNK)
             slot = order[row, chunk * CHUNK : chunk * CHUNK + CHUNK]
-            for t in range(count):
+            for t in range(since, count):
                 at = slot[t]
                 gains[t] = scales[place + at // CHUNK, at % CHUNK]
                 for q in range(number):
                     path[q, t] = scores[q, at]
             share = attended[row, head * group + first, begin + chunk]
             weigh(
-                number, path.ctypes.data, CHUNK * 4, count, gains.ctypes.data, values.ctypes.data,
+                number, path.ctypes.data, CHUNK * 4, since, count, gains.ctypes.data, values.ctypes.data,
                 slot.ctypes.data, size, share.ctypes.data, stride,
             )  # fmt: skip
 
 
 @kernel
-def merge(parts, chunks, out):  # type: ignore[no-untyped-def]
+def merge(parts, out):  # type: ignore[no-untyped-def]
     """A row's chunks of one head added in order of position; parts [chunks, head_dim + 2], out [head_dim]."""
     size = out.shape[0]
     highest, total = parts[0, size], parts[0, size + 1]
     for j in range(size):
         out[j] = parts[0, j]
-    for chunk in range(1, chunks):
+    for chunk in range(1, parts.shape[0]):
         part = parts[chunk]
         most = part[size] if part[size] > highest else highest
         before, now = np.exp(highest - most), np.exp(part[size] - most)

@@ -27,12 +27,12 @@ PARTS = (
     "merge",
     "output",
     "gate, up",
-    "swiglu",
+    "activation",
     "down",
     "head",
 )
 """What a profile tells apart."""
-NORMS, QKV, PLACE, ATTENTION, MERGE, OUTPUT, GATE_UP, SWIGLU, BACK, HEAD = range(len(PARTS))
+NORMS, QKV, PLACE, ATTENTION, MERGE, OUTPUT, GATE_UP, ACTIVATION, BACK, HEAD = range(len(PARTS))
 
 
 @kernel
@@ -72,8 +72,9 @@ def forward(  # type: ignore[no-untyped-def]
     since = clock() if cycles.shape[0] else 0
     for layer in range(shape.layers):
         phase = layer * COUNTERS
-        matrices = weights.matrices[layer]
-        norm_phase(counters, phase, rows, work, weights.attention_norms[layer], shape.epsilon, layer > 0)
+        matrices, window = weights.matrices[layer], weights.windows[layer]
+        before, norm = weights.after_inner_norms[max(layer - 1, 0)], weights.attention_norms[layer]
+        norm_phase(counters, phase, rows, work, before, norm, shape.epsilon, layer > 0)
         since = tick(cycles, NORMS, since)
         product_tasks(counters, phase + 1, matrices[Q], rows, work, query, wide, threads)
         product_tasks(counters, phase + 2, matrices[K], rows, work, key, wide, threads)
@@ -87,16 +88,17 @@ def forward(  # type: ignore[no-untyped-def]
         if layer == shape.layers - 1 and logits.shape[0] == 0:
             return
         attention_phase(
-            counters, phase + 5, rows, texts, shape, slots, work, layer, identity, attended, scratch
+            counters, phase + 5, rows, texts, shape, window, slots, work, layer, identity, attended, scratch
         )
         since = tick(cycles, ATTENTION, since)
-        merge_phase(counters, phase + 7, rows, shape, work, attended)
+        merge_phase(counters, phase + 7, rows, shape, window, work, attended)
         since = tick(cycles, MERGE, since)
         out, stride = np.int64(work.out.ctypes.data), shape.hidden * 4
         product_tasks(counters, phase + 8, matrices[O], rows, work, out, stride, threads)
         product_wait(counters, phase + 8, matrices[O], rows, threads)
         since = tick(cycles, OUTPUT, since)
-        norm_phase(counters, phase + 9, rows, work, weights.inner_norms[layer], shape.epsilon, True)
+        before, norm = weights.after_attention_norms[layer], weights.inner_norms[layer]
+        norm_phase(counters, phase + 9, rows, work, before, norm, shape.epsilon, True)
         since = tick(cycles, NORMS, since)
         gate, up = np.int64(work.gate.ctypes.data), np.int64(work.up.ctypes.data)
         inner = shape.inner * 4
@@ -105,14 +107,15 @@ def forward(  # type: ignore[no-untyped-def]
         product_wait(counters, phase + 10, matrices[GATE], rows, threads)
         product_wait(counters, phase + 11, matrices[UP], rows, threads)
         since = tick(cycles, GATE_UP, since)
-        gate_phase(counters, phase + 12, rows, work)
-        since = tick(cycles, SWIGLU, since)
+        gate_phase(counters, phase + 12, rows, shape, work)
+        since = tick(cycles, ACTIVATION, since)
         product_tasks(counters, phase + 13, matrices[DOWN], rows, work, out, stride, threads)
         product_wait(counters, phase + 13, matrices[DOWN], rows, threads)
         since = tick(cycles, BACK, since)
     phase = shape.layers * COUNTERS
     head = weights.matrices[shape.layers, Q]
-    norm_phase(counters, phase, rows, work, weights.last_norm, shape.epsilon, True)
+    before = weights.after_inner_norms[shape.layers - 1]
+    norm_phase(counters, phase, rows, work, before, weights.last_norm, shape.epsilon, True)
     place = np.int64(logits.ctypes.data)
     product_tasks(counters, phase + 1, head, rows, work, place, logits.shape[1] * 4, threads)
     product_wait(counters, phase + 1, head, rows, threads)

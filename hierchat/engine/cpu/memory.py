@@ -28,7 +28,7 @@ Q, K, V, O, GATE, UP, DOWN = range(7)  # noqa: E741
 
 
 class Shape(NamedTuple):
-    """The decoder's sizes."""
+    """The decoder's sizes and numbers; `activation` counts in architecture.ACTIVATIONS."""
 
     layers: int
     hidden: int
@@ -38,26 +38,34 @@ class Shape(NamedTuple):
     inner: int
     vocabulary: int
     epsilon: float
+    query_scale: float
+    activation: int
 
 
 class Weights(NamedTuple):
     """The model, as the kernels find it.
 
     `matrices` int64 [layers + 1, 7, FIELDS]: addresses and sizes; the arrays behind the addresses are kept alive by
-    their owner. Norms float32 [layers, hidden]. Query and key norms [layers, head_dim] and biases of queries, keys and
-    values [layers, heads + 2 kv heads, head_dim], empty where there are none. Cosines and sines [positions,
-    head_dim / 2].
+    their owner. Norms float32 [layers, hidden]; those of what attention and the gate bring, [layers, 0] where there are
+    none. Query and key norms [layers, head_dim] and biases of queries, keys and values [layers, heads + 2 kv heads,
+    head_dim], empty where there are none. Cosines and sines [rotations, positions, head_dim / 2].
     """
 
     matrices: Integers
     attention_norms: Floats
+    after_attention_norms: Floats
     inner_norms: Floats
+    after_inner_norms: Floats
     query_norms: Floats
     key_norms: Floats
     biases: Floats
     last_norm: Floats
     cosines: Floats
     sines: Floats
+    rotations: Integers
+    """[layers]: which of the cosines and sines."""
+    windows: Integers
+    """[layers]: positions that a row sees of those up to its own, which counts; 0: all."""
 
 
 class KeyValues(NamedTuple):

@@ -10,14 +10,15 @@ import sys
 import numpy as np
 from numba import types
 
-from hierchat.engine.cpu.attention import attend_chunk, attend_tail, merge, store
+from hierchat.engine.cpu.attention import attend_chunk, attend_tail, first_seen, merge, store
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import atomic_add, atomic_load, pause
 from hierchat.engine.cpu.memory import CHUNK, HEIGHT
 from hierchat.engine.cpu.products import ROWS, product
 from hierchat.engine.cpu.rows import added, normalise, quantise, rotate
-from hierchat.engine.cpu.softmax import gate
+from hierchat.engine.cpu.softmax import gelu_gate, silu_gate
 from hierchat.jit import LANES
+from hierchat.models.architectures.architecture import ACTIVATIONS
 
 SPINS = 4000
 """Looks at a counter before a waiting thread offers its core to others."""
@@ -25,6 +26,7 @@ TILES = 3
 """Tiles of a matrix per thread: each costs two counters that travel between cores."""
 LARGEST_TILE = 64
 """Rows of weights that stay in the first cache while one group of activations after another passes over them."""
+SILU = ACTIVATIONS.index("silu")
 COUNTER = 16
 """int64s from one phase's counters to the next: taken and done, each in a cache line of its own."""
 
@@ -65,14 +67,17 @@ def wait(counters, phase, tasks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def norm_phase(counters, phase, rows, work, norm, epsilon, adding):  # type: ignore[no-untyped-def]
-    """The residual stream takes in the last product (`adding`), is normalised, and becomes what products read."""
+def norm_phase(counters, phase, rows, work, before, norm, epsilon, adding):  # type: ignore[no-untyped-def]
+    """The residual stream takes in the last product (`adding`), is normalised, and becomes what products read. The
+    product itself is normalised by `before`, unless that is empty."""
     size = work.x.shape[1]
     while True:
         row = take(counters, phase)
         if row >= rows:
             break
         if adding:
+            if before.shape[0]:
+                normalise(work.out[row], before, epsilon, work.out[row])
             added(work.x[row], work.out[row])
         plain = work.plain[row * size : (row + 1) * size]
         normalise(work.x[row], norm, epsilon, plain)
@@ -111,12 +116,14 @@ def product_wait(counters, phase, matrix, rows, threads):  # type: ignore[no-unt
 @kernel
 def place_phase(counters, phase, rows, texts, shape, weights, slots, work, layer):  # type: ignore[no-untyped-def]
     """Biases, query and key norms, rotary positions; keys and values go into the blocks' slots."""
-    factor = np.float32(1.0 / np.sqrt(np.float64(shape.head_dim)))
+    factor = np.float32(shape.query_scale)
+    rotation = weights.rotations[layer]
     while True:
         row = take(counters, phase)
         if row >= rows:
             break
-        cosines, sines = weights.cosines[work.positions[row]], weights.sines[work.positions[row]]
+        position = work.positions[row]
+        cosines, sines = weights.cosines[rotation, position], weights.sines[rotation, position]
         text = work.texts[row]
         slot = texts.starts[text] + row - texts.rows[text]
         chunk, at = texts.chunks[text] + slot // CHUNK, slot % CHUNK
@@ -144,22 +151,24 @@ def place_phase(counters, phase, rows, texts, shape, weights, slots, work, layer
 
 @kernel
 def attention_phase(  # type: ignore[no-untyped-def]
-    counters, phase, rows, texts, shape, slots, work, layer, identity, attended, scratch
+    counters, phase, rows, texts, shape, window, slots, work, layer, identity, attended, scratch
 ):
     """Every kv head against every whole chunk of a text, and against the tail for every row. Two counters."""
     group = shape.heads // shape.kv_heads
-    whole = texts.starts.max() // CHUNK
+    unseen = first_seen(texts.starts.min(), window) // CHUNK
+    whole = max(texts.starts.max() // CHUNK - unseen, 0)
     wholes = texts.starts.shape[0] * shape.kv_heads * whole
     while True:
         task = take(counters, phase)
         if task >= wholes:
             break
-        text, head, chunk = task // whole // shape.kv_heads, task // whole % shape.kv_heads, task % whole
+        text, head = task // whole // shape.kv_heads, task // whole % shape.kv_heads
+        chunk = unseen + task % whole
         if chunk < texts.starts[text] // CHUNK:
             first, last = texts.rows[text], texts.rows[text + 1]
             attend_chunk(
-                work.qkv[first:last], last - first, texts.chunks[text], chunk, head, group, slots, layer,
-                attended[first:last], identity, scratch,
+                work.qkv[first:last], work.positions[first:last], window, texts.chunks[text], chunk, head, group,
+                slots, layer, attended[first:last], identity, scratch,
             )  # fmt: skip
         done(counters, phase)
     tails = rows * shape.kv_heads
@@ -171,7 +180,7 @@ def attention_phase(  # type: ignore[no-untyped-def]
         text = work.texts[row]
         attend_tail(
             work.qkv, texts.rows[text + 1] - texts.rows[text], texts.chunks[text], texts.starts[text], row, head,
-            group, slots, layer, attended, work.positions, work.order, scratch,
+            group, slots, layer, attended, work.positions, window, work.order, scratch,
         )  # fmt: skip
         done(counters, phase + 1)
     wait(counters, phase, wholes)
@@ -179,7 +188,7 @@ def attention_phase(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def merge_phase(counters, phase, rows, shape, work, attended):  # type: ignore[no-untyped-def]
+def merge_phase(counters, phase, rows, shape, window, work, attended):  # type: ignore[no-untyped-def]
     """Chunks are added in order of position; the result becomes what the next product reads."""
     size = shape.heads * shape.head_dim
     while True:
@@ -187,24 +196,30 @@ def merge_phase(counters, phase, rows, shape, work, attended):  # type: ignore[n
         if row >= rows:
             break
         plain = work.plain[row * size : (row + 1) * size]
+        position = work.positions[row]
+        begin, end = first_seen(position, window) // CHUNK, position // CHUNK + 1
         for h in range(shape.heads):
             out = plain[h * shape.head_dim : (h + 1) * shape.head_dim]
-            merge(attended[row, h], work.positions[row] // CHUNK + 1, out)
+            merge(attended[row, h, begin:end], out)
         quantise(plain, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)
 
 
 @kernel
-def gate_phase(counters, phase, rows, work):  # type: ignore[no-untyped-def]
-    """SwiGLU; the result becomes what the next product reads."""
+def gate_phase(counters, phase, rows, shape, work):  # type: ignore[no-untyped-def]
+    """SwiGLU or GeGLU; the result becomes what the next product reads."""
     size = work.gate.shape[1]
     while True:
         row = take(counters, phase)
         if row >= rows:
             break
         plain = work.plain[row * size : (row + 1) * size]
-        gate(work.gate[row].ctypes.data, work.up[row].ctypes.data, size, plain.ctypes.data)
+        gates, ups = work.gate[row].ctypes.data, work.up[row].ctypes.data
+        if shape.activation == SILU:
+            silu_gate(gates, ups, size, plain.ctypes.data)
+        else:
+            gelu_gate(gates, ups, size, plain.ctypes.data)
         quantise(plain, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)

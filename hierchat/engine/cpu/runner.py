@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,12 @@ from hierchat.engine.rows import ArrayRows, Rows
 from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
 from hierchat.jit import INSTRUCTIONS, LANES
+from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
 from hierchat.models.architectures.names import MATRICES
+from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.architectures.rope import tables
-from hierchat.models.architectures.sizes import heads_of
+from hierchat.models.architectures.sizes import heads_of, query_scale
+from hierchat.models.architectures.windows import windows
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.formats.quantised_blocks import Blocks
@@ -63,6 +67,7 @@ class CpuRunner:
         sequences: int = 1,
     ) -> None:
         config = model.config
+        architecture = ARCHITECTURES[config["model_type"]]
         heads, kv_heads, size = heads_of(config)
         self.model = model
         self.backend = backend
@@ -77,10 +82,13 @@ class CpuRunner:
             inner=config["intermediate_size"],
             vocabulary=self.vocabulary,
             epsilon=config["rms_norm_eps"],
+            query_scale=query_scale(config),
+            activation=ACTIVATIONS.index(architecture.activation_of(config)),
         )
+        self._embedding_scale = np.float32(sqrt(self.shape.hidden) if architecture.scaled_embedding else 1.0)
         self.positions = context_length + MOST_ROWS
         """Slots of a sequence: a block may stand behind a full context."""
-        self.weights = _weights(model, self.positions)
+        self.weights = _weights(model, architecture, self.positions)
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
         self._chunks = -(-self.positions // CHUNK)
@@ -159,7 +167,8 @@ class CpuRunner:
             lay_out(np.asarray(block.parents, np.int64), start, work.positions[mine], work.order[mine])
             needed = max(needed, (start + width - 1) // CHUNK + 1)
         work = self._with_attended(rows * self.shape.heads * needed * (self.shape.head_dim + 2))
-        work.x[:rows] = self.model.embedding.floats(np.asarray(tokens, np.int64))
+        embedded = self.model.embedding.floats(np.asarray(tokens, np.int64))
+        np.multiply(embedded, self._embedding_scale, out=work.x[:rows])
         padded = -(-rows // ROWS) * ROWS if rows > 1 else 1
         out = np.empty((padded if logits else 0, self.vocabulary), np.float32)
         counters = np.zeros((self.shape.layers * COUNTERS + 2) * COUNTER, np.int64)
@@ -261,25 +270,31 @@ def _copy(source: KeyValues, goal: KeyValues, chunks: tuple[int, int], start: in
         goal.value_scales[:, :, other, first:last] = source.value_scales[:, :, one, first:last]
 
 
-def _weights(model: BlockModel, positions: int) -> Weights:
+def _weights(model: BlockModel, architecture: Architecture, positions: int) -> Weights:
     none = np.zeros((0, 0), np.float32)
+    no_norms = np.zeros((len(model.layers), 0), np.float32)
     vectors = model.vectors
     matrices = np.zeros((len(model.layers) + 1, len(MATRICES), len(FIELDS)), np.int64)
     for number, layer in enumerate(model.layers):
         for place, name in enumerate(MATRICES):
             matrices[number, place] = record(layer[name])
     matrices[-1, 0] = record(model.head)
-    cosines, sines = tables(model.config, positions, vectors.get("rope_factors"))
+    cosines, sines = tables(model.config, architecture, positions, vectors.get("rope_factors"))
+    seen = np.array(windows(model.config, architecture), np.int64)
     return Weights(
         matrices=matrices,
         attention_norms=vectors["attention_norms"],
+        after_attention_norms=vectors.get("after_attention_norms", no_norms),
         inner_norms=vectors["inner_norms"],
+        after_inner_norms=vectors.get("after_inner_norms", no_norms),
         query_norms=vectors.get("query_norms", none),
         key_norms=vectors.get("key_norms", none),
         biases=vectors.get("biases", np.zeros((0, 0, 0), np.float32)),
         last_norm=vectors["last_norm"],
         cosines=cosines,
         sines=sines,
+        rotations=np.where(seen > 0, len(cosines) - 1, 0),
+        windows=seen,
     )
 
 

@@ -121,6 +121,7 @@ def weigh(
     queries: Any,
     scores: Any,
     stride: Any,
+    first: Any,
     count: Any,
     gains: Any,
     values: Any,
@@ -132,16 +133,17 @@ def weigh(
     """A chunk's share of the result for 1 to QUERIES queries: the values weighed by e**(score - highest), behind them
     the highest score and the sum of the weights.
 
-    Addresses of float32 scores [queries, CHUNK], rows `stride` bytes apart, the first `count` valid, overwritten;
-    float32 gains [CHUNK], the scale of each position's value; int16 values [slots, size], size a multiple of 16; int32
-    order [count], the slot of each position; out float32 [queries, size + 2], rows `out_stride` bytes apart.
+    Addresses of float32 scores [queries, CHUNK], rows `stride` bytes apart, valid from `first` to before `count`,
+    overwritten; float32 gains [CHUNK], the scale of each position's value; int16 values [slots, size], size a multiple
+    of 16; int32 order [count], the slot of each position; out float32 [queries, size + 2], rows `out_stride` bytes
+    apart.
     """
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         _by_count(b, "weigh", arguments[0], list(arguments[1:]), _weigh)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 10), codegen
+    return types.void(*[types.int64] * 11), codegen
 
 
 def _weigh(
@@ -149,6 +151,7 @@ def _weigh(
     queries: int,
     scores: ir.Value,
     stride: ir.Value,
+    first: ir.Value,
     count: ir.Value,
     gains: ir.Value,
     values: ir.Value,
@@ -160,13 +163,13 @@ def _weigh(
     rows = [b.add(scores, b.mul(stride, i64(q))) for q in range(queries)]
     outs = [b.add(out, b.mul(out_stride, i64(q))) for q in range(queries)]
     for row, there in zip(rows, outs, strict=True):
-        _softmax(b, row, count, gains, _at(b, there, size, 4))
+        _softmax(b, row, first, count, gains, _at(b, there, size, 4))
     # As many registers of a value as the sums have, then one by one
     for registers in (REGISTERS, 1):
         whole = b.sdiv(size, i64(REGISTERS * LANES))
-        first = i64(0) if registers > 1 else b.mul(whole, i64(REGISTERS))
-        last = whole if registers > 1 else b.sdiv(size, i64(LANES))
-        with b.if_then(b.icmp_signed("<", first, last)):
+        begin = i64(0) if registers > 1 else b.mul(whole, i64(REGISTERS))
+        end = whole if registers > 1 else b.sdiv(size, i64(LANES))
+        with b.if_then(b.icmp_signed("<", begin, end)):
 
             def part(index: ir.Value, _: list[ir.Value], registers: int = registers) -> list[ir.Value]:
                 column = b.mul(index, i64(registers * LANES))
@@ -184,23 +187,26 @@ def _weigh(
                         ]
                     return grown
 
-                sums = loop(b, i64(0), count, [llvm.zeros(_FLOATS)] * (queries * registers), position)
+                sums = loop(b, first, count, [llvm.zeros(_FLOATS)] * (queries * registers), position)
                 for number, total in enumerate(sums):
                     place = b.add(column, i64(number % registers * LANES))
                     _store(b, total, _at(b, outs[number // registers], place, 4))
                 return []
 
-            loop(b, first, last, [], part)
+            loop(b, begin, end, [], part)
 
 
-def _softmax(b: ir.IRBuilder, scores: ir.Value, count: ir.Value, gains: ir.Value, end: ir.Value) -> None:
-    """Scores become weights times gains, zero beyond `count`; at `end` the highest score and the sum of weights."""
-    last = broadcast(b, b.trunc(count, I32), LANES)
+def _softmax(
+    b: ir.IRBuilder, scores: ir.Value, first: ir.Value, count: ir.Value, gains: ir.Value, end: ir.Value
+) -> None:
+    """Scores become weights times gains, zero before `first` and from `count` on; at `end` the highest score and the
+    sum of weights."""
+    begin, last = (broadcast(b, b.trunc(value, I32), LANES) for value in (first, count))
     valid, found = [], []
-    for first in range(0, CHUNK, LANES):
-        places = ir.Constant(last.type, list(range(first, first + LANES)))
-        valid.append(b.icmp_signed("<", places, last))
-        found.append(b.select(valid[-1], load(b, _FLOATS, b.add(scores, i64(4 * first)), 4), _all(NONE)))
+    for at in range(0, CHUNK, LANES):
+        places = ir.Constant(last.type, list(range(at, at + LANES)))
+        valid.append(b.and_(b.icmp_signed(">=", places, begin), b.icmp_signed("<", places, last)))
+        found.append(b.select(valid[-1], load(b, _FLOATS, b.add(scores, i64(4 * at)), 4), _all(NONE)))
     highest = found[0]
     for other in found[1:]:
         highest = b.select(b.fcmp_ordered(">", other, highest), other, highest)
@@ -254,22 +260,44 @@ def exponential(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.fmul(p, b.bitcast(bits, _FLOATS))
 
 
-@intrinsic
-def gate(typingctx: Any, gates: Any, ups: Any, size: Any, out: Any) -> Any:
-    """out = gate / (1 + e**-gate) * up (SwiGLU); addresses of float32 [size], a multiple of 16."""
+def _silu(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return x
 
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        gates, ups, size, out = arguments
 
-        def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-            place = b.mul(index, i64(4 * LANES))
-            value = load(b, _FLOATS, b.add(gates, place), 4)
-            below = b.fadd(exponential(b, b.fsub(_all(0.0), value)), _all(1.0))
-            result = b.fmul(b.fdiv(value, below), load(b, _FLOATS, b.add(ups, place), 4))
-            _store(b, result, b.add(out, place))
-            return []
+# sqrt(8 / pi), and that times 0.044715
+_TANH, _TANH_CUBE = 1.5957691216057308, 0.07135481282053854
 
-        loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)
-        return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 4), codegen
+def _gelu(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """GELU by tanh: (1 + tanh(u)) / 2 = 1 / (1 + e**-2u)."""
+    return b.fmul(x, fused(b, b.fmul(x, x), _all(_TANH_CUBE), _all(_TANH)))
+
+
+def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
+    """out = gate / (1 + e**-steep(gate)) * up; addresses of float32 [size], a multiple of 16."""
+
+    @intrinsic
+    def gate(typingctx: Any, gates: Any, ups: Any, size: Any, out: Any) -> Any:
+        def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+            gates, ups, size, out = arguments
+
+            def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+                place = b.mul(index, i64(4 * LANES))
+                value = load(b, _FLOATS, b.add(gates, place), 4)
+                below = b.fadd(exponential(b, b.fsub(_all(0.0), steep(b, value))), _all(1.0))
+                result = b.fmul(b.fdiv(value, below), load(b, _FLOATS, b.add(ups, place), 4))
+                _store(b, result, b.add(out, place))
+                return []
+
+            loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), codegen
+
+    return gate
+
+
+silu_gate = _gate(_silu)
+"""SwiGLU"""
+gelu_gate = _gate(_gelu)
+"""GeGLU, as Gemma has it."""

@@ -15,6 +15,7 @@ from hierchat.models.formats.layouts import LAYOUTS, PLAIN
 from hierchat.models.formats.quantised_blocks import Blocks, from_file, pack
 
 _SHAPE = {
+    "model_type": "llama",
     "hidden_size": 32,
     "num_hidden_layers": 1,
     "num_attention_heads": 2,
@@ -80,7 +81,7 @@ def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: floa
 def multiplied(matrix: Blocks, x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The matrix times rows of activations, as a forward does it; float32 [rows of x, rows of the matrix]."""
     size = matrix.columns
-    work = make_work(Shape(1, size, 1, 1, 16, size, 1, 1e-5), len(x), 1)
+    work = make_work(Shape(1, size, 1, 1, 16, size, 1, 1e-5, 0.25, 0), len(x), 1)
     work.plain[: x.size] = x.reshape(-1)
     for number, row in enumerate(x):
         quantise(row, number, len(x), work)

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hierchat.models.architectures.names import EMBEDDING, HEAD, LAST_NORM, MATRICES, Name
+
+ACTIVATIONS = ("silu", "gelu_pytorch_tanh")
+"""What transformers calls the activations of the gate that the CPU engine computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A decoder of MATRICES, SwiGLU, RMSNorm and rotary positions, and what of it others do otherwise.
+    """A decoder of MATRICES, a gated activation, RMSNorm and rotary positions, and what of it others do otherwise.
 
     `model_type` is transformers' name, `gguf` that of GGUF files. `norms`: the norms of a layer, by the names of a
-    BlockModel's vectors. `biases`: queries, keys and values have them. `gguf_pairs_neighbours`: for rotary positions,
-    GGUF files pair neighbours within a head, where the engine pairs its halves. `window`: a `sliding_window` counts
-    where config.json has no `use_sliding_window`.
+    BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF files already.
+    `biases`: queries, keys and values have them. `gguf_pairs_neighbours`: for rotary positions, GGUF files pair
+    neighbours within a head, where the engine pairs its halves. `scaled_embedding`: what a token begins with is its
+    embedding times the root of its length.
+
+    The rest holds where config.json says nothing: `activation`, one of ACTIVATIONS; `window`: a `sliding_window`
+    counts; `full_every`: of so many layers, the last sees beyond the window; `rope_base` of rotary positions, and
+    `local_rope_base` of those in layers with a window, where it is another.
     """
 
     model_type: str
@@ -23,7 +32,17 @@ class Architecture:
     norms: Mapping[str, Name]
     biases: bool = False
     gguf_pairs_neighbours: bool = False
+    norm_offset: float = 0.0
+    scaled_embedding: bool = False
+    activation: str = "silu"
     window: bool = False
+    full_every: int | None = None
+    rope_base: float = 10000.0
+    local_rope_base: float | None = None
+
+    def activation_of(self, config: Mapping[str, Any]) -> str:
+        """Of a model of this architecture with this config.json."""
+        return str(config.get("hidden_activation") or config.get("hidden_act") or self.activation)
 
     def tensors(self, layers: int) -> Iterator[Name]:
         """The names of all tensors of a model of so many layers; HEAD among them."""

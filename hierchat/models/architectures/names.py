@@ -38,6 +38,13 @@ NORMS = {
     "inner_norms": Name("post_attention_layernorm", "ffn_norm"),
 }
 """Before attention, and before the products of gate and up."""
+SANDWICH_NORMS = {
+    "attention_norms": Name("input_layernorm", "attn_norm"),
+    "after_attention_norms": Name("post_attention_layernorm", "post_attention_norm"),
+    "inner_norms": Name("pre_feedforward_layernorm", "ffn_norm"),
+    "after_inner_norms": Name("post_feedforward_layernorm", "post_ffw_norm"),
+}
+"""Before attention and before the products of gate and up, and of what each of the two adds to the residual stream."""
 QUERY_KEY_NORMS = {
     "query_norms": Name("self_attn.q_norm", "attn_q_norm"),
     "key_norms": Name("self_attn.k_norm", "attn_k_norm"),

@@ -7,6 +7,7 @@ from importlib import import_module
 from hierchat.models.architectures.architecture import Architecture
 
 _FILES = (
+    "gemma3",
     "llama",
     "mistral",
     "qwen2",

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.models.architectures.architecture import Architecture
 from hierchat.models.architectures.sizes import heads_of
+from hierchat.models.architectures.windows import FULL, SLIDING
 from hierchat.models.errors import UnsupportedError
 
 Floats = NDArray[np.float64]
@@ -18,16 +20,51 @@ SCALINGS = ("default", "linear", "llama3", "yarn")
 """What transformers calls the scalings that `tables` knows."""
 
 
-def tables(
-    config: Mapping[str, Any], positions: int, factors: NDArray[np.float32] | None = None
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosines and sines, float32 [positions, head_dim / 2]. `factors` divide the frequencies where the file holds
-    them ready-made. Raises UnsupportedError for a scaling that is not known here."""
+def scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What config.json says of rotary positions in layers without a window: "rope_type" and its numbers, perhaps
+    "rope_theta"."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    base = given.get("rope_theta") or config.get("rope_theta") or 10000.0
+    return given.get(FULL) or given
+
+
+def scaling_type(given: Mapping[str, Any]) -> str:
+    """Which scaling that is."""
+    return str(given.get("rope_type") or given.get("type") or "default")
+
+
+def tables(
+    config: Mapping[str, Any],
+    architecture: Architecture,
+    positions: int,
+    factors: NDArray[np.float32] | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Cosines and sines, float32 [kinds, positions, head_dim / 2]; kinds: all layers, or those without a window and
+    those with one. `factors` divide the frequencies of the first where the file holds them ready-made.
+
+    Raises UnsupportedError for a scaling that is not known here.
+    """
+    given = scaling(config)
+    base = given.get("rope_theta") or config.get("rope_theta") or architecture.rope_base
+    found = [_tables(config, given, base, positions, factors)]
+    if architecture.local_rope_base:
+        given = (config.get("rope_parameters") or {}).get(SLIDING) or {}
+        base = given.get("rope_theta") or config.get("rope_local_base_freq") or architecture.local_rope_base
+        found.append(_tables(config, given, base, positions, None))
+    cosines, sines = zip(*found, strict=True)
+    return np.stack(cosines), np.stack(sines)
+
+
+def _tables(
+    config: Mapping[str, Any],
+    given: Mapping[str, Any],
+    base: float,
+    positions: int,
+    factors: NDArray[np.float32] | None,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Of one kind of layer; float32 [positions, head_dim / 2]."""
     size = heads_of(config)[2]
     plain = base ** -(np.arange(0, size, 2, dtype=np.float64) / size)
-    kind = given.get("rope_type") or given.get("type") or "default"
+    kind = scaling_type(given)
     loudness = 1.0
     if factors is not None:
         frequencies = plain / factors

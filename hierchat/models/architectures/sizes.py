@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import sqrt
 from typing import Any
 
 
@@ -14,6 +15,11 @@ def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
         config.get("num_key_value_heads") or heads,
         config.get("head_dim") or config["hidden_size"] // heads,
     )
+
+
+def query_scale(config: Mapping[str, Any]) -> float:
+    """What queries are multiplied by, so that scores stay small."""
+    return 1.0 / sqrt(config.get("query_pre_attn_scalar") or heads_of(config)[2])
 
 
 def slot_size(config: Mapping[str, Any]) -> int:

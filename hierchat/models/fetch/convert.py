@@ -28,7 +28,7 @@ from hierchat.models.runnable import gguf_unsupported, require_supported
 MARKER = "hierchat.json"
 """Written last into a converted folder: the GGUF it came from and the size of each file."""
 
-_FORM = 3  # a new number converts everything anew
+_FORM = 4  # a new number converts everything anew
 
 
 def converted_folder(gguf_sha256: str) -> Path:
@@ -98,7 +98,7 @@ def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
             if file.suffix in (".json", ".jinja", ".model", ".txt") and "safetensors" not in file.name:
                 shutil.copy(file, part / file.name)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        require_supported(config, 0)
+        require_supported(config)
         block_model.write(pack_safetensors(folder, config, bits, report), part / block_model.FILE)
 
     return _made(blocks_folder(f"{identity}-{bits}"), identity, report, write_packed)
@@ -154,12 +154,12 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
 def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     message = f"{gguf.name}, once"
     report(Progress("converting", 0, None, message))
-    if reason := gguf_unsupported(read_head(gguf), 0):
+    if reason := gguf_unsupported(read_head(gguf)):
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     cache.require_space(int(1.5 * gguf.stat().st_size))
     describe(gguf, folder)
     shape = json.loads((folder / "config.json").read_text())
-    require_supported(shape, 0)
+    require_supported(shape)
     block_model.write(read_gguf(gguf, shape, report), folder / block_model.FILE)
 
 

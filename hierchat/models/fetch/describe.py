@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hierchat.models.errors import UnsupportedError
-from hierchat.models.formats.gguf_config import whole_config
+from hierchat.models.formats.gguf_config import completed, whole_config
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_tokenizer import write_tokenizer
 
@@ -56,6 +56,9 @@ def _describe_here(gguf: Path, folder: Path) -> None:
     except (ValueError, KeyError, NotImplementedError) as error:
         raise UnsupportedError(f"{gguf.name} cannot be read: {first_line(error)}.") from error
     config.save_pretrained(folder)
+    file = folder / "config.json"
+    said = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(completed(said, read_head(gguf)), indent=2), encoding="utf-8")
     GenerationConfig.from_model_config(config).save_pretrained(folder)
     _tokenizer(gguf).save_pretrained(folder)
 

@@ -25,11 +25,13 @@ def assemble(
     matrix: Callable[[Name], Blocks],
     *,
     tied: bool,
+    norm_offset: float = 0.0,
     step: Callable[[int, int], None] = lambda n, of: None,
 ) -> BlockModel:
     """A model of the architecture's tensors; `config` is its config.json. `matrix` gives those that become blocks.
 
-    `tied`: the embedding is the head. `step` hears how many layers of all are read.
+    `tied`: the embedding is the head. `norm_offset` is added to all norms. `step` hears how many layers of all are
+    read.
     """
     layers = range(config["num_hidden_layers"])
     read = []
@@ -40,8 +42,9 @@ def assemble(
     def stacked(name: Name, kind: str = "weight") -> NDArray[np.float32]:
         return np.stack([tensor(name.of(layer, kind)) for layer in layers])
 
-    vectors = {place: stacked(name) for place, name in architecture.norms.items()}
-    vectors["last_norm"] = tensor(LAST_NORM)
+    offset = np.float32(norm_offset)
+    vectors = {place: stacked(name) + offset for place, name in architecture.norms.items()}
+    vectors["last_norm"] = tensor(LAST_NORM) + offset
     if architecture.biases:
         biases = [stacked(MATRICES[place], "bias") for place in "qkv"]
         vectors["biases"] = np.concatenate(biases, axis=1).reshape(len(layers), -1, heads_of(config)[2])

@@ -30,8 +30,9 @@ Floats = NDArray[np.float32]
 class BlockModel:
     """`config` is the model's config.json. `layers` hold MATRICES; `vectors` the norms and biases by name:
     "attention_norms" and "inner_norms" [layers, hidden], "last_norm" [hidden], and where the model has them
-    "query_norms", "key_norms" [layers, head_dim], "biases" [layers, heads + 2 kv heads, head_dim], "rope_factors"
-    [head_dim / 2]. `head` is the embedding itself where the two are tied."""
+    "after_attention_norms", "after_inner_norms" [layers, hidden], "query_norms", "key_norms" [layers, head_dim],
+    "biases" [layers, heads + 2 kv heads, head_dim], "rope_factors" [head_dim / 2]. `head` is the embedding itself where
+    the two are tied."""
 
     config: dict[str, Any]
     embedding: Blocks

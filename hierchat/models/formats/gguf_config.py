@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hierchat.models.architectures.names import EMBEDDING, HEAD
 from hierchat.models.architectures.registry import GGUF_ARCHITECTURES
+from hierchat.models.architectures.windows import FULL
 from hierchat.models.formats.gguf_head import Head
 
 MODEL_TYPES = {
@@ -20,10 +22,27 @@ MODEL_TYPES = {
 run through transformers."""
 
 
+_LAYERS_OF_27B = 62
+"""By which llama.cpp, too, knows the one Gemma 3 that divides scores by the root of another number than a head's
+size."""
+
+
+def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
+    """What transformers makes of a GGUF file, with what it leaves out (scaled rotary positions) and without what it
+    makes up (a window)."""
+    said = gguf_config(head)
+    scaled = said.pop("rope_scaling", {})
+    parameters = dict(config.get("rope_parameters") or {})
+    if FULL in parameters:
+        parameters[FULL] = parameters[FULL] | scaled
+    else:
+        parameters |= scaled
+    return {**config, "sliding_window": None, **said, "rope_parameters": parameters}
+
+
 def gguf_config(head: Head) -> dict[str, Any]:
     """A GGUF file's configuration in transformers' terms, as far as it is asked for here."""
     kind = MODEL_TYPES.get(head.architecture, head.architecture.replace("-", "_"))
-    scaling = head.of_architecture("rope.scaling.type")
     experts = head.of_architecture("expert_count")
     found = {
         "model_type": kind,
@@ -35,9 +54,29 @@ def gguf_config(head: Head) -> dict[str, Any]:
         "head_dim": head.of_architecture("attention.key_length"),
         "max_position_embeddings": head.of_architecture("context_length"),
         "sliding_window": head.of_architecture("attention.sliding_window"),
+        "query_pre_attn_scalar": _query_scalar(head) if kind == "gemma3_text" else None,
         "attn_logit_softcapping": head.of_architecture("attn_logit_softcapping"),
+        "final_logit_softcapping": head.of_architecture("final_logit_softcapping"),
         "num_local_experts": None if kind.endswith("_moe") else experts,
-        "rope_scaling": {"rope_type": scaling} if scaling not in (None, "none") else None,
+        "rope_scaling": _scaling(head),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _query_scalar(head: Head) -> int | None:
+    """The square of what Gemma 3 divides scores by, which its files do not say."""
+    if head.of_architecture("block_count") == _LAYERS_OF_27B:
+        return int(head.of_architecture("embedding_length") // head.of_architecture("attention.head_count"))
+    return head.of_architecture("attention.key_length")
+
+
+def _scaling(head: Head) -> dict[str, Any] | None:
+    if (kind := head.of_architecture("rope.scaling.type")) in (None, "none"):
+        return None
+    found = {
+        "rope_type": kind,
+        "factor": head.of_architecture("rope.scaling.factor"),
+        "original_max_position_embeddings": head.of_architecture("rope.scaling.original_context_length"),
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -55,15 +94,19 @@ def whole_config(head: Head) -> dict[str, Any] | None:
         return None
     base = head.of_architecture("rope.freq_base")
     said = gguf_config(head)
-    said.pop("rope_scaling", None)  # transformers reads none from a GGUF file
-    return said | {
-        "hidden_act": "silu",
-        "rms_norm_eps": epsilon,
-        "rope_parameters": {"rope_type": "default", "rope_theta": base or 10000.0},
-        "tie_word_embeddings": HEAD.gguf not in shapes,
-        "vocab_size": shapes[EMBEDDING.gguf][-1],
-        **{
-            f"{name}_token_id": head.values.get(f"tokenizer.ggml.{key}_token_id")
-            for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
-        },
-    }
+    scaled = said.pop("rope_scaling", {})
+    return (
+        {"sliding_window": None}
+        | said
+        | {
+            "hidden_act": "silu",
+            "rms_norm_eps": epsilon,
+            "rope_parameters": {"rope_type": "default", "rope_theta": base or 10000.0} | scaled,
+            "tie_word_embeddings": HEAD.gguf not in shapes,
+            "vocab_size": shapes[EMBEDDING.gguf][-1],
+            **{
+                f"{name}_token_id": head.values.get(f"tokenizer.ggml.{key}_token_id")
+                for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
+            },
+        }
+    )

@@ -1,7 +1,8 @@
 """The tokenizer of a GGUF file with byte-level BPE, built from its vocabulary and merges in a second.
 
 It is the one that transformers makes of the file, without transformers' way there, which reads the file with gguf's own
-reader. Other kinds of tokenizer, and splits that are not listed, are left to transformers.
+reader; and with what transformers leaves out: the digits of SmolLM, the normal form of Qwen. Other kinds of tokenizer,
+and splits that are not listed, are left to transformers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from hierchat.models.formats.gguf_head import read_head
 
@@ -19,14 +20,18 @@ _QWEN2 = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _LLAMA3 = _QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|")
+_DIGITS = "digits"
 SPLITS = {
     "deepseek-r1-qwen": _QWEN2,
     "llama-bpe": _LLAMA3,
     "qwen2": _QWEN2,
     "smaug-bpe": _LLAMA3,
-    "smollm": None,
+    "smollm": _DIGITS,
 }
-"""How text is split before merging, by the file's name for it; None: as GPT-2 did."""
+"""How text is split before merging, by the file's name for it: a pattern, or each digit by itself and the rest as GPT-2
+did."""
+_COMPOSED = ("qwen2",)
+"""Whose text is brought into Unicode's composed form (NFC) first, as their publisher's tokenizers do."""
 
 _PREFIX = "tokenizer.ggml."
 _ARRAYS = tuple(f"{_PREFIX}{key}" for key in ("tokens", "merges", "token_type"))
@@ -77,10 +82,14 @@ def _build(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | No
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in control])
     plain = [token for token, kind in by_type if kind == _USER_DEFINED and token in vocabulary]
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in plain])
+    if split in _COMPOSED:
+        tokenizer.normalizer = normalizers.NFC()
     pattern = SPLITS[split]
     tokenizer.pre_tokenizer = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False)
-        if pattern is None
+        pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+        if pattern == _DIGITS
         else pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), bytes_only])
     )
     tokenizer.decoder = decoders.ByteLevel()

@@ -35,11 +35,13 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         return pack(tensor(name), 8 if name in (EMBEDDING, HEAD) else bits)
 
     message = f"{folder.name} to {bits}-bit blocks, once"
+    architecture = ARCHITECTURES[config["model_type"]]
     return assemble(
-        ARCHITECTURES[config["model_type"]],
+        architecture,
         config,
         tensor,
         packed,
         tied=config.get("tie_word_embeddings", HEAD.transformers not in places),
+        norm_offset=architecture.norm_offset,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )

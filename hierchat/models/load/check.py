@@ -48,11 +48,11 @@ def require_runnable(
     if gguf := None if engine and _is_unpacked(entry, device) else get_gguf(entry, progress, device):
         head = read_head(gguf)
         context = _context(entry, gguf_config(head))
-        own, through = gguf_unsupported(head, context), gguf_refused(head, context)
+        own, through = gguf_unsupported(head), gguf_refused(head, context)
     elif folder := _folder_with_config(entry, device, progress):
         config = _config(entry, folder, engine)
         context = _context(entry, config)
-        own, through = unsupported(config, context), refused(config, context)
+        own, through = unsupported(config), refused(config, context)
     else:
         return
     if engine and (not own or backend == "blocks"):
@@ -118,7 +118,7 @@ def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
     if engine:
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            if isinstance(config, dict) and not unsupported(config, _context(entry, config)):
+            if isinstance(config, dict) and not unsupported(config):
                 return config
         except (OSError, ValueError, KeyError, TypeError):
             pass  # transformers says what is wrong with it

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from hierchat.models.catalogue import Backend, ModelEntry
 from hierchat.models.errors import UnsupportedError
+from hierchat.models.load.chat import ready_to_chat
 from hierchat.models.load.check import by_engine, require_runnable
 from hierchat.models.load.loaded import LoadedModel
 from hierchat.models.memory import best_device
@@ -35,7 +36,7 @@ def load(
         from hierchat.models.load.load_blocks import load_blocks
 
         try:
-            return load_blocks(entry, progress, floats=backend == "float32")
+            return ready_to_chat(load_blocks(entry, progress, floats=backend == "float32"))
         except UnsupportedError as error:
             if backend == "blocks":
                 raise
@@ -43,4 +44,4 @@ def load(
             progress(Progress("loading", 0, None, note))
     from hierchat.models.load.load_torch import load_torch
 
-    return replace(load_torch(entry, device, progress, backend), note=note)
+    return ready_to_chat(replace(load_torch(entry, device, progress, backend), note=note))

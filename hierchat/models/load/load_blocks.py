@@ -27,7 +27,7 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
     config = _json(folder / "config.json")
     positions = config.get("max_position_embeddings") or 2048
     context_length = min(entry.context_length or positions, positions)
-    require_supported(config, context_length)
+    require_supported(config)
     weights = (folder / FILE).stat().st_size
     if floats and entry.size:  # both, for a moment
         weights += FLOAT_BYTES * entry.size.parameters

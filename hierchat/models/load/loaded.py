@@ -16,7 +16,8 @@ class LoadedModel:
 
     `device` and `dtype` as torch names them; `context_length` counts positions. `model_key` is a SHA-256 that names
     the tokens and the weights before quantisation and rounding: history written under it may draft for any precision
-    of the same model. `end_ids` are the tokens that end a reply. `note`: why the CPU engine does not compute it.
+    of the same model. `end_ids` are the tokens that end a reply. `note`: why the CPU engine does not compute it, or
+    that it was not made to chat.
     """
 
     name: str

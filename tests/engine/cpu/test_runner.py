@@ -13,70 +13,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    MistralConfig,
-    Qwen2Config,
-    Qwen3Config,
-)
+from transformers import AutoModelForCausalLM, LlamaConfig
 
-from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cpu.runner import CpuRunner, CpuSequence
 from hierchat.engine.cpu.team import Team
 from hierchat.engine.errors import OutOfMemory
+from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.architectures.rope import tables
+from hierchat.models.architectures.windows import windows
 from hierchat.models.formats.quantised_blocks import pack
 from hierchat.models.runnable import unsupported
+from tests.architectures import CONFIGS, SHAPE, model_of
 from tests.tiny import CONTEXT, VOCABULARY, block_model, random_tokens, tiny_model
-
-SHAPE: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "intermediate_size": 96,
-    "max_position_embeddings": CONTEXT,
-    "initializer_range": 0.2,
-}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "original_max_position_embeddings": 128,
-}
-CONFIGS = {
-    "llama": LlamaConfig(**SHAPE),
-    "llama, heads of its own": LlamaConfig(**{**SHAPE, "num_key_value_heads": 4, "head_dim": 48}),
-    "llama, tied": LlamaConfig(**SHAPE, tie_word_embeddings=True),
-    "llama 3": LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
-    "llama, linear": LlamaConfig(
-        **SHAPE, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
-    ),
-    "mistral": MistralConfig(**SHAPE, sliding_window=None),
-    "qwen2, biases": Qwen2Config(**SHAPE),
-    "qwen3, norms": Qwen3Config(**SHAPE),
-    "qwen3, yarn": Qwen3Config(**SHAPE, rope_parameters=YARN),
-}
-
-
-def model_of(config: Any) -> Any:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config)
-        for name, parameter in model.named_parameters():
-            if "norm" in name or "bias" in name:  # else all ones or zeros
-                torch.nn.init.normal_(parameter, 1.0 if "norm" in name else 0.0, 0.3)
-    return model.eval().requires_grad_(False)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -120,41 +68,51 @@ def blocks_of_nodes(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=size, max_size=size)), parents
 
 
-TARGET = CpuRunner(
-    block_model(tiny_model("qwen3"), lambda floats: pack(floats, 4)), context_length=CONTEXT, threads=3
-).open()
+def _packed(model: Any) -> CpuSequence:
+    return CpuRunner(
+        block_model(model, lambda floats: pack(floats, 4)), context_length=CONTEXT, threads=3
+    ).open()
+
+
+TARGET = _packed(tiny_model("qwen3"))
+TARGETS = {
+    "no window": TARGET,
+    "a window within a chunk": _packed(model_of(CONFIGS["gemma3"])),
+    "a window over chunks": _packed(model_of(CONFIGS["gemma3, a wide window"])),
+}
 
 
 @settings(max_examples=40, deadline=None)
 @given(
+    target=st.sampled_from(sorted(TARGETS)).map(TARGETS.__getitem__),
     start=st.one_of(st.integers(1, 300), st.integers(110, 135), st.integers(240, 260)),
     block=blocks_of_nodes(),
     cuts=st.lists(st.integers(1, 299), max_size=4),
     threads=st.integers(1, 3),
 )
 def test_a_node_has_the_bits_that_vanilla_gives_it(
-    start: int, block: tuple[list[int], list[int]], cuts: list[int], threads: int
+    target: CpuSequence, start: int, block: tuple[list[int], list[int]], cuts: list[int], threads: int
 ) -> None:
     tokens, parents = block
     prompt = random_tokens(start, 1)
-    TARGET.runner.team = Team(threads)
-    TARGET.rollback(0)
-    TARGET.read(prompt)
-    rows = TARGET.forward(tokens, parents)
+    target.runner.team = Team(threads)
+    target.rollback(0)
+    target.read(prompt)
+    rows = target.forward(tokens, parents)
     leaf = max(range(len(tokens)), key=lambda node: (_depth(parents, node), node))
     path = _path(parents, leaf)
 
-    TARGET.commit(path)  # accepted as a whole
-    after = TARGET.forward(tokens[:1], [-1])
-    TARGET.rollback(0)
+    target.commit(path)  # accepted as a whole
+    after = target.forward(tokens[:1], [-1])
+    target.rollback(0)
     for begin, end in _pieces(start, cuts):
-        TARGET.read(prompt[begin:end])
+        target.read(prompt[begin:end])
     for node in path:
-        alone = TARGET.forward([tokens[node]], [-1])
+        alone = target.forward([tokens[node]], [-1])
         np.testing.assert_array_equal(alone[0], rows[node])
-        TARGET.commit([0])
-    np.testing.assert_array_equal(TARGET.forward(tokens[:1], [-1]), after)
-    TARGET.runner.team.close()
+        target.commit([0])
+    np.testing.assert_array_equal(target.forward(tokens[:1], [-1]), after)
+    target.runner.team.close()
 
 
 def test_a_chain_of_forwards_reads_no_further_than_it_should() -> None:
@@ -224,24 +182,41 @@ def test_broken_weights_give_no_number() -> None:
 
 def test_what_it_cannot_compute_is_named() -> None:
     config = LlamaConfig(**SHAPE).to_dict()
-    assert unsupported(config, CONTEXT) is None
-    of_another_kind = unsupported({**config, "model_type": "gemma2"}, CONTEXT)
-    assert of_another_kind == "architecture gemma2 (known are llama, mistral, qwen2, qwen3)"
-    assert "activation" in str(unsupported({**config, "hidden_act": "gelu"}, CONTEXT))
-    assert "biases" in str(unsupported({**config, "attention_bias": True}, CONTEXT))
-    assert "no whole blocks" in str(unsupported({**config, "intermediate_size": 100}, CONTEXT))
-    mistral = MistralConfig(**SHAPE, sliding_window=64).to_dict()
-    assert "sliding window of 64" in str(unsupported(mistral, CONTEXT))
-    assert unsupported(mistral, 64) is None
+    assert unsupported(config) is None
+    of_another_kind = unsupported({**config, "model_type": "gemma2"})
+    assert of_another_kind == "architecture gemma2 (known are gemma3_text, llama, mistral, qwen2, qwen3)"
+    assert "activation" in str(unsupported({**config, "hidden_act": "gelu"}))
+    assert "biases" in str(unsupported({**config, "attention_bias": True}))
+    assert "no whole blocks" in str(unsupported({**config, "intermediate_size": 100}))
+    assert "layers of conv" in str(unsupported({**config, "layer_types": ["full_attention", "conv"]}))
+    gemma = CONFIGS["gemma3"].to_dict()
+    assert unsupported(gemma) is None
+    assert "soft cap" in str(unsupported({**gemma, "final_logit_softcapping": 30.0}))
+    assert "behind" in str(unsupported({**gemma, "use_bidirectional_attention": True}))
 
 
 @pytest.mark.parametrize("name", ["llama 3", "llama, linear", "qwen3, yarn"])
 def test_rotary_tables_are_those_of_transformers(name: str) -> None:
     model = AutoModelForCausalLM.from_config(CONFIGS[name])
     cosines, sines = model.model.rotary_emb(torch.zeros(1), torch.arange(CONTEXT)[None])
-    ours = tables(model.config.to_dict(), CONTEXT)
-    np.testing.assert_allclose(ours[0], cosines[0, :, :8], atol=2e-5)
-    np.testing.assert_allclose(ours[1], sines[0, :, :8], atol=2e-5)
+    config = model.config.to_dict()
+    ours = tables(config, ARCHITECTURES[config["model_type"]], CONTEXT)
+    np.testing.assert_allclose(ours[0][0], cosines[0, :, :8], atol=2e-5)
+    np.testing.assert_allclose(ours[1][0], sines[0, :, :8], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mistral, window", "qwen2, window"])
+def test_an_older_configuration_says_the_same(name: str) -> None:
+    """Without the kinds of layers, and with rotary bases in fields of their own."""
+    config = CONFIGS[name].to_dict()
+    architecture = ARCHITECTURES[config["model_type"]]
+    old = {key: value for key, value in config.items() if key not in ("layer_types", "rope_parameters")}
+    if name == "gemma3":
+        old |= {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": 3}
+    assert windows(old, architecture) == windows(config, architecture)
+    assert len(set(windows(old, architecture))) == (1 if name == "mistral, window" else 2)
+    for one, other in zip(tables(old, architecture, 9), tables(config, architecture, 9), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def _depth(parents: list[int], node: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.decoding import Decoding, step_together
 from hierchat.engine.runner import Segment, TooManySequences
 from hierchat.models.formats.quantised_blocks import pack
-from tests.tiny import CONTEXT, block_model, random_tokens, text_of, tiny_model
+from tests.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model
 
 RUNNERS = {
     kind: CpuRunner(
@@ -24,7 +26,7 @@ RUNNERS = {
         threads=2,
         sequences=4,
     )
-    for kind in ("llama", "qwen3")
+    for kind in get_args(Kind)
 }
 SAMPLED = {"temperature": 0.8, "top_p": 0.9}
 

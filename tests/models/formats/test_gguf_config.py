@@ -1,0 +1,59 @@
+"""What a GGUF file's head says counts, whatever transformers makes of the file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hierchat.models.formats.gguf_config import completed, gguf_config
+from hierchat.models.formats.gguf_head import Head
+
+
+def head(architecture: str, **values: Any) -> Head:
+    own = {f"{architecture}.{key.replace('__', '.')}": value for key, value in values.items()}
+    return Head({"general.architecture": architecture, **own}, ())
+
+
+def test_a_window_that_the_file_does_not_name_is_none() -> None:
+    """transformers takes files called Mistral for models with its default window."""
+    found = completed({"model_type": "mistral", "sliding_window": 4096}, head("llama"))
+    assert (found["model_type"], found["sliding_window"]) == ("llama", None)
+    gemma = completed({"sliding_window": 4096}, head("gemma3", attention__sliding_window=512))
+    assert gemma["sliding_window"] == 512
+
+
+def test_scaled_rotary_positions() -> None:
+    given = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+    found = completed(
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
+        head("qwen2", **given, rope__scaling__original_context_length=32768),
+    )
+    assert found["rope_parameters"] == {
+        "rope_type": "yarn",
+        "rope_theta": 1e6,
+        "factor": 4.0,
+        "original_max_position_embeddings": 32768,
+    }
+
+
+def test_gemma_scales_its_layers_without_a_window() -> None:
+    kinds = {
+        "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    given = {"rope__scaling__type": "linear", "rope__scaling__factor": 8.0}
+    found = completed({"rope_parameters": kinds}, head("gemma3", **given))["rope_parameters"]
+    assert found["full_attention"] == {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}
+    assert found["sliding_attention"] == kinds["sliding_attention"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "hidden", "heads", "size", "scalar"),
+    [(18, 640, 4, 256, 256), (34, 2560, 8, 256, 256), (62, 5376, 32, 128, 168)],
+)
+def test_what_gemma_divides_scores_by(layers: int, hidden: int, heads: int, size: int, scalar: int) -> None:
+    """270M, 4B, 27B."""
+    given = {"attention__head_count": heads, "attention__key_length": size}
+    found = gguf_config(head("gemma3", block_count=layers, embedding_length=hidden, **given))
+    assert found["query_pre_attn_scalar"] == scalar

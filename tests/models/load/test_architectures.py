@@ -1,0 +1,107 @@
+"""Every architecture, as safetensors and as a GGUF file, loaded as users load it: the logits of transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import Gemma3TextConfig
+
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
+from hierchat.models.fetch import describe
+from hierchat.models.formats.quantised_blocks import pack
+from hierchat.models.load.load import load
+from hierchat.models.load.load_torch import load_torch
+from tests.architectures import CONFIGS, GEMMA3, model_of, write_gguf
+from tests.models.conftest import tiny_tokenizer
+
+VOCABULARY = 272
+TOKENS = np.random.default_rng(0).integers(0, VOCABULARY, 200).tolist()
+SIX_LAYERS = Gemma3TextConfig(
+    **{**GEMMA3, "num_hidden_layers": 6, "sliding_window_pattern": 6, "query_pre_attn_scalar": 16}
+)
+"""What a GGUF file cannot say of Gemma 3: every sixth layer is a full one, and queries are scaled by their size."""
+FILES = {
+    **{
+        name: CONFIGS[name]
+        for name in (
+            "llama",
+            "llama 3, tied",
+            "llama, linear",
+            "mistral",
+            "qwen2, biases",
+            "qwen3, norms",
+            "qwen3, yarn",
+        )
+    },
+    "gemma3": SIX_LAYERS,
+}
+READ_BY_TRANSFORMERS = {"llama", "qwen2, biases"}
+"""It leaves out rotary scaling, takes heads of Qwen3 and the scale of Gemma 3's queries for granted, and finds no names
+for Mistral's tensors."""
+
+
+def logits(entry: ModelEntry) -> np.ndarray:
+    loaded = load(entry, "cpu", backend="blocks")
+    target = CpuRunner(loaded.model, context_length=loaded.context_length).open()
+    assert target.exact
+    target.read(TOKENS[:150])
+    return np.asarray(target.forward(TOKENS[150:], range(-1, 49)))
+
+
+def expected(model: Any) -> np.ndarray:
+    with torch.inference_mode():
+        return np.asarray(model(torch.tensor([TOKENS])).logits[0, 150:])
+
+
+def agree(found: np.ndarray, right: np.ndarray) -> bool:
+    return bool(np.abs(found - right).max() <= 2e-3 * np.abs(right).max())
+
+
+def save(model: Any, folder: Path) -> ModelEntry:
+    """As safetensors whose weights are packed without loss."""
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            parameter.copy_(torch.from_numpy(pack(parameter.numpy(), 8).floats()))
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return ModelEntry(name="tiny", source=ModelSource(folder=Folder(path=folder)), blocks=8)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_gguf_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        describe, "_describe_beside", lambda *_: False
+    )  # a process that imports torch takes seconds
+    model = model_of(FILES[name], vocab_size=VOCABULARY)
+    path = write_gguf(model, tmp_path / "tiny.gguf", tiny_tokenizer(extra=("ab",)))
+    entry = ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)))
+    found = logits(entry)
+    assert agree(found, expected(model))
+    if name in READ_BY_TRANSFORMERS:
+        assert agree(found, expected(load_torch(entry, "cpu", backend="float32").model))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_safetensors(name: str, tmp_path: Path) -> None:
+    model = model_of(CONFIGS[name], vocab_size=VOCABULARY)
+    entry = save(model, tmp_path / "tiny")
+    assert agree(logits(entry), expected(model))
+
+
+def test_a_configuration_as_gemma_was_published_with(tmp_path: Path) -> None:
+    """Without the kinds of layers, and with rotary bases in fields of their own."""
+    model = model_of(SIX_LAYERS, vocab_size=VOCABULARY)
+    file = tmp_path / "tiny" / "config.json"
+    entry = save(model, file.parent)
+    config = json.loads(file.read_text())
+    for key in ("layer_types", "rope_parameters", "_sliding_window_pattern"):
+        config.pop(key)
+    config |= {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": 6}
+    file.write_text(json.dumps(config))
+    assert agree(logits(entry), expected(model))

@@ -1,0 +1,53 @@
+"""What a file does not say of chats: a template, and the tokens that end a turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
+from hierchat.models.load.load import load
+from hierchat.runtime.prompt import PromptBuilder, Said
+from tests.architectures import CONFIGS, model_of, write_gguf
+from tests.models.conftest import tiny_tokenizer
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> ModelEntry:
+    """A file without a template, whose end is that of texts."""
+    tokenizer = tiny_tokenizer(extra=("ab", "<end_of_turn>"))
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<end_of_turn>"]})
+    tokenizer.eos_token = "<|endoftext|>"
+    path = write_gguf(model_of(CONFIGS["llama"], vocab_size=272), tmp_path / "base.gguf", tokenizer)
+    return ModelEntry(name="base", source=ModelSource(gguf=Gguf(path=path)))
+
+
+def test_a_file_without_a_template_gets_the_conversation_as_text(base: ModelEntry) -> None:
+    loaded = load(base, "cpu")
+    assert "base brings no chat template" in loaded.note
+    said = [Said("user", "Hi <end_of_turn>"), Said("assistant", "Yes"), Said("user", "So?")]
+    prompt = PromptBuilder(loaded.tokenizer, 256).build(said, 16).ids
+    text = loaded.tokenizer.decode(prompt)
+    assert text.endswith("user: Hi <end_of_turn>\n\nassistant: Yes\n\nuser: So?\n\nassistant:")
+    assert not loaded.end_ids & set(prompt)  # what looks like a control token is text
+
+
+def test_tokens_that_end_a_turn_end_a_reply(base: ModelEntry) -> None:
+    loaded = load(base, "cpu")
+    names = set(loaded.tokenizer.convert_ids_to_tokens(sorted(loaded.end_ids)))
+    assert names == {"<|endoftext|>", "<|im_end|>", "<end_of_turn>"}
+
+
+def test_the_same_through_transformers(base: ModelEntry) -> None:
+    one, other = load(base, "cpu"), load(base, "cpu", backend="float16")
+    assert one.end_ids == other.end_ids
+    assert one.note == other.note
+    assert one.tokenizer.chat_template == other.tokenizer.chat_template
+
+
+def test_smollm_splits_digits_before_all_else(base: ModelEntry) -> None:
+    """Two spaces before a number are one piece: no digit stands behind them any more."""
+    tokenizer = load(base, "cpu").tokenizer  # written with SmolLM's name of a split
+    split = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("day.  20")
+    assert [piece for piece, _ in split] == ["day", ".", "ĠĠ", "2", "0"]
