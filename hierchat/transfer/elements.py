@@ -18,8 +18,9 @@ PIECE = 1 << 18
 """Bytes that are read at once."""
 LARGEST = 1 << 28
 """Bytes of one object at most. Open WebUI keeps images in its chats."""
-_BRACKET = re.compile(rb'["{}\[\]]')
 _INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+"""Past whole strings too; to the quote of one that has no end yet."""
 
 
 def elements(stream: BinaryIO) -> Iterator[Any]:
@@ -52,16 +53,16 @@ def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat]:
                 at += 1
                 in_string = False
                 continue
-            found = _BRACKET.search(data, at)
-            if found is None:
-                at = len(data)
+            at = _TO_BRACKET.match(data, at).end()  # type: ignore[union-attr]  # matches everywhere
+            if at == len(data):
                 break
-            at = found.end()
-            if found[0] == b'"':
+            sign = data[at : at + 1]
+            at += 1
+            if sign == b'"':
                 in_string = True
-            elif found[0] in b"{[":
+            elif sign in b"{[":
                 if depth == outside:
-                    start = found.start()
+                    start = at - 1
                 depth += 1
             elif depth > outside:
                 depth -= 1
