@@ -224,12 +224,16 @@ class ReplyHandlers:
                     if (ahead := _ahead(item)) is not None:
                         line = status.waiting_line(ahead, self._service.host)
                         news, running.live = line != running.live, line
-                        yield self._views.live(session, user) if news and here() else self._nothing
+                        # Stop once more: what answers a click on New may have come behind the first update.
+                        shown = self._views.live(session, user) | self._views.busy(session)
+                        yield shown if news and here() else self._nothing
                         continue
                     if not begun:
                         begun = True
                         update = self._views.chats(session, user, query)
-                        yield update | (self._views.heading(session, user) if here() else {})
+                        if here():
+                            update |= self._views.heading(session, user) | self._views.busy(session)
+                        yield update
                     update = draw(session, conversation, running, item)
                     yield update if here() else self._nothing
         except Exception as error:

@@ -377,6 +377,7 @@ def test_chats_that_were_forgotten_in_a_terminal(chat: Chat, service: FakeServic
     chat.ask("Question")
     assert service.store.forget_user(service.store.ensure_user("local"))
     chat.page.locator("#hc-new").click()
+    expect(chat.page.locator("#hc-empty")).to_be_visible()
     chat.send("Another")
     said(chat, "All chats of this user were deleted. Reload the page.")
     chat.open()
