@@ -50,15 +50,8 @@ class Deletion(Connected):
     def restore_conversation(self, user_id: int, conversation_id: int) -> None:
         """Take back what `hide_conversation` did; it drafts again. Raises NotFound where it is deleted by now."""
         with self._write() as db:
-            found = db.execute(
-                "UPDATE conversations SET hidden_by = NULL, hider_started = NULL"
-                " WHERE id = ? AND user_id = ? AND hidden_by IS NOT NULL",
-                [conversation_id, user_id],
-            ).rowcount
-            if not found:
+            if not show_again(db, user_id, conversation_id):
                 raise NotFound("This chat was deleted for good.")
-            # Whatever holds texts in memory looks for what is there.
-            db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
         self._hidden.discard(conversation_id)
 
     def delete_hidden(self, conversation_ids: Iterable[int] | None = None) -> None:
@@ -126,6 +119,19 @@ class Deletion(Connected):
         except (DatabaseLocked, DatabaseUnwritable):
             return False
         return not busy
+
+
+def show_again(db: Database, user_id: int, conversation_id: int) -> bool:
+    """Take back that a conversation was hidden; False where none of this user's is."""
+    found = db.execute(
+        "UPDATE conversations SET hidden_by = NULL, hider_started = NULL"
+        " WHERE id = ? AND user_id = ? AND hidden_by IS NOT NULL",
+        [conversation_id, user_id],
+    ).rowcount
+    if found:
+        # Whatever holds texts in memory looks for what is there.
+        db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
+    return bool(found)
 
 
 def _drop_words(db: Database) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sqlite_utils import Database
 
 from hierchat.store.connection import Connected
+from hierchat.store.deletion import show_again
 from hierchat.store.ownership import owned_conversation
 from hierchat.store.records import FinalState, Role
 from hierchat.store.text import storable, title_of
@@ -101,7 +102,7 @@ class Portable(Connected):
             if conversation_id is None:
                 conversation_id = _create(db, user_id, chat)
             else:
-                _show(db, user_id, conversation_id)
+                show_again(db, user_id, conversation_id)
                 ids = {_name(row): row["id"] for row in db.query(_MESSAGES, [conversation_id])}
             added = [message for message in chat.messages if message.name not in ids]
             if not added:
@@ -110,13 +111,6 @@ class Portable(Connected):
                 ids[message.name] = _insert(db, conversation_id, ids, message)
             _move_on(db, conversation_id, ids, chat)
         return outcome, added
-
-
-def _show(db: Database, user_id: int, conversation_id: int) -> None:
-    """Take back that it was deleted, as long as that can be undone."""
-    hidden = "UPDATE conversations SET hidden_by = NULL, hider_started = NULL WHERE id = ? AND hidden_by IS NOT NULL"
-    if db.execute(hidden, [conversation_id]).rowcount:
-        db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
 
 
 def _create(db: Database, user_id: int, chat: Chat) -> int:
