@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -246,10 +246,10 @@ class ReplyHandlers:
             running.stop.set()
             on_screen = here()
             session.running.pop(conversation, None)
+            if not begun and on_screen:  # first, since what follows may fail
+                session.unsent = running.text
             if not begun:
                 self._withdraw(session, user, conversation)
-        if not begun and on_screen:
-            session.unsent = running.text
         if running.failed or on_screen:
             session.remark = running.remark
         yield self._ended(session, user, running, query, begun, on_screen)
@@ -262,11 +262,14 @@ class ReplyHandlers:
             session.unsent = running.text
 
     def _withdraw(self, session: Session, user: int, conversation: int) -> None:
-        """A conversation in which nothing was asked goes."""
-        with suppress(StoreError):
+        """A conversation in which nothing was asked goes. Where the store fails, an empty one stays."""
+        try:
             gone = self._service.store.discard_conversation(user, conversation)
-            if gone and session.conversation == conversation:
-                session.conversation = None
+        except Exception as error:
+            logs.said(error)
+            return
+        if gone and session.conversation == conversation:
+            session.conversation = None
 
     def _drawn(self, session: Session, conversation: int, running: Running, frame: Frame) -> Update:
         p = self._parts
