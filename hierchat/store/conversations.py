@@ -11,11 +11,11 @@ from hierchat.store.ownership import owned_conversation
 from hierchat.store.records import Conversation
 from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, match_expression, storable
 
-_COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived")
+_COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived", "unread")
 LOCAL_USER = "local"
 """Whose chats a page without a login shows."""
 _LIST = """
-    SELECT id, title, created_at, updated_at, pinned, archived FROM conversations
+    SELECT id, title, created_at, updated_at, pinned, archived, unread FROM conversations
     WHERE user_id = :user AND archived = :archived AND hidden_by IS NULL
     ORDER BY pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
@@ -36,7 +36,7 @@ _SEARCH = f"""
         WHERE messages_fts MATCH :match AND +rowid IN (SELECT message_id FROM hits)
     )
     SELECT
-        id, title, created_at, updated_at, pinned, archived, ifnull(snippet, '') AS snippet,
+        id, title, created_at, updated_at, pinned, archived, unread, ifnull(snippet, '') AS snippet,
         hits.message_id AS message_id
     FROM conversations LEFT JOIN hits USING (id) LEFT JOIN snippets USING (message_id)
     WHERE user_id = :user AND hidden_by IS NULL AND (
@@ -150,4 +150,4 @@ class Conversations(Connected):
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:
-    return Conversation(**row | {"pinned": bool(row["pinned"]), "archived": bool(row["archived"])})
+    return Conversation(**row | {name: bool(row[name]) for name in ("pinned", "archived", "unread")})

@@ -204,3 +204,12 @@ def m0006_organised(db: Database) -> None:
         CREATE INDEX conversations_hidden ON conversations (id) WHERE hidden_by IS NOT NULL;
         CREATE INDEX messages_by_original ON messages (copy_of) WHERE copy_of IS NOT NULL;
     """)
+
+
+@migrations()
+def m0007_going_on(db: Database) -> None:
+    # keep_writing: replies go on when the user's last page was closed. unread: a reply came and was not seen yet.
+    db.executescript("""
+        ALTER TABLE users ADD COLUMN keep_writing INTEGER NOT NULL DEFAULT 1;
+        ALTER TABLE conversations ADD COLUMN unread INTEGER NOT NULL DEFAULT 0;
+    """)

@@ -29,6 +29,8 @@ class Conversation:
     """When the last message was added."""
     pinned: bool = False
     archived: bool = False
+    unread: bool = False
+    """Whether a reply came while it was not open, until it is opened."""
     snippet: str = ""
     """Text around a search hit, the words that were found between FOUND_BEGINS and FOUND_ENDS (text.py); empty
     without a search, or where only the title matched."""

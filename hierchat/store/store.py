@@ -19,9 +19,12 @@ from hierchat.store.over_time import OverTime
 from hierchat.store.portable import Portable
 from hierchat.store.replies import Replies
 from hierchat.store.turns import Turns
+from hierchat.store.while_away import WhileAway
 
 
-class Store(Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable):
+class Store(
+    Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable, WhileAway
+):  # fmt: skip
     """One SQLite file, usable from any thread and by several processes at once.
 
     Every method may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is then

@@ -30,12 +30,17 @@ class Parts:
     bus: Any
     """Invisible: carries the clicks on generated HTML in, and the open conversation's id out."""
     timer: Any
+    pulse: Any
+    """Asks for news of other pages."""
+    cue: Any
+    """Invisible: the number of a reply in progress that the page is to follow."""
     new: Any
     query: Any
     list: Any
     undo: Any
     footer: Any
     sampling: list[Any]
+    keep: Any
     proof: Any
     plan: Any
     title: Any
@@ -79,6 +84,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
     """All components, inside the Blocks context that is open; with a login, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
+    pulse, cue = gr.Timer(1.0, active=False), gr.HTML("", elem_id="hc-cue")
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
             gr.HTML('<div class="hc-brand">hierchat</div>')
@@ -91,6 +97,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
         undo = gr.HTML("", elem_id="hc-undo")
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
             controls = sampling.controls()
+            keep = gr.Checkbox(True, label="Go on writing when the page is closed", elem_id="hc-keep")
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
         footer = gr.HTML("", elem_id="hc-footer")
@@ -133,8 +140,9 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
         context = gr.HTML("", elem_id="hc-context")
     return Parts(
-        bus, timer, new, query, chats, undo, footer, controls, proof, plan, title, model, compare, host, empty, chat,
-        thread, growing, versus, verdict, asked, replay, back, columns, live, box, send, stop, context,
+        bus, timer, pulse, cue, new, query, chats, undo, footer, controls, keep, proof, plan, title, model, compare,
+        host, empty, chat, thread, growing, versus, verdict, asked, replay, back, columns, live, box, send, stop,
+        context,
     )  # fmt: skip
 
 

@@ -1,34 +1,32 @@
 """Handlers that write a reply: send, again, edit, continue, compare and its replay. Each is a generator of updates.
 
-Each conversation has its own reply in progress; what the screen shows is that of the conversation on it.
+A reply is written below the page (chat/in_progress.py), at most one in each conversation. A page follows those that it
+asked for, and those in conversations that it shows; the screen shows that of the conversation on it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat import logs
-from hierchat.chat.frames import CompareFrame, Frame
-from hierchat.store import NotFound, StoreError, title_of
-from hierchat.ui import sampling, status, thread, versus
-from hierchat.ui.figures import figures_line
+from hierchat.chat.in_progress import ReplyInProgress, Start, State, places_ahead
+from hierchat.store import NotFound, title_of
+from hierchat.ui import progress, sampling, status, versus
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.markdown import Growing
-from hierchat.ui.sessions import PAGE, Running, Session
-from hierchat.ui.views import Update, Views, context, deleted
+from hierchat.ui.sessions import PAGE, Session
+from hierchat.ui.views import Update, Views, deleted
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.config import GenerationSettings
     from hierchat.store import Message
 
-Start = Callable[[threading.Event], Generator[Any, None, None]]
+Draw = Callable[[Session, ReplyInProgress, State], Update]
 _STAYS = (
     "A reply is still being written in this chat. Your message stays in the box: send it when the reply has ended, "
     "or stop the reply first."
@@ -55,10 +53,10 @@ class ReplyHandlers:
         if not text.strip():
             yield self._nothing
             return
-        if (running := session.now) is not None:
+        if (reply := self._views.now(session, user)) is not None:
             # Enter pressed twice is no second message.
-            same = running.text == text
-            yield self._nothing if same else self._views.tell(session, status.notice(_STAYS))
+            same = reply.text == text and reply in session.following
+            yield self._nothing if same else self._views.tell(session, user, status.notice(_STAYS))
             return
         settings = sampling.settings_of(list(values))
         try:
@@ -68,7 +66,7 @@ class ReplyHandlers:
             return
         parent = path[-1].id if path else None
         emptied = {self._parts.box: ""}
-        for update in self._ask(session, user, path, parent, text, compare, query, settings):
+        for update in self._ask(session, user, parent, text, compare, query, settings):
             yield update | emptied
             emptied = {}  # only once: what is typed from here on stays
 
@@ -78,11 +76,10 @@ class ReplyHandlers:
         """An example prompt, asked as if typed."""
         session, user = self._who(request)
         settings = sampling.settings_of(list(values))
-        if session.now is None:
+        if self._views.now(session, user) is None:
             path, text = self._path(session, user), str(event._data["text"])
-            yield from self._ask(
-                session, user, path, path[-1].id if path else None, text, compare, query, settings
-            )
+            parent = path[-1].id if path else None
+            yield from self._ask(session, user, parent, text, compare, query, settings)
 
     def edit(
         self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
@@ -90,34 +87,30 @@ class ReplyHandlers:
         """A new version of a question: a sibling of the old one."""
         session, user = self._who(request)
         session.unsent = text = str(event._data["text"])  # not lost, whatever comes
-        if session.now is not None:
-            yield self._views.tell(session, status.notice(_STAYS))
+        if self._views.now(session, user) is not None:
+            yield self._views.tell(session, user, status.notice(_STAYS))
             return
         settings = sampling.settings_of(list(values))
         path = self._path(session, user)
         place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
         if place is None or path[place].role != "user":
-            yield self._views.tell(session, status.error(_GONE))
+            yield self._views.tell(session, user, status.error(_GONE))
             return
         session.unsent = ""
-        yield from self._ask(
-            session, user, path[:place], path[place].parent_id, text, compare, query, settings
-        )
+        yield from self._ask(session, user, path[place].parent_id, text, compare, query, settings)
 
     def again(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
         """Another reply to the same question."""
         session, user = self._who(request)
         settings = sampling.settings_of(list(values))
-        path = self._path(session, user)
-        place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
-        if place is None:
-            yield self._views.tell(session, status.error(_GONE))
+        question = next((m.id for m in self._path(session, user) if m.id == int(event._data["id"])), None)
+        if question is None or session.conversation is None:
+            yield self._views.tell(session, user, status.error(_GONE))
             return
-        question = path[place].id
+        reply = ReplyInProgress(user, session.conversation, below=question)
         yield from self._go_on(
-            session, user, path[: place + 1], query, "",
-            lambda stop: self._service.regenerate(user, question, settings, stop),
-        )  # fmt: skip
+            session, reply, query, lambda stop: self._service.regenerate(user, question, settings, stop)
+        )
 
     def resume(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
         """The reply at the end of the open conversation, which was cut, goes on."""
@@ -125,18 +118,27 @@ class ReplyHandlers:
         more = sampling.settings_of(list(values)).max_new_tokens
         path = self._path(session, user)
         if not path or path[-1].id != int(event._data["id"]):
-            yield self._views.tell(session, status.error(_GONE))
+            yield self._views.tell(session, user, status.error(_GONE))
             return
-        reply = path[-1]
+        cut = path[-1]
+        reply = ReplyInProgress(user, cut.conversation_id, below=cut.parent_id, resumed=cut.text)
         yield from self._go_on(
-            session, user, path[:-1], query, thread.growing(reply.text, Growing()),
-            lambda stop: self._service.resume(user, reply.id, more, stop),
-        )  # fmt: skip
+            session, reply, query, lambda stop: self._service.resume(user, cut.id, more, stop)
+        )
+
+    def follow(self, request: gr.Request) -> Iterator[Update]:
+        """A reply in progress in the open conversation, which another page asked for, or this one before a reload."""
+        session, user = self._who(request)
+        if (reply := self._views.now(session, user)) is None:
+            yield self._nothing
+            return
+        yield from self._follow(session, reply, session.query)
 
     def replay(self, request: gr.Request) -> Iterator[Update]:
         """The last comparison once more, both arms from the start in their recorded times."""
-        session, _ = self._who(request)
-        if session.now is not None or session.replaying is not None or not session.recording:
+        session, user = self._who(request)
+        busy = self._views.now(session, user) is not None or session.replaying is not None
+        if busy or not session.recording:
             yield self._nothing
             return
         stop = session.replaying = threading.Event()
@@ -144,7 +146,7 @@ class ReplyHandlers:
         try:
             yield {
                 p.verdict: status.waiting("Replaying both at their recorded speed"),
-                **self._views.busy(session),
+                **self._views.busy(session, user),
             }
             words = versus.words()
             for arms in versus.replay(session):
@@ -154,7 +156,7 @@ class ReplyHandlers:
         finally:
             session.replaying = None
         last = {arm: track[-1][1] for arm, track in versus.tracks(session.recording).items() if track}
-        yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(session)}
+        yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(session, user)}
 
     def _path(self, session: Session, user: int) -> list[Message]:
         if session.conversation is None:
@@ -162,165 +164,140 @@ class ReplyHandlers:
         return [m for m in self._service.store.messages(user, session.conversation) if m.role != "system"]
 
     def _ask(
-        self, session: Session, user: int, path: list[Message], parent: int | None, text: str, compare: bool,
-        query: str, settings: GenerationSettings,
+        self, session: Session, user: int, parent: int | None, text: str, compare: bool, query: str,
+        settings: GenerationSettings,
     ) -> Iterator[Update]:  # fmt: skip
-        """A question below `path`. Its conversation is there from now on; it goes again if nothing is asked."""
-        running = Running(text, parent, versus=compare)
-        if (conversation := self._enter(session, user, running)) is None:
-            yield self._nothing
-            return
-        asked = (user, conversation, parent, text, settings)
-
-        def start(stop: threading.Event) -> Generator[Any, None, None]:
-            if compare:
-                return versus.record(session, self._service.compare(*asked, stop))
-            return self._service.send(*asked, stop)
-
-        draw = self._compared if compare else self._drawn
-        yield from self._follow(session, user, conversation, running, query, start, draw, path)
-
-    def _go_on(
-        self, session: Session, user: int, path: list[Message], query: str, growing: str, start: Start
-    ) -> Iterator[Update]:
-        """A reply to what is stored already."""
-        running = Running(growing=growing)
-        if (conversation := self._enter(session, user, running)) is None:
-            yield self._views.tell(session, status.notice(_STILL))
-            return
-        yield from self._follow(session, user, conversation, running, query, start, self._drawn, path)
-
-    def _enter(self, session: Session, user: int, running: Running) -> int | None:
-        """The conversation in which it runs from now on; None where another reply runs there."""
+        """A question below `parent`. Its conversation is there from now on; it goes again if nothing is asked."""
         with session.lock:
-            if session.now is not None:
-                return None
             if session.conversation is None:
                 session.conversation = self._service.store.create_conversation(user)
-            session.running[session.conversation] = running
-            session.listed = PAGE  # a long list would slow each frame of the reply
-            session.remark = ""
-            running.live = status.waiting("Waiting for the model…")
-            return session.conversation
+            conversation = session.conversation
+        reply = ReplyInProgress(user, conversation, text, below=parent, compared=compare)
+        asked = (user, conversation, parent, text, settings)
 
-    def _follow(
-        self, session: Session, user: int, conversation: int, running: Running, query: str, start: Start,
-        draw: Callable[[Session, int, Running, Any], Update], path: list[Message],
-    ) -> Iterator[Update]:  # fmt: skip
-        """A reply from its place in the queue to its end, on the screen as long as its conversation is there."""
+        def start(stop: threading.Event) -> Generator[State, None, None]:
+            return self._service.compare(*asked, stop) if compare else self._service.send(*asked, stop)
 
-        def here() -> bool:
-            return session.conversation == conversation
+        if self._begin(session, reply, start):
+            yield from self._follow(session, reply, query)
+        else:
+            session.unsent = text
+            yield self._views.tell(session, user, status.notice(_STAYS))
 
-        begun, on_screen = False, True
-        try:
-            running.thread = thread.thread(self._service, user, path, session.marked)
-            if running.text:
-                running.thread += thread.user_message(running.text)
-            # The first update precedes anything slow, so that Gradio can cancel from here on.
-            yield self._views.conversation(session, user) | self._views.chats(session, user, query)
-            with closing(start(running.stop)) as items:
-                for item in items:
-                    if (ahead := _ahead(item)) is not None:
-                        line = status.waiting_line(ahead, self._service.host)
-                        news, running.live = line != running.live, line
-                        # Stop once more: what answers a click on New may have come behind the first update.
-                        shown = self._views.live(session, user) | self._views.busy(session)
-                        yield shown if news and here() else self._nothing
-                        continue
-                    if not begun:
-                        begun = True
-                        update = self._views.chats(session, user, query)
-                        if here():
-                            update |= self._views.heading(session, user) | self._views.busy(session)
-                        yield update
-                    update = draw(session, conversation, running, item)
-                    yield update if here() else self._nothing
-        except Exception as error:
-            sentence = deleted(kept=True) if isinstance(error, NotFound) else logs.said(error)
-            if not begun and running.text and not here():
-                sentence = f"“{title_of(running.text)}”: {sentence}"
-                self._keep(session, user, conversation, running)
-            running.failed, running.remark = True, status.error(sentence)
-        finally:
-            running.stop.set()
-            on_screen = here()
-            session.running.pop(conversation, None)
-            if not begun and on_screen:  # first, since what follows may fail
-                session.unsent = running.text
-            if not begun:
-                self._withdraw(session, user, conversation)
-        if running.failed or on_screen:
-            session.remark = running.remark
-        yield self._ended(session, user, running, query, begun, on_screen)
+    def _go_on(self, session: Session, reply: ReplyInProgress, query: str, start: Start) -> Iterator[Update]:
+        """A reply to what is stored already."""
+        if self._begin(session, reply, start):
+            yield from self._follow(session, reply, query)
+        else:
+            yield self._views.tell(session, reply.user_id, status.notice(_STILL))
 
-    def _keep(self, session: Session, user: int, conversation: int, running: Running) -> None:
-        """A question that could not be asked while its chat is not on the screen: it stands there without a reply."""
-        try:
-            self._service.store.add_message(user, conversation, running.parent, "user", running.text)
-        except StoreError:
-            session.unsent = running.text
+    def _begin(self, session: Session, reply: ReplyInProgress, start: Start) -> bool:
+        """Whether it is being written from now on; not where another one is being written there."""
 
-    def _withdraw(self, session: Session, user: int, conversation: int) -> None:
-        """A conversation in which nothing was asked goes. Where the store fails, an empty one stays."""
-        try:
-            gone = self._service.store.discard_conversation(user, conversation)
-        except Exception as error:
-            logs.said(error)
+        def take_back(text: str) -> bool:
+            if session.gone or session.conversation != reply.conversation_id:
+                return False
+            session.unsent = text
+            return True
+
+        if not self._service.in_progress.begin(reply, start, take_back):
+            return False
+        session.listed = PAGE  # a long list would slow each frame of the reply
+        session.remark = session.note = ""
+        return True
+
+    def _follow(self, session: Session, reply: ReplyInProgress, query: str) -> Iterator[Update]:
+        """A reply from where it stands to its end, on the screen as long as its conversation is there. The page may
+        leave at any moment: the reply goes on."""
+        with session.lock:
+            known = reply in session.following
+            session.following.add(reply)
+        if known:
+            yield self._nothing
             return
-        if gone and session.conversation == conversation:
+        begun, on_screen = False, True
+        draw = self._columns() if reply.compared else self._drawn()
+        try:
+            # The first update precedes anything slow, so that Gradio can cancel from here on.
+            yield self._whole(session, reply, query)
+            states = reply.follow()
+            for state in versus.record(session, states) if reply.compared else states:
+                on_screen = session.conversation == reply.conversation_id
+                if places_ahead(state) is None and not begun:
+                    begun = True
+                    shown = self._views.chats(session, reply.user_id, query)
+                    if on_screen:
+                        shown |= self._views.heading(session, reply.user_id)
+                        shown |= self._views.busy(session, reply.user_id)
+                    yield shown
+                yield draw(session, reply, state) if on_screen else self._nothing
+        finally:
+            session.following.discard(reply)
+            on_screen = session.conversation == reply.conversation_id
+        yield self._ended(session, reply, query, on_screen)
+
+    def _whole(self, session: Session, reply: ReplyInProgress, query: str) -> Update:
+        chats = self._views.chats(session, reply.user_id, query)
+        if session.conversation != reply.conversation_id:
+            return chats
+        return chats | self._views.conversation(session, reply.user_id)
+
+    def _drawn(self) -> Draw:
+        """Draws states of a reply one after the other."""
+        p, words = self._parts, Growing()
+        said = ""
+
+        def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
+            nonlocal said
+            line = progress.line(reply, self._service.host)
+            news, said = line != said, line
+            if places_ahead(state) is not None:
+                # Stop once more: what answers a click on New may have come behind the first update.
+                shown = {p.live: session.note + line} | self._views.busy(session, reply.user_id)
+                return shown if news else self._nothing
+            return {
+                p.growing: progress.growing(state, reply, words),
+                p.live: session.note + line,
+                **self._views.window(session, reply),
+            }
+
+        return draw
+
+    def _columns(self) -> Draw:
+        """The same of a comparison."""
+        words = versus.words()
+
+        def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
+            line = session.note + progress.line(reply, self._service.host)
+            return self._views.columns(progress.arms(state), words) | {self._parts.live: line}
+
+        return draw
+
+    def _ended(self, session: Session, reply: ReplyInProgress, query: str, on_screen: bool) -> Update:
+        p, user = self._parts, reply.user_id
+        self._views.window(session, reply)
+        if on_screen or reply.trouble:
+            session.remark, session.note = self._remark(reply), ""
+        if on_screen and reply.withdrawn:
             session.conversation = None
-
-    def _drawn(self, session: Session, conversation: int, running: Running, frame: Frame) -> Update:
-        p = self._parts
-        running.failed, running.remark = frame.finish == "error", _remark(frame)
-        line = status.context_line(frame)
-        session.context[conversation] = line or session.context.get(conversation, "")
-        note = status.notice(frame.notice) if frame.notice else ""
-        if frame.phase == "reading":
-            running.live = note + status.reading_line(frame)
-        else:
-            running.growing = thread.growing(frame.text, running.drawn)
-            running.live = note + figures_line(frame.figures)
-        return {
-            p.growing: running.growing,
-            p.live: running.note + running.live,
-            p.context: context(session.context[conversation]),
-        }
-
-    def _compared(self, session: Session, conversation: int, running: Running, frame: CompareFrame) -> Update:
-        running.live, running.arms = "", frame.arms
-        if arm := frame.arms.get("speculative"):
-            line = status.context_line(arm)
-            session.context[conversation] = line or session.context.get(conversation, "")
-        return self._views.columns(frame.arms, running.columns) | {self._parts.live: running.note}
-
-    def _ended(
-        self, session: Session, user: int, running: Running, query: str, begun: bool, on_screen: bool
-    ) -> Update:
-        p = self._parts
         update = self._views.chats(session, user, query) | self._views.plan()
-        if on_screen:
-            compared = running.versus and begun
-            update |= self._views.conversation(session, user, "versus" if compared else None)
-            if compared:
-                update |= self._views.columns(running.arms) | {
-                    p.verdict: session.verdict,
-                    p.back: gr.update(visible=True),
-                    p.replay: gr.update(visible=True if session.recording else "hidden"),
-                }
-        else:
-            update |= self._views.live(session, user)
+        if not on_screen:
+            return update | self._views.live(session, user)
+        compared = reply.compared and reply.begun
+        update |= self._views.conversation(session, user, "versus" if compared else None)
+        if compared:
+            update |= self._views.columns(progress.arms(reply.latest)) | {
+                p.verdict: session.verdict,
+                p.back: gr.update(visible=True),
+                p.replay: gr.update(visible=True if session.recording else "hidden"),
+            }
         return update
 
-
-def _ahead(item: Frame | CompareFrame) -> int | None:
-    """How many replies come before, while it waits for its turn; None afterwards: then the question is stored."""
-    frames = list(item.arms.values()) if isinstance(item, CompareFrame) else [item]
-    return frames[0].ahead if all(frame.phase == "waiting" for frame in frames) else None
-
-
-def _remark(frame: Frame) -> str:
-    if frame.finish == "error":
-        return status.error(frame.notice or "The reply could not be finished.")
-    return status.notice(frame.notice) if frame.notice else ""
+    def _remark(self, reply: ReplyInProgress) -> str:
+        """What is to be said of a reply that has ended."""
+        if not reply.trouble:
+            return progress.remark(reply)
+        sentence = deleted(kept=True) if reply.missing else reply.trouble
+        if reply.text and not reply.begun and not reply.taken_back:
+            sentence = f"“{title_of(reply.text)}”: {sentence}"
+        return status.error(sentence)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hierchat.chat.frames import Arm, Frame
-from hierchat.ui.markdown import Growing
+from hierchat.chat.in_progress import ReplyInProgress
 
 PAGE = 100
 """Conversations that the list takes in at a time."""
@@ -18,39 +17,23 @@ class Stale(Exception):
 
 
 @dataclass(slots=True)
-class Running:
-    """A reply that waits or is being written: all that is drawn while its conversation is on the screen."""
-
-    text: str = ""
-    """The question; given back where it is not asked in the end."""
-    parent: int | None = None
-    """The message below which the question will stand."""
-    versus: bool = False
-    stop: threading.Event = field(default_factory=threading.Event)
-    thread: str = ""
-    growing: str = ""
-    live: str = ""
-    note: str = ""
-    """Said in answer to a click that has to wait; stands above `live`."""
-    remark: str = ""
-    """What is to be said when it has ended."""
-    failed: bool = False
-    arms: Mapping[Arm, Frame] = field(default_factory=dict)
-    drawn: Growing = field(default_factory=Growing)
-    """What of the reply is drawn, from one frame to the next; of a comparison, of each arm:"""
-    columns: dict[Arm, Growing] = field(
-        default_factory=lambda: {"vanilla": Growing(), "speculative": Growing()}
-    )
-
-
-@dataclass(slots=True)
 class Session:
     """One open page. Lives in this process only."""
 
+    user: int | None = None
+    """Whose page it is; None until it is loaded."""
+    gone: bool = False
+    """Whether the page was closed."""
     conversation: int | None = None
     """The conversation on the screen; replies may go on in others."""
-    running: dict[int, Running] = field(default_factory=dict)
-    """Conversation -> its reply in progress."""
+    following: set[ReplyInProgress] = field(default_factory=set)
+    """The replies in progress that this page draws as they grow."""
+    note: str = ""
+    """Said in answer to a click that has to wait for the reply in progress; stands above its line."""
+    list_seen: int = 0
+    """The count of the user's news (chat/news.py) when the list was drawn."""
+    thread_seen: int = 0
+    """The same for the conversation on the screen."""
     replaying: threading.Event | None = None
     """Stops the replay of a comparison; None while there is none."""
     listed: int = PAGE
@@ -75,16 +58,11 @@ class Session:
     unsent: str = ""
     """Text that goes back into the box."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a reply is entered in `running`."""
-
-    @property
-    def now(self) -> Running | None:
-        """The reply in progress in the conversation on the screen."""
-        return self.running.get(self.conversation or 0)
+    """Held while a reply begins, or is followed."""
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = ""
+        self.remark = self.note = ""
         if self.replaying is not None:
             self.replaying.set()
 
@@ -108,12 +86,25 @@ class Sessions:
                 raise Stale("This page lost its connection to hierchat.")
             return session
 
-    def close(self, key: str | None) -> None:
-        """The page is gone: stop what it was waiting for and forget it."""
+    def close(self, key: str | None) -> Session | None:
+        """The page is gone: forget it. Its session, if there was one; replies go on without it."""
         with self._lock:
             session = self._sessions.pop(key or "", None)
         if session is not None:
-            for running in list(session.running.values()):
-                running.stop.set()
+            session.gone = True
             if session.replaying is not None:
                 session.replaying.set()
+        return session
+
+    def any_of(self, user: int) -> bool:
+        """Whether a page of this user is open."""
+        with self._lock:
+            return any(session.user == user for session in self._sessions.values())
+
+    def show(self, user_id: int, conversation_id: int) -> bool:
+        """Whether a page of this user has that conversation on the screen."""
+        with self._lock:
+            return any(
+                session.user == user_id and session.conversation == conversation_id
+                for session in self._sessions.values()
+            )

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import gradio as gr
 
 from hierchat.chat.frames import Arm, Frame
+from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.store import NotFound, title_of
-from hierchat.ui import sidebar, status, versus
+from hierchat.ui import progress, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
 from hierchat.ui.plan import plan_picture
-from hierchat.ui.sessions import Running, Session
+from hierchat.ui.sessions import Session
 from hierchat.ui.thread import thread
 
 if TYPE_CHECKING:
@@ -46,48 +47,61 @@ class Views:
             p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
         }
 
-    def busy(self, session: Session) -> Update:
+    def now(self, session: Session, user_id: int) -> ReplyInProgress | None:
+        """The reply in progress in the conversation on the screen, whichever page asked for it."""
+        return self._service.in_progress.of(user_id, session.conversation)
+
+    def busy(self, session: Session, user_id: int) -> Update:
         """Send while idle, Stop while a reply waits or is written in the chat on the screen."""
         p = self._parts
-        running = session.now is not None or session.replaying is not None
+        running = self.now(session, user_id) is not None or session.replaying is not None
         return {p.send: gr.update(visible=_shown(not running)), p.stop: gr.update(visible=_shown(running))}
 
     def live(self, session: Session, user_id: int) -> Update:
         """The line above the box: what the reply in progress does, or where another one is being written."""
         return {self._parts.live: self._live(session, user_id)}
 
-    def tell(self, session: Session, sentence: str) -> Update:
+    def tell(self, session: Session, user_id: int, sentence: str) -> Update:
         """Something for the same line, as HTML; it stays until the next message, or another chat is opened."""
-        if (running := session.now) is None:
+        if (reply := self.now(session, user_id)) is None:
             session.remark = sentence
             return {self._parts.live: sentence}
-        running.note = sentence
-        return {self._parts.live: sentence + running.live}
+        session.note = sentence
+        return {self._parts.live: sentence + progress.line(reply, self._service.host)}
 
     def _live(self, session: Session, user_id: int) -> str:
-        if (running := session.now) is not None:
-            return running.note + running.live
+        if (reply := self.now(session, user_id)) is not None:
+            return session.note + progress.line(reply, self._service.host)
         if session.remark:
             return session.remark
-        for conversation in list(session.running):
+        for other in self._service.in_progress.all_of(user_id):
             with suppress(NotFound):  # deleted elsewhere
-                return status.waiting(f"Still writing in “{self.title_of(session, user_id, conversation)}”")
+                return status.waiting(f"Still writing in “{self.title_of(user_id, other.conversation_id)}”")
         return ""
 
     def chats(self, session: Session, user_id: int, query: str) -> Update:
         """The list of conversations and the lines below it."""
         store, session.query = self._service.store, query
+        session.list_seen = self._service.news.count(user_id)
+        writing = {reply.conversation_id: reply for reply in self._service.in_progress.all_of(user_id)}
         archived = store.archived_conversations(user_id)
         session.shelf = session.shelf and archived > 0
         searched = bool(query.strip())
         most = session.listed + 1
         found = [
-            c if c.title or c.id not in session.running else replace(c, title=_waiting_title(session, c.id))
+            c if c.title or c.id not in writing else replace(c, title=title_of(writing[c.id].text))
             for c in store.conversations(user_id, query or None, most, archived=session.shelf)
         ]
         shown, more = found[: session.listed], len(found) > session.listed
         drawn = sidebar.conversation_list(
-            shown, session.conversation, date.today(), query, more, archived, session.shelf and not searched
+            shown,
+            session.conversation,
+            date.today(),
+            query,
+            more,
+            archived,
+            session.shelf and not searched,
+            writing,
         )
         return {
             self._parts.list: drawn,
@@ -101,37 +115,53 @@ class Views:
 
     def heading(self, session: Session, user_id: int) -> Update:
         """The title of the open conversation, and its id for the address."""
-        title = self.title_of(session, user_id, session.conversation)
+        title = self.title_of(user_id, session.conversation)
         return {self._parts.title: heading(title), self._parts.bus: str(session.conversation or 0)}
 
-    def title_of(self, session: Session, user_id: int, conversation: int | None) -> str:
+    def title_of(self, user_id: int, conversation: int | None) -> str:
         """A conversation's title for the eye."""
         if conversation is None:
             return sidebar.UNTITLED
-        title = self._service.store.conversation(user_id, conversation).title
-        return title or _waiting_title(session, conversation) or sidebar.UNTITLED
+        if title := self._service.store.conversation(user_id, conversation).title:
+            return title
+        reply = self._service.in_progress.of(user_id, conversation)  # its first message is not stored yet
+        return title_of(reply.text) if reply else sidebar.UNTITLED
 
     def conversation(self, session: Session, user_id: int, stage: Stage | None = None) -> Update:
         """The open conversation: as stored, or as its reply in progress draws it."""
-        p, running = self._parts, session.now
-        update = {p.context: context(session.context.get(session.conversation or 0, ""))}
-        update |= self.heading(session, user_id) | self.busy(session) | self.live(session, user_id)
-        if running is None:
+        session.thread_seen = self._service.news.count(user_id)
+        p, reply = self._parts, self.now(session, user_id)
+        # A reply that this page does not follow yet: the script asks for it.
+        cue = f'<i data-reply="{reply.number}"></i>' if reply and reply not in session.following else ""
+        update: Update = {p.cue: cue}
+        if reply:
+            self.window(session, reply)
+        update |= {p.context: context(session.context.get(session.conversation or 0, ""))}
+        update |= self.heading(session, user_id) | self.busy(session, user_id) | self.live(session, user_id)
+        if reply is None:
             drawn = thread(self._service, user_id, self._path(session, user_id), session.marked)
             return (
                 update
                 | self.stage(stage or ("chat" if drawn else "empty"))
                 | {p.thread: drawn, p.growing: ""}
             )
-        if running.versus:
-            return update | self.stage("versus") | self.comparing(running)
-        return update | self.stage("chat") | {p.thread: running.thread, p.growing: running.growing}
+        if reply.compared:
+            return update | self.stage("versus") | self.comparing(reply)
+        above = progress.above(self._service, reply, session.marked)
+        growing = progress.growing(reply.latest, reply, Growing())
+        return update | self.stage("chat") | {p.thread: above, p.growing: growing}
 
-    def comparing(self, running: Running) -> Update:
+    def window(self, session: Session, reply: ReplyInProgress) -> Update:
+        """How full the context window is with this reply; known from now on."""
+        line = progress.context(reply.latest) or session.context.get(reply.conversation_id, "")
+        session.context[reply.conversation_id] = line
+        return {self._parts.context: context(line)}
+
+    def comparing(self, reply: ReplyInProgress) -> Update:
         """A comparison in progress."""
         p, hidden = self._parts, gr.update(visible="hidden")
-        return self.columns(running.arms) | {
-            p.asked: versus.asked(running.text), p.replay: hidden, p.back: hidden,
+        return self.columns(progress.arms(reply.latest)) | {
+            p.asked: versus.asked(reply.text), p.replay: hidden, p.back: hidden,
             p.verdict: status.waiting("Running both, one after the other"),
         }  # fmt: skip
 
@@ -142,7 +172,7 @@ class Views:
             session.conversation = None
             sentence = deleted(kept)
         update = self.conversation(session, user_id) | self.chats(session, user_id, session.query)
-        return update | self.tell(session, status.error(sentence))
+        return update | self.tell(session, user_id, status.error(sentence))
 
     def exists(self, user_id: int, conversation: int) -> bool:
         """Whether this user has that conversation."""
@@ -170,12 +200,6 @@ def deleted(kept: bool) -> str:
     """A sentence on the open chat. `kept`: a message stands in the box."""
     more = " Your message is still in the box: send it to begin a new chat." if kept else ""
     return f"This chat was deleted in another tab.{more}"
-
-
-def _waiting_title(session: Session, conversation: int) -> str:
-    """The title that a conversation will have once its first message is stored."""
-    running = session.running.get(conversation)
-    return title_of(running.text) if running else ""
 
 
 def context(line: str) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
+from hierchat.chat.in_progress import InProgress
+from hierchat.chat.news import News
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
@@ -92,6 +94,8 @@ class FakeService:
     asked: list[tuple[str, GenerationSettings]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.news = News()
+        self.in_progress = InProgress(self.store, self.news)
         self._spans: dict[int, list[tuple[str, str]]] = {}
         self._figures: dict[int, Figures] = {}
 
