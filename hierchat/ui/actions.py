@@ -13,7 +13,7 @@ KEY = secrets.token_hex(16)
 EVENTS = (
     "hc_open", "hc_go", "hc_more", "hc_rename", "hc_pin", "hc_archive", "hc_shelf", "hc_delete", "hc_restore",
     "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example",
-    "hc_follow",
+    "hc_follow", "hc_watch",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
 ASSETS = shipped("assets")

@@ -11,8 +11,8 @@ import gradio as gr
 from hierchat.store import NotFound, StoreError
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
-from hierchat.ui.sessions import Session, Sessions
-from hierchat.ui.views import Update, Views
+from hierchat.ui.sessions import Session, Sessions, Stale
+from hierchat.ui.views import Update, Views, cue
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -46,14 +46,21 @@ class GoingOn:
         _, user = self._who(request)
         self._service.store.keep_writing(user, on)
 
+    def pulse(self, request: gr.Request) -> Update:
+        """Once a second: whether something changed elsewhere since this page was drawn. Mostly two numbers are
+        compared, and that is all."""
+        try:
+            session, user = self._who(request)
+        except Stale:
+            return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
+        count = self._service.news.count(user)
+        return {self._parts.cue: gr.skip() if session.list_seen == count else cue("news", count)}
+
     def watch(self, request: gr.Request) -> Update:
-        """Once a second: what changed elsewhere since this page was drawn. Two numbers are compared; mostly that is
-        all."""
+        """What changed elsewhere."""
         session, user = self._who(request)
-        news, shown = self._service.news, session.conversation
-        if session.list_seen == news.count(user):
-            return {self._parts.live: gr.skip()}
-        redrawn = news.changed(user, shown) > session.thread_seen
+        shown = session.conversation
+        redrawn = self._service.news.changed(user, shown) > session.thread_seen
         update = self._views.chats(session, user, session.query)
         if shown is not None and not self._views.exists(user, shown):
             return update | self._views.missing(session, user, kept=False)

@@ -33,7 +33,7 @@ class Parts:
     pulse: Any
     """Asks for news of other pages."""
     cue: Any
-    """Invisible: the number of a reply in progress that the page is to follow."""
+    """Invisible: tells the script that there is something to follow, or to draw again."""
     new: Any
     query: Any
     list: Any

@@ -43,7 +43,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         polled = [p.host, p.proof, p.timer, p.model]
         app.load(handlers.load, None, [*every, *polled, *p.sampling, p.keep, p.pulse], **_QUIET)
         app.unload(handlers.unload)
-        p.pulse.tick(handlers.going_on.watch, None, every, queue=False, **_QUIET)
+        p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **_QUIET)
+        p.bus.hc_watch(handlers.going_on.watch, None, every, trigger_mode="always_last", **_QUIET)
         p.keep.input(handlers.going_on.keep, p.keep, None, **_QUIET)
         p.timer.tick(handlers.poll, None, [*polled, p.plan, p.live], **_QUIET)
         p.model.select(handlers.choose, p.model, [*polled, p.plan, p.live, *p.sampling], **_QUIET)

@@ -132,8 +132,8 @@ class Views:
         session.thread_seen = self._service.news.count(user_id)
         p, reply = self._parts, self.now(session, user_id)
         # A reply that this page does not follow yet: the script asks for it.
-        cue = f'<i data-reply="{reply.number}"></i>' if reply and reply not in session.following else ""
-        update: Update = {p.cue: cue}
+        fresh = reply is not None and reply not in session.following
+        update: Update = {p.cue: cue("reply", reply.number) if reply and fresh else ""}
         if reply:
             self.window(session, reply)
         update |= {p.context: context(session.context.get(session.conversation or 0, ""))}
@@ -200,6 +200,11 @@ def deleted(kept: bool) -> str:
     """A sentence on the open chat. `kept`: a message stands in the box."""
     more = " Your message is still in the box: send it to begin a new chat." if kept else ""
     return f"This chat was deleted in another tab.{more}"
+
+
+def cue(kind: Literal["reply", "news"], number: int) -> str:
+    """What assets/page/going_on.js acts on, once for each number."""
+    return f'<i data-cue="{kind}" data-number="{number}"></i>'
 
 
 def context(line: str) -> str:
