@@ -294,6 +294,7 @@ def test_the_marks_in_both_themes_and_widths(
         other = service.store.create_conversation(user, "A reply came here")
         service.store.mark_unread(user, other, True)
         begin(chat, service, "And on")
+        grows(chat)
         if width < 769:
             chat.page.locator(".toggle-button").click()
         expect(chat.page.locator(UNREAD)).to_be_visible()
