@@ -204,3 +204,14 @@ def m0006_organised(db: Database) -> None:
         CREATE INDEX conversations_hidden ON conversations (id) WHERE hidden_by IS NOT NULL;
         CREATE INDEX messages_by_original ON messages (copy_of) WHERE copy_of IS NOT NULL;
     """)
+
+
+@migrations()
+def m0015_privacy(db: Database) -> None:
+    # drafts_from: which of the user's texts may draft. incognito: hidden from its beginning, by the process in which it
+    # is open; so it drafts for no other chat, and goes as whatever is hidden goes.
+    db.executescript("""
+        ALTER TABLE users ADD COLUMN drafts_from TEXT NOT NULL DEFAULT 'all'
+            CHECK (drafts_from IN ('all', 'chat', 'none'));
+        ALTER TABLE conversations ADD COLUMN incognito INTEGER NOT NULL DEFAULT 0;
+    """)
