@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 
 from hierchat.store.conversations import Conversations
-from hierchat.store.deletion import Deletion
 from hierchat.store.drafting_texts import DraftingTexts
 from hierchat.store.errors import corrupt, translated
 from hierchat.store.forks import Forks
@@ -17,13 +16,14 @@ from hierchat.store.learned import LearnedValues
 from hierchat.store.new_file import new_file
 from hierchat.store.over_time import OverTime
 from hierchat.store.portable import Portable
+from hierchat.store.privacy import Privacy
 from hierchat.store.replies import Replies
 from hierchat.store.turns import Turns
 from hierchat.store.while_away import WhileAway
 
 
 class Store(
-    Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable, WhileAway
+    Conversations, Privacy, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable, WhileAway
 ):  # fmt: skip
     """One SQLite file, usable from any thread and by several processes at once.
 

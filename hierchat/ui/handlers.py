@@ -5,6 +5,7 @@ What goes wrong in them, guard.py says on the page.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import gradio as gr
@@ -13,6 +14,7 @@ from hierchat.store import LOCAL_USER
 from hierchat.ui import sampling, status
 from hierchat.ui.going_on import GoingOn
 from hierchat.ui.layout import Parts
+from hierchat.ui.panels.panel import Panel
 from hierchat.ui.sessions import PAGE, Session, Sessions
 from hierchat.ui.views import Update, Views
 
@@ -27,12 +29,12 @@ _LATER = "A reply is still being written in this chat. Do this when it has ended
 class Handlers:
     """What each control does. The owner comes from the login, never from a component."""
 
-    def __init__(self, service: ChatService, parts: Parts) -> None:
+    def __init__(self, service: ChatService, parts: Parts, panels: Sequence[Panel]) -> None:
         self._service = service
         self._parts = parts
         self._sessions = Sessions()
         self._users: dict[str, int] = {}
-        self.views = Views(service, parts)
+        self.views = Views(service, parts, panels)
         self.going_on = GoingOn(service, parts, self.views, self._sessions, self.who)
 
     def who(self, request: gr.Request) -> tuple[Session, int]:
@@ -46,7 +48,7 @@ class Handlers:
         return self._users[name]
 
     def load(self, request: gr.Request) -> Update:
-        """A page opens: the conversation in its address, if this user has it."""
+        """A page opens: the conversation in its address, if this user has it, or the panel."""
         self._sessions.open(request.session_hash)
         self._users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = self.who(request)
@@ -55,6 +57,8 @@ class Handlers:
         session.user = user
         session.conversation = number if number and self.views.exists(user, number) else None
         self.going_on.seen(session, user)
+        panel = str(request.query_params.get("view", ""))
+        session.panel = panel if self.views.has_panel(panel) else ""
         host = self._service.host
         name = host.status.name or (host.names[0] if host.names else "")
         update = {
@@ -95,6 +99,14 @@ class Handlers:
         if hit and idle and int(hit) not in {message.id for message in path}:
             self._service.store.select_branch(user, int(hit))
             self._service.news.tell(user, wanted)
+        return self.views.conversation(session, user) | self.views.chats(session, user, query)
+
+    def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """A panel in place of the conversation, whose reply goes on."""
+        session, user = self.who(request)
+        wanted = str(event._data["text"])
+        session.leave()
+        session.conversation, session.panel = None, wanted if self.views.has_panel(wanted) else ""
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def search(self, query: str, request: gr.Request) -> Update:

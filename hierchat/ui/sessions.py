@@ -26,6 +26,8 @@ class Session:
     """Whether the page was closed."""
     conversation: int | None = None
     """The conversation on the screen; replies may go on in others."""
+    panel: str = ""
+    """What stands on the screen in place of a conversation."""
     following: set[ReplyInProgress] = field(default_factory=set)
     """The replies in progress that this page draws as they grow."""
     note: str = ""
@@ -62,7 +64,7 @@ class Session:
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = self.note = ""
+        self.remark = self.note = self.panel = ""
         if self.replaying is not None:
             self.replaying.set()
 
