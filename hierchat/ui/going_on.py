@@ -53,6 +53,8 @@ class GoingOn:
             session, user = self._who(request)
         except Stale:
             return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
+        if (reply := self._views.now(session, user)) and reply not in session.following:
+            return {self._parts.cue: cue("reply", reply.number)}
         count = self._service.news.count(user)
         return {self._parts.cue: gr.skip() if session.list_seen == count else cue("news", count)}
 

@@ -97,7 +97,7 @@ def test_closing_the_page_and_coming_back(
     expect(chat.page.locator("#hc-live")).to_contain_text("Still writing in “Long story”")
     chat.shot("writing-mark")
     service.script.seconds = 0
-    expect(chat.page.locator(UNREAD)).to_have_count(1)
+    expect(chat.page.locator(UNREAD)).to_have_count(1, timeout=PATIENCE_MS)
     expect(chat.page.locator(WRITING)).to_have_count(0)
     expect(chat.page.locator("#hc-live")).not_to_contain_text("Still writing")
     title = chat.page.get_by_role("button", name="Long story", exact=True)
@@ -117,7 +117,7 @@ def test_a_second_tab_sees_the_reply_and_stops_it(chat: Chat, second: Chat, serv
     second.open("?" + chat.page.url.partition("?")[2])
     expect(second.replies).to_have_count(1)
     begin(chat, service, "Second")
-    expect(second.page.locator(".hc-user")).to_have_text(["First", "Second"])
+    expect(second.page.locator(".hc-user")).to_have_text(["First", "Second"], timeout=PATIENCE_MS)
     grows(second)
     grows(chat)
     second.shot("second-tab")
@@ -126,14 +126,14 @@ def test_a_second_tab_sees_the_reply_and_stops_it(chat: Chat, second: Chat, serv
     expect(second.page.locator("#hc-box textarea")).to_have_value("Third")
     second.page.locator("#hc-stop").click()
     for tab in (second, chat):
-        tab.idle(3_000)
+        tab.idle()
         expect(tab.replies).to_have_count(2)
         expect(tab.replies.last).to_contain_text("stopped")
     expect(second.page.locator("#hc-box textarea")).to_have_value("Third")
     expect(chat.page.locator("#hc-box textarea")).to_have_value("")
     service.script.seconds = 0
     second.page.locator("#hc-box textarea").press("Enter")
-    expect(chat.page.locator(".hc-user")).to_have_text(["First", "Second", "Third"])
+    expect(chat.page.locator(".hc-user")).to_have_text(["First", "Second", "Third"], timeout=PATIENCE_MS)
     expect(chat.replies).to_have_count(3)
 
 
@@ -145,10 +145,10 @@ def test_a_question_stopped_in_the_queue_goes_back_to_the_tab_that_sent_it(
     second.open("?" + chat.page.url.partition("?")[2])
     service.host.status = HostStatus("SmolLM2 135M", "loading")
     chat.send("Second")
-    expect(second.page.locator(".hc-user")).to_have_text(["First", "Second"])
+    expect(second.page.locator(".hc-user")).to_have_text(["First", "Second"], timeout=PATIENCE_MS)
     second.page.locator("#hc-stop").click()
     for tab in (chat, second):
-        tab.idle(3_000)
+        tab.idle()
         expect(tab.page.locator(".hc-user")).to_have_text(["First"])
     expect(chat.page.locator("#hc-box textarea")).to_have_value("Second")
     expect(second.page.locator("#hc-box textarea")).to_have_value("")
