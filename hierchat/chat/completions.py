@@ -99,7 +99,7 @@ class Completions:
         held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=before)
         learned = self._learned.held(user_id, hosted.model_key)
         memory = Memory(held.sources, learned.acceptance, learned.successors, learned.levels)
-        statistics = ReplyStatistics(partial(reply_text, hosted), settings.stop)
+        statistics = ReplyStatistics(partial(reply_text, hosted), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
         return Reply(
