@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.frames import Arm
-from hierchat.ui import sampling
+from hierchat.ui import chat_settings
 from hierchat.ui.actions import button, script
 from hierchat.ui.versus import ARMS
 
@@ -35,7 +35,7 @@ class Parts:
     list: Any
     undo: Any
     footer: Any
-    sampling: list[Any]
+    settings: chat_settings.Panel
     proof: Any
     plan: Any
     title: Any
@@ -90,7 +90,6 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
-            controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
         footer = gr.HTML("", elem_id="hc-footer")
@@ -104,6 +103,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
                 names, value=names[0] if names else None, label="Model", show_label=False, container=False,
                 elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
+            chat_settings.opener()
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
         host = gr.HTML("", elem_id="hc-host")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
@@ -132,8 +132,9 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
             send = gr.Button("Send", elem_id="hc-send", variant="primary", min_width=0, scale=0)
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
         context = gr.HTML("", elem_id="hc-context")
+    panel = chat_settings.build()
     return Parts(
-        bus, timer, new, query, chats, undo, footer, controls, proof, plan, title, model, compare, host, empty, chat,
+        bus, timer, new, query, chats, undo, footer, panel, proof, plan, title, model, compare, host, empty, chat,
         thread, growing, versus, verdict, asked, replay, back, columns, live, box, send, stop, context,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from hierchat.ui import layout
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.organising import OrganisingHandlers
+from hierchat.ui.presets import PresetHandlers
 from hierchat.ui.replies import ReplyHandlers
 
 if TYPE_CHECKING:
@@ -29,32 +30,40 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         handlers = Handlers(service, p)
         replies = ReplyHandlers(service, p, handlers.views, handlers.who)
         organising = OrganisingHandlers(service, p, handlers.views, handlers.who)
+        presets = PresetHandlers(service, p, handlers.views, handlers.who)
 
         middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus]
         chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
         every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
+        every += p.settings.components
         every += [p.verdict, p.asked, p.replay, p.back]
         asking, settled = [p.compare, p.query], [p.box, p.live, *buttons]
+        settings = [p.bus, *p.settings.fields]
 
         polled = [p.host, p.proof, p.timer, p.model]
-        app.load(handlers.load, None, [*every, *polled, *p.sampling], **_QUIET)
+        app.load(handlers.load, None, [*every, *polled], **_QUIET)
         app.unload(handlers.unload)
         p.timer.tick(handlers.poll, None, [*polled, p.plan, p.live], **_QUIET)
-        p.model.select(handlers.choose, p.model, [*polled, p.plan, p.live, *p.sampling], **_QUIET)
+        p.model.select(
+            handlers.choose,
+            [p.model, *p.settings.fields],
+            [*polled, p.plan, p.live, *p.settings.sampling],
+            **_QUIET,
+        )
 
         # "multiple": a message may wait for the reply in another chat.
         for trigger in (p.box.submit, p.send.click):
             sent = trigger(
-                replies.send, [p.box, *asking, *p.sampling], every, trigger_mode="multiple", **_ENGINE
+                replies.send, [p.box, *asking, *settings], every, trigger_mode="multiple", **_ENGINE
             )
             sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
         for ask, asks in ((p.bus.hc_example, replies.example), (p.bus.hc_edit, replies.edit)):
-            sent = ask(asks, [*asking, *p.sampling], every, trigger_mode="multiple", **_ENGINE)
+            sent = ask(asks, [*asking, *settings], every, trigger_mode="multiple", **_ENGINE)
             sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
         for go_on, goes_on in ((p.bus.hc_again, replies.again), (p.bus.hc_continue, replies.resume)):
-            sent = go_on(goes_on, [p.query, *p.sampling], every, trigger_mode="multiple", **_ENGINE)
+            sent = go_on(goes_on, [p.query, *settings], every, trigger_mode="multiple", **_ENGINE)
             sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
         p.replay.click(replies.replay, None, every, **_QUIET)
         p.stop.click(handlers.stop, None, every, queue=False, **_QUIET)
@@ -75,6 +84,16 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
         p.compare.change(handlers.compare, p.compare, every, **_QUIET)
         p.back.click(handlers.back, None, every, **_QUIET)
+
+        kept = [*p.settings.components, p.live]
+        p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **_QUIET)
+        p.settings.preset.input(presets.choose, settings, kept, **_QUIET)
+        for asked, answers in (
+            (p.bus.hc_preset_new, presets.create), (p.bus.hc_preset_save, presets.save),
+            (p.bus.hc_preset_rename, presets.rename), (p.bus.hc_preset_delete, presets.delete),
+            (p.bus.hc_preset_default, presets.default),
+        ):  # fmt: skip
+            asked(answers, settings, kept, **_QUIET)
         Guard(p, handlers.views, handlers.who).cover(app)
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)

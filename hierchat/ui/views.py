@@ -12,7 +12,7 @@ import gradio as gr
 
 from hierchat.chat.frames import Arm, Frame
 from hierchat.store import NotFound, title_of
-from hierchat.ui import sidebar, status, versus
+from hierchat.ui import chat_settings, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
 from hierchat.ui.plan import plan_picture
@@ -116,6 +116,7 @@ class Views:
         p, running = self._parts, session.now
         update = {p.context: context(session.context.get(session.conversation or 0, ""))}
         update |= self.heading(session, user_id) | self.busy(session) | self.live(session, user_id)
+        update |= self.settings(session, user_id)
         if running is None:
             drawn = thread(self._service, user_id, self._path(session, user_id), session.marked)
             return (
@@ -126,6 +127,14 @@ class Views:
         if running.versus:
             return update | self.stage("versus") | self.comparing(running)
         return update | self.stage("chat") | {p.thread: running.thread, p.growing: running.growing}
+
+    def settings(self, session: Session, user_id: int) -> Update:
+        """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
+        if session.settings_of == session.conversation:
+            return {}
+        settings = chat_settings.settings_of(self._service, user_id, session.conversation)
+        session.settings_of = session.conversation
+        return chat_settings.drawn(self._parts.settings, self._service.store.presets(user_id), settings)
 
     def comparing(self, running: Running) -> Update:
         """A comparison in progress."""

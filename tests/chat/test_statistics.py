@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.config import GenerationSettings
 from hierchat.chat.frames import Figures
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
+from hierchat.config import GenerationSettings
 from hierchat.engine.step import Step
 
 from .tiny import END, tokenizer
