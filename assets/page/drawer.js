@@ -57,3 +57,11 @@ acts.hc_preset_delete = ({ text }) => {
   show(form);
   cancel.focus();
 };
+
+// Gradio leaves the list of a dropdown open when the focus goes on by Tab.
+on('keydown', (event) => {
+  if (event.key !== 'Tab' || !event.target.matches('[role=combobox][aria-expanded=true]')) return;
+  const escape = new KeyboardEvent('keydown', { key: 'Escape', bubbles: true, cancelable: true });
+  escape.preventDefault(); // for nobody else
+  event.target.dispatchEvent(escape);
+});
