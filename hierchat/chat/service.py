@@ -181,7 +181,8 @@ class ChatService:
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
         system = self._system_prompt(user_id, conversation_id)
         said = [*self._said(hosted, user_id, path, system), Said("user", text)]
-        reply = self._completions.reply(hosted, user_id, said, settings, stop)
+        allowed = self.store.drafts_from(user_id, conversation_id)
+        reply = self._completions.reply(hosted, user_id, said, settings, stop, drafts_from=allowed)
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
         return Record(self.store, reply, user_id, conversation_id, question, system_prompt=system)
 
@@ -196,7 +197,10 @@ class ChatService:
         path = self.store.messages(user_id, question.conversation_id, question.id)
         system = self._system_prompt(user_id, question.conversation_id)
         said = self._said(hosted, user_id, path, system)
-        reply = self._completions.reply(hosted, user_id, said, settings, stop, before=question.id)
+        allowed = self.store.drafts_from(user_id, question.conversation_id)
+        reply = self._completions.reply(
+            hosted, user_id, said, settings, stop, before=question.id, drafts_from=allowed
+        )
         return Record(self.store, reply, user_id, question.conversation_id, question.id, system_prompt=system)
 
     def _take_up(
@@ -215,8 +219,9 @@ class ChatService:
         path = self.store.messages(user_id, message.conversation_id, question)
         said = self._said(hosted, user_id, path, turn.begun.system_prompt)
         # The prompt is the one that the reply began with, and so is the room that was left for it.
+        allowed = self.store.drafts_from(user_id, message.conversation_id)
         reply = self._completions.reply(
-            hosted, user_id, said, settings, stop, room=before.max_new_tokens, before=question
+            hosted, user_id, said, settings, stop, before.max_new_tokens, question, allowed
         )
         if len(reply.prompt_ids) + len(tokens) >= hosted.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")

@@ -5,6 +5,7 @@ What goes wrong in them, guard.py says on the page.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import gradio as gr
 from hierchat.store import LOCAL_USER
 from hierchat.ui import chat_settings, sampling, status
 from hierchat.ui.layout import Parts
+from hierchat.ui.panels.panel import Panel
 from hierchat.ui.sessions import PAGE, UNKNOWN, Session, Sessions
 from hierchat.ui.views import Update, Views
 
@@ -21,18 +23,22 @@ if TYPE_CHECKING:
 
 _DIGITS = 18
 """Of a number that SQLite can hold."""
+_NOT_WHOLE = (
+    " Bytes of them may be left in the file while another program reads it or the disk is full: run `hierchat forget` "
+    "when hierchat has ended."
+)
 _LATER = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
 
 
 class Handlers:
     """What each control does. The owner comes from the login, never from a component."""
 
-    def __init__(self, service: ChatService, parts: Parts) -> None:
+    def __init__(self, service: ChatService, parts: Parts, panels: Sequence[Panel]) -> None:
         self._service = service
         self._parts = parts
         self._sessions = Sessions()
         self._users: dict[str, int] = {}
-        self.views = Views(service, parts)
+        self.views = Views(service, parts, panels)
 
     def who(self, request: gr.Request) -> tuple[Session, int]:
         """The page that asks and the user behind it."""
@@ -45,13 +51,15 @@ class Handlers:
         return self._users[name]
 
     def load(self, request: gr.Request) -> Update:
-        """A page opens: the conversation in its address, if this user has it."""
+        """A page opens: the conversation in its address, if this user has it, or the panel."""
         self._sessions.open(request.session_hash)
         self._users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = self.who(request)
         wanted = str(request.query_params.get("c", ""))
         number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0
         session.conversation = number if number and self.views.exists(user, number) else None
+        panel = str(request.query_params.get("view", ""))
+        session.panel = panel if self.views.has_panel(panel) else ""
         host = self._service.host
         name = host.status.name or (host.names[0] if host.names else "")
         update = {
@@ -90,6 +98,14 @@ class Handlers:
             self._service.store.select_branch(user, int(hit))
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
+    def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """A panel in place of the conversation, whose reply goes on."""
+        session, user = self.who(request)
+        wanted = str(event._data["text"])
+        session.leave()
+        session.conversation, session.panel = None, wanted if self.views.has_panel(wanted) else ""
+        return self.views.conversation(session, user) | self.views.chats(session, user, query)
+
     def search(self, query: str, request: gr.Request) -> Update:
         """The conversations that hold these words."""
         session, user = self.who(request)
@@ -115,6 +131,23 @@ class Handlers:
             update[self._parts.bus] = f"gone {wanted}"
             update[self._parts.live] = status.notice("The chat that was open here has been deleted.")
         return update
+
+    def forget(self, query: str, request: gr.Request) -> Update:
+        """All that is stored of this user, and what went."""
+        session, user = self.who(request)
+        for running in list(session.running.values()):
+            running.stop.set()
+        store = self._service.store
+        chats, messages = store.held_of(user)
+        whole = store.forget_user(user)
+        self._users.pop(request.username or LOCAL_USER, None)
+        session.conversation = None
+        session.undo, session.marked = "", set()
+        _, user = self.who(request)
+        gone = f"Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
+        stays = " Texts of your own, models and backups stay." + ("" if whole else _NOT_WHOLE)
+        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
+        return update | self.views.tell(session, status.notice(gone + stays))
 
     def branch(self, event: gr.EventData, request: gr.Request) -> Update:
         """Another version of a question or a reply."""

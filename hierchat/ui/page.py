@@ -11,6 +11,8 @@ from hierchat.ui import layout
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.organising import OrganisingHandlers
+from hierchat.ui.panels.panel import Panel
+from hierchat.ui.panels.settings import SettingsPanel
 from hierchat.ui.presets import PresetHandlers
 from hierchat.ui.replies import ReplyHandlers
 
@@ -26,13 +28,15 @@ _ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_li
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
-        p = layout.build(service.host.names, place, login)
-        handlers = Handlers(service, p)
+        panels: list[Panel] = [SettingsPanel(service)]
+        p = layout.build(service.host.names, place, login, panels)
+        handlers = Handlers(service, p, panels)
         replies = ReplyHandlers(service, p, handlers.views, handlers.who)
         organising = OrganisingHandlers(service, p, handlers.views, handlers.who)
         presets = PresetHandlers(service, p, handlers.views, handlers.who)
 
-        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus]
+        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus, p.links]
+        middle += [*p.panels.values(), *(output for panel in panels for output in panel.outputs)]
         chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
@@ -71,6 +75,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.new.click(handlers.new, p.query, every, **_QUIET)
         p.bus.hc_open(handlers.open, p.query, every, trigger_mode="always_last", **_QUIET)
         p.bus.hc_go(handlers.go, p.query, every, trigger_mode="always_last", **_QUIET)
+        p.bus.hc_panel(handlers.panel, p.query, every, trigger_mode="always_last", **_QUIET)
         p.bus.hc_more(handlers.more, p.query, every, **_QUIET)
         for act, does in (
             (p.bus.hc_rename, organising.rename), (p.bus.hc_pin, organising.pin),
@@ -79,6 +84,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             (p.bus.hc_fork, organising.fork),
         ):  # fmt: skip
             act(does, p.query, every, **_QUIET)
+        p.bus.hc_forget(handlers.forget, p.query, every, **_QUIET)
         p.bus.hc_branch(handlers.branch, None, every, **_QUIET)
         p.bus.hc_sources(handlers.sources, None, every, **_QUIET)
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
@@ -94,6 +100,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             (p.bus.hc_preset_default, presets.default),
         ):  # fmt: skip
             asked(answers, settings, kept, **_QUIET)
+        for panel in panels:
+            panel.wire(handlers.who)
         Guard(p, handlers.views, handlers.who).cover(app)
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)
