@@ -164,9 +164,11 @@ class FakeService:
         return self._spans.get(message_id, [])
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
-        figures, turn = self._figures.get(message_id), self.store.turn(user_id, message_id)
+        if (figures := self._figures.get(message_id)) is None:
+            return None
+        turn = self.store.turn(user_id, message_id)
         sampled = turn is not None and bool(turn.begun.settings.get("temperature"))
-        return replace(figures, seed=turn.begun.seed) if figures and turn and sampled else figures
+        return replace(figures, seed=turn.begun.seed if sampled else None)
 
     def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
         turn = NewTurn("fake", "fake", settings.model_dump(mode="json"), settings.seed, True)
