@@ -15,6 +15,8 @@ from hierchat.store.errors import (
 )
 from hierchat.store.portable import Chat, ChatMessage
 from hierchat.store.records import (
+    Attachment,
+    AttachmentHead,
     Baseline,
     Conversation,
     DayFigures,
@@ -32,12 +34,14 @@ from hierchat.store.records import (
 )
 from hierchat.store.store import Store
 from hierchat.store.suffix_runs import SuffixRun
-from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, title_of
+from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, storable, title_of
 
 __all__ = [
     "FOUND_BEGINS",
     "FOUND_ENDS",
     "LOCAL_USER",
+    "Attachment",
+    "AttachmentHead",
     "Baseline",
     "Chat",
     "ChatMessage",
@@ -64,5 +68,6 @@ __all__ = [
     "Totals",
     "Turn",
     "TurnFigures",
+    "storable",
     "title_of",
 ]
