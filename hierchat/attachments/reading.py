@@ -37,10 +37,7 @@ def read(name: str, raw: bytes) -> Attachment:
     """The file as text. Takes up to a minute for a PDF. Raises Unreadable."""
     name = _clean(name)
     if len(raw) > MOST_BYTES:
-        raise Unreadable(
-            f"{name} has {len(raw) / _MEGABYTE:,.0f} MB; files of up to {MOST_BYTES // _MEGABYTE} MB can be attached. "
-            "Attach the part of it that you need."
-        )
+        raise too_big(name, len(raw))
     text = _pdf(name, raw) if b"%PDF-" in raw[:1024] else _text(name, raw)
     text = storable(text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""))
     if not text.strip():
@@ -51,6 +48,14 @@ def read(name: str, raw: bytes) -> Attachment:
             "Attach the part of it that you need."
         )
     return Attachment(name, len(raw), text)
+
+
+def too_big(name: str, size: int) -> Unreadable:
+    """What is said of a file of so many bytes."""
+    return Unreadable(
+        f"{_clean(name)} has {size / _MEGABYTE:,.0f} MB; files of up to {MOST_BYTES // _MEGABYTE} MB can be attached. "
+        "Attach the part of it that you need."
+    )
 
 
 def _clean(name: str) -> str:

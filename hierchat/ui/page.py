@@ -8,10 +8,12 @@ import gradio as gr
 
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.ui import layout
+from hierchat.ui.attaching import AttachingHandlers
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.organising import OrganisingHandlers
 from hierchat.ui.replies import ReplyHandlers
+from hierchat.ui.unsent import Kept
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -27,16 +29,18 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         p = layout.build(service.host.names, place, login)
         handlers = Handlers(service, p)
-        replies = ReplyHandlers(service, p, handlers.views, handlers.who)
+        kept = Kept()
+        replies = ReplyHandlers(service, p, handlers.views, handlers.who, kept)
+        attaching = AttachingHandlers(service, p, handlers.views, handlers.who, kept)
         organising = OrganisingHandlers(service, p, handlers.views, handlers.who)
 
-        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus]
+        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus, p.tray]
         chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
         every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
         every += [p.verdict, p.asked, p.replay, p.back]
-        asking, settled = [p.compare, p.query], [p.box, p.live, *buttons]
+        asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
 
         polled = [p.host, p.proof, p.timer, p.model]
         app.load(handlers.load, None, [*every, *polled, *p.sampling], **_QUIET)
@@ -72,6 +76,15 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             act(does, p.query, every, **_QUIET)
         p.bus.hc_branch(handlers.branch, None, every, **_QUIET)
         p.bus.hc_sources(handlers.sources, None, every, **_QUIET)
+        above = [p.tray, p.live]
+        p.bus.hc_attached(attaching.attach, None, above, trigger_mode="multiple", **_QUIET)
+        p.bus.hc_kept(attaching.again, None, above, **_QUIET)
+        p.bus.hc_detach(attaching.detach, None, above, trigger_mode="multiple", **_QUIET)
+        p.bus.hc_inline(attaching.inline, p.box, [*above, p.box], **_QUIET)
+        p.bus.hc_next_edit(attaching.edit_next, p.box, [*above, p.box], **_QUIET)
+        p.bus.hc_next_cancel(attaching.cancel_next, None, above, **_QUIET)
+        p.bus.hc_count(attaching.count, None, [p.count, *above], trigger_mode="always_last", **_QUIET)
+        p.bus.hc_attachment(attaching.show, None, every, **_QUIET)
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
         p.compare.change(handlers.compare, p.compare, every, **_QUIET)
         p.back.click(handlers.back, None, every, **_QUIET)
