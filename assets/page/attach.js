@@ -58,6 +58,12 @@ for (const act of ['hc_detach', 'hc_inline', 'hc_next_edit', 'hc_next_cancel']) 
   };
 }
 
+// What opens stays where it was pressed.
+acts.hc_attachment = ({ id }) => {
+  stay();
+  trigger('hc_attachment', { id });
+};
+
 on('paste', (event) => {
   if (event.target !== box()) return;
   const text = event.clipboardData.getData('text/plain');

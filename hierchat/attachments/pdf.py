@@ -8,7 +8,7 @@ import os
 import sys
 from contextlib import suppress
 
-ENCRYPTED, BROKEN = 3, 4
+ENCRYPTED, BROKEN, TOO_MUCH = 3, 4, 5
 """What it exits with where there is no text."""
 _MEMORY = 2**30
 
@@ -33,6 +33,8 @@ def main(most: int, seconds: int) -> int:
                 break
     except (DependencyError, FileNotDecryptedError):
         return ENCRYPTED
+    except MemoryError:
+        return TOO_MUCH
     except Exception:  # the library raises whatever a broken file leads it to
         return BROKEN
     return 0

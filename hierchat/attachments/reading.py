@@ -15,6 +15,7 @@ MOST_BYTES = 20_000_000
 MOST_CHARACTERS = 2_000_000
 _MEGABYTE = 1_000_000
 _PDF_SECONDS = 60
+_TOO_MUCH = f" could not be read in {_PDF_SECONDS} seconds and in the memory that is set aside. Attach fewer of its pages."
 _NAME = 120
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # Control characters that no text has, in whatever encoding: tab, line ends, form feed and escape are none of them.
@@ -100,11 +101,11 @@ def _pdf(name: str, raw: bytes) -> str:
             timeout=_PDF_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        raise Unreadable(
-            f"{name} could not be read in {_PDF_SECONDS} seconds. Attach fewer of its pages."
-        ) from error
+        raise Unreadable(name + _TOO_MUCH) from error
     if done.returncode == pdf.ENCRYPTED:
         raise Unreadable(f"{name} is protected by a password. Save a copy without one, and attach that.")
+    if done.returncode == pdf.TOO_MUCH or done.returncode < 0:  # killed at a bound
+        raise Unreadable(name + _TOO_MUCH)
     if done.returncode != 0:
         raise Unreadable(f"{name} is damaged, or no PDF that can be read. Save or print it to PDF once more.")
     text = done.stdout.decode("utf-8", "replace")
