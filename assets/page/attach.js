@@ -110,8 +110,9 @@ onBusy.push(() => setTimeout(count, 50)); // the server has emptied the box
 function note(tray) {
   if (noted.files.length && !tray.dataset.known) return; // before it was asked for, nothing is there
   sessionStorage.setItem(COMPOSER, tray.dataset.state);
-  const { files } = JSON.parse(tray.dataset.state);
-  const keys = new Set([...underway, ...files.map((file) => file.key)].map((key) => PASTED + key));
+  const shown = [...tray.querySelectorAll('[data-file]')].map((chip) => chip.dataset.file); // those being read, too
+  const held = JSON.parse(tray.dataset.state).files.map((file) => file.key);
+  const keys = new Set([...underway, ...shown, ...held].map((key) => PASTED + key));
   for (const name of Object.keys(sessionStorage)) {
     if (name.startsWith(PASTED) && !keys.has(name)) sessionStorage.removeItem(name);
   }

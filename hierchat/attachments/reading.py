@@ -110,5 +110,7 @@ def _pdf(name: str, raw: bytes) -> str:
         raise Unreadable(f"{name} is damaged, or no PDF that can be read. Save or print it to PDF once more.")
     text = done.stdout.decode("utf-8", "replace")
     if not text.strip():
-        raise Unreadable(f"{name} holds pictures of pages, and no text. A program for text recognition can add it.")
+        raise Unreadable(
+            f"{name} holds pictures of pages, and no text. A program for text recognition can add it."
+        )
     return text

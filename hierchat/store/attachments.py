@@ -37,7 +37,9 @@ class Attachments(Connected):
 
 def attachments_of(db: Database, message_id: int) -> list[Attachment]:
     """The files of a message, whoever's."""
-    rows = db.execute("SELECT name, size, text FROM attachments WHERE message_id = ? ORDER BY id", [message_id])
+    rows = db.execute(
+        "SELECT name, size, text FROM attachments WHERE message_id = ? ORDER BY id", [message_id]
+    )
     return [Attachment(*row) for row in rows.fetchall()]
 
 

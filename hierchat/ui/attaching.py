@@ -141,7 +141,9 @@ class AttachingHandlers:
             try:
                 raw = base64.b64decode(str(given["data"]), validate=True)
             except (KeyError, binascii.Error) as error:
-                raise Unreadable(f"{new.name} could not be read by the browser. Attach files, no folders.") from error
+                raise Unreadable(
+                    f"{new.name} could not be read by the browser. Attach files, no folders."
+                ) from error
             new.file = read(new.name, raw)
             new.name = new.file.name
         self._views.count(new)

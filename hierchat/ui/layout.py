@@ -129,7 +129,13 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
         tray = gr.HTML("", elem_id="hc-tray")
         with gr.Row(elem_id="hc-composer"):
             gr.HTML(
-                button("hc_attach", "+", css="hc-attach", title="Attach text, code or PDF", aria_label="Attach files"),
+                button(
+                    "hc_attach",
+                    "+",
+                    css="hc-attach",
+                    title="Attach text, code or PDF",
+                    aria_label="Attach files",
+                ),
                 elem_id="hc-attach",
             )
             box = gr.Textbox(

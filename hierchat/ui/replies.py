@@ -186,7 +186,9 @@ class ReplyHandlers:
         again if nothing is asked."""
         running = Running(text, parent, list(files), asks=True, versus=compare)
         if (entered := self._enter(session, user, running, conversation)) is None:
-            self._wait(session, conversation or session.conversation, text, compare, settings, files, first=True)
+            self._wait(
+                session, conversation or session.conversation, text, compare, settings, files, first=True
+            )
             yield self._views.tray(session)
             return
         conversation = entered
@@ -370,9 +372,7 @@ class ReplyHandlers:
             session.context[conversation] = line or session.context.get(conversation, "")
         return self._views.columns(frame.arms, running.columns) | {self._parts.live: running.note}
 
-    def _ended(
-        self, session: Session, user: int, running: Running, query: str, on_screen: bool
-    ) -> Update:
+    def _ended(self, session: Session, user: int, running: Running, query: str, on_screen: bool) -> Update:
         p = self._parts
         update = self._views.chats(session, user, query) | self._views.plan()
         if on_screen:

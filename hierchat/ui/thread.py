@@ -64,7 +64,9 @@ def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
     rest = f"\n… and {more:,} more characters" if more > 0 else ""
     label = html.escape(f"Text of {head.name}")
     text = html.escape(shown.text[:_SHOWN] + rest)
-    return f'{chip}<pre class="hc-file" dir="auto" tabindex="0" role="region" aria-label="{label}">{text}</pre>'
+    return (
+        f'{chip}<pre class="hc-file" dir="auto" tabindex="0" role="region" aria-label="{label}">{text}</pre>'
+    )
 
 
 def growing(text: str, words: Growing) -> str:

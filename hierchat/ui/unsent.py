@@ -89,8 +89,12 @@ def tray(
     is loaded again; `known`: it has asked for what it had then."""
     files = "".join(map(_chip, attached.get(chat, ())))
     waiting = "".join(map(_waiting, queued.get(chat, ())))
-    lists = f'<ol class="hc-next" aria-label="Messages that will be sent next">{waiting}</ol>' if waiting else ""
-    lists += f'<ul class="hc-files" aria-label="Attached files" aria-live="polite">{files}</ul>' if files else ""
+    lists = (
+        f'<ol class="hc-next" aria-label="Messages that will be sent next">{waiting}</ol>' if waiting else ""
+    )
+    lists += (
+        f'<ul class="hc-files" aria-label="Attached files" aria-live="polite">{files}</ul>' if files else ""
+    )
     state = html.escape(json.dumps(_state(attached, queued)))
     return f'<div class="hc-tray" data-state="{state}" data-known="{"yes" if known else ""}">{lists}</div>'
 
@@ -111,7 +115,9 @@ def _chip(file: Attached) -> str:
     name = html.escape(file.name)
     if file.file is None:
         return f'<li class="hc-chip" data-file="{file.key}" data-reading><span class="hc-chip-name">{name}</span>{_fact("being read…")}</li>'
-    facts = size(file.file.size) if file.tokens is None else f"{size(file.file.size)} · {file.tokens:,} tokens"
+    facts = (
+        size(file.file.size) if file.tokens is None else f"{size(file.file.size)} · {file.tokens:,} tokens"
+    )
     inline = button("hc_inline", "Insert as text", text=file.key) if file.pasted else ""
     away = button("hc_detach", _CROSS, text=file.key, aria_label=f"Remove {file.name}", title="Remove")
     return f'<li class="hc-chip" data-file="{file.key}"><span class="hc-chip-name" title="{name}">{name}</span>{_fact(facts)}{inline}{away}</li>'
@@ -119,7 +125,9 @@ def _chip(file: Attached) -> str:
 
 def _waiting(one: Queued) -> str:
     title = html.escape(one.title)
-    edit = button("hc_next_edit", "Edit", text=one.key, aria_label=f"Edit “{one.title}”, which will be sent next")
+    edit = button(
+        "hc_next_edit", "Edit", text=one.key, aria_label=f"Edit “{one.title}”, which will be sent next"
+    )
     away = button("hc_next_cancel", _CROSS, text=one.key, title="Do not send",
                   aria_label=f"Do not send “{one.title}”")  # fmt: skip
     said = f'{_fact("Will be sent next:")}<span class="hc-chip-name" dir="auto">{title}</span>'

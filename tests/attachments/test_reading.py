@@ -34,7 +34,10 @@ def test_text_in_any_usual_encoding(raw: bytes, text: str) -> None:
     [
         (b"", "holds no text"),
         (b" \n\t", "holds no text"),
-        (b"PK\x03\x04word", "is an Office document or an archive. Save what you need of it as PDF or as text."),
+        (
+            b"PK\x03\x04word",
+            "is an Office document or an archive. Save what you need of it as PDF or as text.",
+        ),
         (b"\x89PNG\r\n\x1a\n", "is a picture"),
         (b"\x7fELF\x02\x01\x01\0\0", "is neither text nor PDF"),
         (bytes(range(256)), "is neither text nor PDF"),

@@ -44,7 +44,9 @@ def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
     said = service._said(hosted, talk.user, path)
     if files:
         said.append(Said("user", FENCED.removesuffix("<|im_end|>")))
-    reply = service._completions.reply(hosted, talk.user, said, GenerationSettings(max_new_tokens=24), talk.stop)
+    reply = service._completions.reply(
+        hosted, talk.user, said, GenerationSettings(max_new_tokens=24), talk.stop
+    )
     drafter = default_drafter(hosted, Memory(), width=8)
     drafter.begin(reply.prompt_ids)
     drafter.observe(hosted.prompts.tokens(FILE.text)[:30])

@@ -13,8 +13,8 @@ from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
-from hierchat.runtime.turn import ModelTurn
 from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.turn import ModelTurn
 from hierchat.store import NewTurn, Store, StoreError, TurnFigures
 
 REPLY = """Here is a Python function that reverses a string:
@@ -136,7 +136,9 @@ class FakeService:
             if turn.hosted is not None:
                 yield from begin()
 
-    def compare(self, user_id, conversation_id, parent_id, text, settings, stop, files=()) -> Iterator[CompareFrame]:
+    def compare(
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=()
+    ) -> Iterator[CompareFrame]:
         arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
         with ModelTurn(self.host, stop) as turn:
             for ahead in turn.waiting():

@@ -84,8 +84,9 @@ def _node(message: dict[str, Any]) -> Node:
 
 def _file(value: dict[str, Any]) -> Attachment:
     size, held = value.get("size"), text(value.get("text"))
-    known = isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**53
-    return Attachment(label(value.get("name")) or "File", size if known else len(held.encode()), held)
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**53:
+        size = len(held.encode())
+    return Attachment(label(value.get("name")) or "File", size, held)
 
 
 def _writer(value: dict[str, Any]) -> Mapping[str, Any] | None:
