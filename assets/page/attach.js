@@ -80,7 +80,7 @@ const dragging = (is) => document.body.toggleAttribute('data-hc-drag', is);
 on('dragover', (event) => {
   if (!dragsFiles(event)) return;
   event.preventDefault();
-  dragging(!dialog.open);
+  dragging(!dialog.open && box().checkVisibility());
 }, { capture: true });
 on('dragleave', (event) => { if (!event.relatedTarget) dragging(false); });
 on('drop', (event) => {

@@ -185,7 +185,8 @@ class ChatService:
         """A reply to a new message, which is stored once nothing more can keep it from being answered."""
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
         said = [*self._said(hosted, user_id, path), Said("user", with_files(text, files))]
-        reply = self._completions.reply(hosted, user_id, said, settings, stop)
+        allowed = self.store.drafts_from(user_id, conversation_id)
+        reply = self._completions.reply(hosted, user_id, said, settings, stop, drafts_from=allowed)
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
         return Record(self.store, reply, user_id, conversation_id, question)
 
@@ -199,7 +200,10 @@ class ChatService:
     ) -> Record:
         path = self.store.messages(user_id, question.conversation_id, question.id)
         said = self._said(hosted, user_id, path)
-        reply = self._completions.reply(hosted, user_id, said, settings, stop, before=question.id)
+        allowed = self.store.drafts_from(user_id, question.conversation_id)
+        reply = self._completions.reply(
+            hosted, user_id, said, settings, stop, before=question.id, drafts_from=allowed
+        )
         return Record(self.store, reply, user_id, question.conversation_id, question.id)
 
     def _take_up(
@@ -218,8 +222,9 @@ class ChatService:
         path = self.store.messages(user_id, message.conversation_id, question)
         said = self._said(hosted, user_id, path)
         # The prompt is the one that the reply began with, and so is the room that was left for it.
+        allowed = self.store.drafts_from(user_id, message.conversation_id)
         reply = self._completions.reply(
-            hosted, user_id, said, settings, stop, room=before.max_new_tokens, before=question
+            hosted, user_id, said, settings, stop, before.max_new_tokens, question, allowed
         )
         if len(reply.prompt_ids) + len(tokens) >= hosted.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")

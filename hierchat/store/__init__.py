@@ -14,6 +14,7 @@ from hierchat.store.errors import (
     StoreError,
 )
 from hierchat.store.portable import Chat, ChatMessage
+from hierchat.store.privacy import DraftsFrom
 from hierchat.store.records import (
     Attachment,
     AttachmentHead,
@@ -51,6 +52,7 @@ __all__ = [
     "DatabaseNewer",
     "DatabaseUnwritable",
     "DayFigures",
+    "DraftsFrom",
     "FinalState",
     "LoggedReply",
     "Mark",

@@ -25,7 +25,8 @@ _SEARCH = f"""
     WITH found AS MATERIALIZED (
         SELECT rowid AS message_id, 0 AS attachment_id FROM messages_fts WHERE messages_fts MATCH :match
         UNION ALL
-        SELECT message_id, attachments.id FROM attachments_fts JOIN attachments ON attachments.id = attachments_fts.rowid
+        SELECT message_id, attachments.id
+        FROM attachments_fts JOIN attachments ON attachments.id = attachments_fts.rowid
         WHERE attachments_fts MATCH :match
     ),
     hits AS MATERIALIZED (

@@ -11,8 +11,8 @@ from hierchat.config import shipped
 
 KEY = secrets.token_hex(16)
 EVENTS = (
-    "hc_open", "hc_go", "hc_more", "hc_rename", "hc_pin", "hc_archive", "hc_shelf", "hc_delete", "hc_restore",
-    "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example",
+    "hc_open", "hc_go", "hc_panel", "hc_more", "hc_rename", "hc_pin", "hc_archive", "hc_shelf", "hc_delete",
+    "hc_restore", "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example",
     "hc_attached", "hc_detach", "hc_inline", "hc_kept", "hc_attachment", "hc_next_edit", "hc_next_cancel", "hc_count",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
@@ -32,12 +32,12 @@ def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", 
 
 _SCRIPTS = (
     "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details", "edit", "keys",
-    "shortcuts", "spoken", "unsent", "attach", "address", "hit", "login", "connection",
+    "shortcuts", "spoken", "unsent", "attach", "address", "theme", "hit", "login", "connection",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
-    "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "status", "composer", "attach", "compare",
-    "dialogs", "menu", "narrow",
+    "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "status", "composer", "attach",
+    "compare", "dialogs", "menu", "panels", "narrow",
 )  # fmt: skip
 
 

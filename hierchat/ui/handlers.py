@@ -5,6 +5,7 @@ What goes wrong in them, guard.py says on the page.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import gradio as gr
@@ -12,6 +13,7 @@ import gradio as gr
 from hierchat.store import LOCAL_USER
 from hierchat.ui import sampling, status
 from hierchat.ui.layout import Parts
+from hierchat.ui.panels.panel import Panel
 from hierchat.ui.sessions import PAGE, Session, Sessions
 from hierchat.ui.views import Update, Views
 
@@ -26,12 +28,12 @@ _LATER = "A reply is still being written in this chat. Do this when it has ended
 class Handlers:
     """What each control does. The owner comes from the login, never from a component."""
 
-    def __init__(self, service: ChatService, parts: Parts) -> None:
+    def __init__(self, service: ChatService, parts: Parts, panels: Sequence[Panel]) -> None:
         self._service = service
         self._parts = parts
         self._sessions = Sessions()
         self._users: dict[str, int] = {}
-        self.views = Views(service, parts)
+        self.views = Views(service, parts, panels)
 
     def who(self, request: gr.Request) -> tuple[Session, int]:
         """The page that asks and the user behind it."""
@@ -44,13 +46,15 @@ class Handlers:
         return self._users[name]
 
     def load(self, request: gr.Request) -> Update:
-        """A page opens: the conversation in its address, if this user has it."""
+        """A page opens: the conversation in its address, if this user has it, or the panel."""
         self._sessions.open(request.session_hash)
         self._users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = self.who(request)
         wanted = str(request.query_params.get("c", ""))
         number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0
         session.conversation = number if number and self.views.exists(user, number) else None
+        panel = str(request.query_params.get("view", ""))
+        session.panel = panel if self.views.has_panel(panel) else ""
         host = self._service.host
         name = host.status.name or (host.names[0] if host.names else "")
         update = {
@@ -87,6 +91,14 @@ class Handlers:
         session.conversation = wanted
         if hit and session.now is None and int(hit) not in {message.id for message in path}:
             self._service.store.select_branch(user, int(hit))
+        return self.views.conversation(session, user) | self.views.chats(session, user, query)
+
+    def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """A panel in place of the conversation, whose reply goes on."""
+        session, user = self.who(request)
+        wanted = str(event._data["text"])
+        session.leave()
+        session.conversation, session.panel = None, wanted if self.views.has_panel(wanted) else ""
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def search(self, query: str, request: gr.Request) -> Update:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import gradio as gr
 from hierchat.chat.frames import Arm
 from hierchat.ui import sampling
 from hierchat.ui.actions import button, script
+from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.versus import ARMS
 
 EXAMPLES = (
@@ -34,6 +36,7 @@ class Parts:
     query: Any
     list: Any
     undo: Any
+    links: Any
     footer: Any
     sampling: list[Any]
     proof: Any
@@ -52,6 +55,8 @@ class Parts:
     replay: Any
     back: Any
     columns: dict[Arm, tuple[Any, Any]]
+    panels: dict[str, Any]
+    """Their columns, by name."""
     live: Any
     box: Any
     send: Any
@@ -77,8 +82,8 @@ def heading(title: str) -> str:
     return f'<h1 class="hc-heading" dir="auto" title="{html.escape(title)}">{html.escape(title)}</h1>'
 
 
-def build(names: list[str], place: str, login: bool = False) -> Parts:
-    """All components, inside the Blocks context that is open; with a login, there is a way out of it."""
+def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) -> Parts:
+    """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
@@ -95,6 +100,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
             controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
+        ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
         if login:
@@ -122,6 +128,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
                 back = gr.Button("Back to the chat", elem_id="hc-back", size="sm", min_width=0, scale=0)
             with gr.Row(elem_id="hc-columns"):
                 columns = {arm: _column(arm) for arm in ARMS}
+        places = {panel.name: _place(panel) for panel in panels}
         gr.HTML(
             button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
         )
@@ -148,14 +155,21 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
             context = gr.HTML("", elem_id="hc-context")
             count = gr.HTML("", elem_id="hc-count")
     return Parts(
-        bus, timer, new, query, chats, undo, footer, controls, proof, plan, title, model, compare, host, empty, chat,
-        thread, growing, versus, verdict, asked, replay, back, columns, live, box, send, stop, context, tray, count,
+        bus, timer, new, query, chats, undo, ways, footer, controls, proof, plan, title, model, compare, host, empty,
+        chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop, context,
+        tray, count,
     )  # fmt: skip
 
 
 def _still(elem_id: str) -> Any:
     """Generated HTML in our own style. Gradio changes only those nodes that differ from the value before."""
     return gr.HTML("", elem_id=elem_id, apply_default_css=False, js_on_load=None)
+
+
+def _place(panel: Panel) -> Any:
+    with gr.Column(elem_id=f"hc-{panel.name}", elem_classes=["hc-panel", OFF]) as place:
+        panel.build()
+    return place
 
 
 def _column(arm: Arm) -> tuple[Any, Any]:

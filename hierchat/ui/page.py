@@ -12,6 +12,8 @@ from hierchat.ui.attaching import AttachingHandlers
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.organising import OrganisingHandlers
+from hierchat.ui.panels.panel import Panel
+from hierchat.ui.panels.settings import SettingsPanel
 from hierchat.ui.replies import ReplyHandlers
 from hierchat.ui.unsent import Kept
 
@@ -27,14 +29,16 @@ _ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_li
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
-        p = layout.build(service.host.names, place, login)
-        handlers = Handlers(service, p)
+        panels: list[Panel] = [SettingsPanel(place)]
+        p = layout.build(service.host.names, place, login, panels)
+        handlers = Handlers(service, p, panels)
         kept = Kept()
         replies = ReplyHandlers(service, p, handlers.views, handlers.who, kept)
         attaching = AttachingHandlers(service, p, handlers.views, handlers.who, kept)
         organising = OrganisingHandlers(service, p, handlers.views, handlers.who)
 
-        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus, p.tray]
+        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus, p.links, p.tray]
+        middle += [*p.panels.values(), *(output for panel in panels for output in panel.outputs)]
         chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
@@ -66,6 +70,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.new.click(handlers.new, p.query, every, **_QUIET)
         p.bus.hc_open(handlers.open, p.query, every, trigger_mode="always_last", **_QUIET)
         p.bus.hc_go(handlers.go, p.query, every, trigger_mode="always_last", **_QUIET)
+        p.bus.hc_panel(handlers.panel, p.query, every, trigger_mode="always_last", **_QUIET)
         p.bus.hc_more(handlers.more, p.query, every, **_QUIET)
         for act, does in (
             (p.bus.hc_rename, organising.rename), (p.bus.hc_pin, organising.pin),
@@ -88,6 +93,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
         p.compare.change(handlers.compare, p.compare, every, **_QUIET)
         p.back.click(handlers.back, None, every, **_QUIET)
+        for panel in panels:
+            panel.wire(handlers.who)
         Guard(p, handlers.views, handlers.who).cover(app)
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)

@@ -56,6 +56,8 @@ class Session:
 
     conversation: int | None = None
     """The conversation on the screen; replies may go on in others."""
+    panel: str = ""
+    """What stands on the screen in place of a conversation."""
     running: dict[int, Running] = field(default_factory=dict)
     """Conversation -> its reply in progress."""
     replaying: threading.Event | None = None
@@ -123,7 +125,7 @@ class Session:
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = ""
+        self.remark = self.panel = ""
         if self.replaying is not None:
             self.replaying.set()
 

@@ -114,13 +114,19 @@ def _state(
 def _chip(file: Attached) -> str:
     name = html.escape(file.name)
     if file.file is None:
-        return f'<li class="hc-chip" data-file="{file.key}" data-reading><span class="hc-chip-name">{name}</span>{_fact("being read…")}</li>'
+        return (
+            f'<li class="hc-chip" data-file="{file.key}" data-reading><span class="hc-chip-name">{name}</span>'
+            f"{_fact('being read…')}</li>"
+        )
     facts = (
         size(file.file.size) if file.tokens is None else f"{size(file.file.size)} · {file.tokens:,} tokens"
     )
     inline = button("hc_inline", "Insert as text", text=file.key) if file.pasted else ""
     away = button("hc_detach", _CROSS, text=file.key, aria_label=f"Remove {file.name}", title="Remove")
-    return f'<li class="hc-chip" data-file="{file.key}"><span class="hc-chip-name" title="{name}">{name}</span>{_fact(facts)}{inline}{away}</li>'
+    return (
+        f'<li class="hc-chip" data-file="{file.key}"><span class="hc-chip-name" title="{name}">{name}</span>'
+        f"{_fact(facts)}{inline}{away}</li>"
+    )
 
 
 def _waiting(one: Queued) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -16,6 +16,7 @@ from hierchat.store import NotFound, title_of
 from hierchat.ui import sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
+from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Running, Session
 from hierchat.ui.thread import files, thread
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
 Update = dict[Any, Any]
-Stage = Literal["empty", "chat", "versus"]
+Stage = str
+""""empty", "chat", "versus", or the name of a panel."""
 
 
 def _shown(visible: bool) -> bool | Literal["hidden"]:
@@ -35,14 +37,19 @@ def _shown(visible: bool) -> bool | Literal["hidden"]:
 class Views:
     """Draws the page's parts from the store."""
 
-    def __init__(self, service: ChatService, parts: Parts) -> None:
+    def __init__(self, service: ChatService, parts: Parts, panels: Sequence[Panel]) -> None:
         self._service = service
         self._parts = parts
+        self._panels = {panel.name: panel for panel in panels}
 
     def stage(self, name: Stage) -> Update:
-        """Which of the three things fills the middle of the page."""
+        """What fills the middle of the page."""
         p = self._parts
-        return {
+        panels = {
+            column: gr.update(elem_classes=["hc-panel"] if name == panel else ["hc-panel", OFF])
+            for panel, column in p.panels.items()
+        }
+        return panels | {
             p.empty: gr.update(visible=_shown(name == "empty")),
             p.chat: gr.update(elem_classes=[] if name == "chat" else [OFF]),
             p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
@@ -103,8 +110,11 @@ class Views:
 
     def heading(self, session: Session, user_id: int) -> Update:
         """The title of the open conversation, and its id for the address."""
+        ways = {self._parts.links: links(list(self._panels.values()), session.panel)}
+        if panel := self._panels.get(session.panel):
+            return ways | {self._parts.title: heading(panel.title), self._parts.bus: f"panel {panel.name}"}
         title = self.title_of(session, user_id, session.conversation)
-        return {self._parts.title: heading(title), self._parts.bus: str(session.conversation or 0)}
+        return ways | {self._parts.title: heading(title), self._parts.bus: str(session.conversation or 0)}
 
     def title_of(self, session: Session, user_id: int, conversation: int | None) -> str:
         """A conversation's title for the eye."""
@@ -119,6 +129,8 @@ class Views:
         update = {p.context: context(session.context.get(session.conversation or 0, ""))}
         update |= self.heading(session, user_id) | self.busy(session) | self.live(session, user_id)
         update |= self.tray(session)
+        if panel := self._panels.get(session.panel):
+            return update | self.stage(panel.name) | panel.show(user_id)
         if running is None:
             path = self._path(session, user_id)
             drawn = thread(self._service, user_id, path, session.marked, session.shown)
@@ -150,9 +162,14 @@ class Views:
         """A comparison in progress."""
         p, hidden = self._parts, gr.update(visible="hidden")
         return self.columns(running.arms) | {
-            p.asked: versus.asked(running.text, files(one.file for one in running.files if one.file)), p.replay: hidden, p.back: hidden,
+            p.asked: versus.asked(running.text, files(one.file for one in running.files if one.file)),
+            p.replay: hidden, p.back: hidden,
             p.verdict: status.waiting("Running both, one after the other"),
         }  # fmt: skip
+
+    def has_panel(self, name: str) -> bool:
+        """Whether there is a panel of this name."""
+        return name in self._panels
 
     def missing(self, session: Session, user_id: int, *, kept: bool) -> Update:
         """A chat, or what was clicked in it, is not there any more. `kept`: a message stands in the box."""
