@@ -15,7 +15,9 @@ MOST_BYTES = 20_000_000
 MOST_CHARACTERS = 2_000_000
 _MEGABYTE = 1_000_000
 _PDF_SECONDS = 60
-_TOO_MUCH = f" could not be read in {_PDF_SECONDS} seconds and in the memory that is set aside. Attach fewer of its pages."
+_TOO_MUCH = (
+    f" could not be read in {_PDF_SECONDS} seconds and in the memory set aside. Attach fewer of its pages."
+)
 _NAME = 120
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # Control characters that no text has, in whatever encoding: tab, line ends, form feed and escape are none of them.
