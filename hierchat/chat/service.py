@@ -74,12 +74,21 @@ class ChatService:
         yield from self._completions.answer(begin, stop)
 
     def regenerate(
-        self, user_id: int, user_message_id: int, settings: GenerationSettings, stop: threading.Event
+        self,
+        user_id: int,
+        user_message_id: int,
+        settings: GenerationSettings,
+        stop: threading.Event,
+        *,
+        seed_of: int | None = None,
     ) -> Generator[Frame, None, None]:
-        """Another reply to a user message, with a new seed where it is sampled. Raises as `send`."""
+        """Another reply to a user message. Where it is sampled: with the seed of the reply `seed_of`, so that the same
+        settings give the same words, else with a new one. Raises as `send`."""
         question = self.store.message(user_id, user_message_id)
         if settings.temperature > 0:
-            settings = GenerationSettings(**{**settings.model_dump(), "seed": secrets.randbits(32)})
+            turn = None if seed_of is None else self.store.turn(user_id, seed_of)
+            seed = turn.begun.seed if turn else secrets.randbits(32)
+            settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
         yield from self._completions.answer(
             partial(self._answer_again, user_id, question, settings, stop), stop
         )
@@ -118,7 +127,7 @@ class ChatService:
                 return
             record = self._ask(user_id, conversation_id, parent_id, text, files, settings, stop, hosted)
             speculative = record.reply
-            statistics = ReplyStatistics(partial(reply_text, hosted), settings.stop)
+            statistics = ReplyStatistics(partial(reply_text, hosted), settings)
             vanilla = replace(speculative, statistics=statistics, drafter=None)
             try:
                 run = partial(compare_arms, vanilla, speculative, record, stop)
@@ -143,12 +152,11 @@ class ChatService:
         hosted = self.host.hosted
         return None if hosted is None else (len(hosted.prompts.tokens(text)), hosted.prompts.context_length)
 
-    def require_room(self, text: str, files: Sequence[Attachment], settings: GenerationSettings) -> None:
+    def require_room(self, text: str, settings: GenerationSettings, system_prompt: str = "") -> None:
         """Raises MessageTooLong, as `send` would in its turn. While no model is loaded, `send` will find out."""
         if hosted := self.host.hosted:
-            hosted.prompts.build(
-                [Said("user", with_files(text, files))], settings.max_new_tokens, hosted.end_ids
-            )
+            said = [*([Said("system", system_prompt)] if system_prompt else []), Said("user", text)]
+            hosted.prompts.build(said, settings.max_new_tokens, hosted.end_ids)
 
     def spans(self, user_id: int, message_id: int) -> list[Span]:
         """Runs of a stored reply by source; empty where its model is not loaded now."""
@@ -164,7 +172,10 @@ class ChatService:
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Figures of a stored reply; None where there are none."""
         turn = self.store.turn(user_id, message_id)
-        return stored_figures(turn.figures, turn.reply_tokens) if turn and turn.figures else None
+        if turn is None or turn.figures is None:
+            return None
+        seed = turn.begun.seed if turn.begun.settings.get("temperature") else None
+        return stored_figures(turn.figures, turn.reply_tokens, seed)
 
     def plan(self) -> PlanView | None:
         """The hierarchy in force, at the length of the last context; None where the model has no draft models."""
@@ -184,11 +195,12 @@ class ChatService:
     ) -> Record:
         """A reply to a new message, which is stored once nothing more can keep it from being answered."""
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
-        said = [*self._said(hosted, user_id, path), Said("user", with_files(text, files))]
+        system = self._system_prompt(user_id, conversation_id)
+        said = [*self._said(hosted, user_id, path, system), Said("user", with_files(text, files))]
         allowed = self.store.drafts_from(user_id, conversation_id)
         reply = self._completions.reply(hosted, user_id, said, settings, stop, drafts_from=allowed)
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
-        return Record(self.store, reply, user_id, conversation_id, question)
+        return Record(self.store, reply, user_id, conversation_id, question, system_prompt=system)
 
     def _answer_again(
         self,
@@ -199,12 +211,13 @@ class ChatService:
         hosted: Hosted,
     ) -> Record:
         path = self.store.messages(user_id, question.conversation_id, question.id)
-        said = self._said(hosted, user_id, path)
+        system = self._system_prompt(user_id, question.conversation_id)
+        said = self._said(hosted, user_id, path, system)
         allowed = self.store.drafts_from(user_id, question.conversation_id)
         reply = self._completions.reply(
             hosted, user_id, said, settings, stop, before=question.id, drafts_from=allowed
         )
-        return Record(self.store, reply, user_id, question.conversation_id, question.id)
+        return Record(self.store, reply, user_id, question.conversation_id, question.id, system_prompt=system)
 
     def _take_up(
         self, user_id: int, message: Message, more: int, stop: threading.Event, hosted: Hosted
@@ -220,7 +233,7 @@ class ChatService:
         most = min(len(tokens) + more, MOST_TOKENS)
         settings = GenerationSettings(**{**before.model_dump(), "max_new_tokens": most})
         path = self.store.messages(user_id, message.conversation_id, question)
-        said = self._said(hosted, user_id, path)
+        said = self._said(hosted, user_id, path, turn.begun.system_prompt)
         # The prompt is the one that the reply began with, and so is the room that was left for it.
         allowed = self.store.drafts_from(user_id, message.conversation_id)
         reply = self._completions.reply(
@@ -231,9 +244,17 @@ class ChatService:
         reply.statistics.resume(tokens, self._sources(user_id, message.id), turn.figures)
         return Record(self.store, reply, user_id, message.conversation_id, question, resumed=message.id)
 
-    def _said(self, hosted: Hosted, user_id: int, path: Sequence[Message]) -> list[Said]:
-        """Messages as the prompt takes them: a reply by this model as the tokens that it wrote."""
-        said = []
+    def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:
+        """What the chat sets; None where it leaves that to its messages and the model."""
+        settings = self.store.chat_settings(user_id, conversation_id)
+        return settings.system_prompt if settings else None
+
+    def _said(self, hosted: Hosted, user_id: int, path: Sequence[Message], system: str | None) -> list[Said]:
+        """Messages as the prompt takes them: a reply by this model as the tokens that it wrote. A system prompt takes
+        the place of those that an imported chat brought."""
+        said = [Said("system", system)] if system else []
+        if system is not None:
+            path = [message for message in path if message.role != "system"]
         for message in path:
             tokens: list[int] = []
             if message.role == "assistant":

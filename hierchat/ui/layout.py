@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.frames import Arm
-from hierchat.ui import sampling
+from hierchat.ui import chat_settings
 from hierchat.ui.actions import button, script
 from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.versus import ARMS
@@ -38,7 +38,7 @@ class Parts:
     undo: Any
     links: Any
     footer: Any
-    sampling: list[Any]
+    settings: chat_settings.Panel
     proof: Any
     plan: Any
     title: Any
@@ -97,7 +97,6 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
-            controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
         ways = gr.HTML(links(panels), elem_id="hc-links")
@@ -112,6 +111,7 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
                 names, value=names[0] if names else None, label="Model", show_label=False, container=False,
                 elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
+            chat_settings.opener()
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
         host = gr.HTML("", elem_id="hc-host")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
@@ -154,8 +154,9 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         with gr.Row(elem_id="hc-under"):
             context = gr.HTML("", elem_id="hc-context")
             count = gr.HTML("", elem_id="hc-count")
+    panel = chat_settings.build()
     return Parts(
-        bus, timer, new, query, chats, undo, ways, footer, controls, proof, plan, title, model, compare, host, empty,
+        bus, timer, new, query, chats, undo, ways, footer, panel, proof, plan, title, model, compare, host, empty,
         chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop, context,
         tray, count,
     )  # fmt: skip
@@ -167,7 +168,7 @@ def _still(elem_id: str) -> Any:
 
 
 def _place(panel: Panel) -> Any:
-    with gr.Column(elem_id=f"hc-{panel.name}", elem_classes=["hc-panel", OFF]) as place:
+    with gr.Column(elem_id=f"hc-panel-{panel.name}", elem_classes=["hc-panel", OFF]) as place:
         panel.build()
     return place
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat import logs
+from hierchat.attachments.prompt import with_files
 from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import NotFound, StoreError, title_of
-from hierchat.ui import sampling, status, thread, versus
+from hierchat.ui import chat_settings, sampling, status, thread, versus
 from hierchat.ui.figures import figures_line
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
@@ -28,8 +29,7 @@ from hierchat.ui.views import Update, Views, context, deleted
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.config import GenerationSettings
-    from hierchat.store import Message
+    from hierchat.store import ChatSettings, Message
 
 Start = Callable[[threading.Event], Generator[Any, None, None]]
 _STAYS = (
@@ -64,9 +64,13 @@ class ReplyHandlers:
         if any(file.file is None for file in files):
             yield self._views.tell(session, status.notice(_READING))
             return
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         try:
-            self._service.require_room(text, [file.file for file in files if file.file], settings)
+            self._service.require_room(
+                with_files(text, [file.file for file in files if file.file]),
+                sampling.reply_settings(settings.sampling),
+                settings.system_prompt,
+            )
         except MessageTooLong as error:  # before anything is stored, and without waiting for a turn
             yield self._views.tell(session, status.error(str(error)))
             return
@@ -93,7 +97,7 @@ class ReplyHandlers:
     ) -> Iterator[Update]:
         """An example prompt, asked as if typed."""
         session, user = self._who(request)
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         if session.now is None:
             path, text = self._path(session, user), str(event._data["text"])
             yield from self._ask(
@@ -109,7 +113,7 @@ class ReplyHandlers:
         if session.now is not None:
             yield self._views.tell(session, status.notice(_STAYS))
             return
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         path = self._path(session, user)
         place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
         if place is None or path[place].role != "user":
@@ -122,24 +126,28 @@ class ReplyHandlers:
         )  # fmt: skip
 
     def again(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
-        """Another reply to the same question."""
+        """Another reply to the same question; with the seed of the reply that is named, if one is."""
         session, user = self._who(request)
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         path = self._path(session, user)
         place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
         if place is None:
             yield self._views.tell(session, status.error(_GONE))
             return
-        question = path[place].id
-        yield from self._go_on(
-            session, user, path[: place + 1], query, "",
-            lambda stop: self._service.regenerate(user, question, settings, stop),
-        )  # fmt: skip
+        question, conversation = path[place].id, path[place].conversation_id
+        seed_of = int(event._data.get("text") or 0) or None
+
+        def start(stop: threading.Event) -> Generator[Any, None, None]:
+            chat_settings.keep(self._service, user, conversation, settings)
+            made = sampling.reply_settings(settings.sampling)
+            return self._service.regenerate(user, question, made, stop, seed_of=seed_of)
+
+        yield from self._go_on(session, user, path[: place + 1], query, "", start)
 
     def resume(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
         """The reply at the end of the open conversation, which was cut, goes on."""
         session, user = self._who(request)
-        more = sampling.settings_of(list(values)).max_new_tokens
+        more = int(self._settings(session, user, values).sampling["max_new_tokens"])
         path = self._path(session, user)
         if not path or path[-1].id != int(event._data["id"]):
             yield self._views.tell(session, status.error(_GONE))
@@ -173,6 +181,11 @@ class ReplyHandlers:
         last = {arm: track[-1][1] for arm, track in versus.tracks(session.recording).items() if track}
         yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(session)}
 
+    def _settings(self, session: Session, user: int, values: tuple[Any, ...]) -> ChatSettings:
+        """`values`: the chat whose settings the panel shows, and they. Raises SettingsError."""
+        shown, *fields = values
+        return chat_settings.taken(self._service, user, session.conversation, shown, fields)
+
     def _path(self, session: Session, user: int) -> list[Message]:
         if session.conversation is None:
             return []
@@ -180,23 +193,23 @@ class ReplyHandlers:
 
     def _ask(
         self, session: Session, user: int, path: list[Message], parent: int | None, text: str, compare: bool,
-        query: str, settings: GenerationSettings, files: Sequence[Attached] = (), conversation: int | None = None,
+        query: str, settings: ChatSettings, files: Sequence[Attached] = (), waited_in: int | None = None,
     ) -> Iterator[Update]:  # fmt: skip
-        """A question below `path`, in the open conversation unless another is named. It is there from now on; it goes
-        again if nothing is asked."""
+        """A question below `path`, in the open conversation or in the one where it waited. It is there from now on; it
+        goes again if nothing is asked."""
         running = Running(text, parent, list(files), asks=True, versus=compare)
-        if (entered := self._enter(session, user, running, conversation)) is None:
-            self._wait(
-                session, conversation or session.conversation, text, compare, settings, files, first=True
-            )
+        if (conversation := self._enter(session, user, running, waited_in)) is None:
+            there = waited_in or session.conversation
+            self._wait(session, there, text, compare, settings, files, first=True)
             yield self._views.tray(session)
             return
-        conversation = entered
         session.release(files)
-        asked = (user, conversation, parent, text, settings)
         sent = [file.file for file in files if file.file]
 
         def start(stop: threading.Event) -> Generator[Any, None, None]:
+            if waited_in is None:  # else they were kept when it was sent, and may have been changed since
+                chat_settings.keep(self._service, user, conversation, settings)
+            asked = (user, conversation, parent, text, sampling.reply_settings(settings.sampling))
             if compare:
                 return versus.record(session, self._service.compare(*asked, stop, sent))
             return self._service.send(*asked, stop, sent)
@@ -224,6 +237,7 @@ class ReplyHandlers:
                 return None
             if conversation is None:
                 conversation = session.conversation = self._service.store.create_conversation(user)
+                session.settings_of = conversation  # what the panel shows becomes its settings
             session.running[conversation] = running
             session.listed = PAGE  # a long list would slow each frame of the reply
             session.remark = ""
@@ -231,7 +245,7 @@ class ReplyHandlers:
             return conversation
 
     def _wait(
-        self, session: Session, conversation: int | None, text: str, compare: bool, settings: GenerationSettings,
+        self, session: Session, conversation: int | None, text: str, compare: bool, settings: ChatSettings,
         files: Sequence[Attached], first: bool = False,
     ) -> None:  # fmt: skip
         """Behind the reply in progress there; it takes its files along."""
@@ -346,7 +360,7 @@ class ReplyHandlers:
             logs.said(error)
             return
         if gone and session.conversation == conversation:
-            session.conversation = None
+            session.conversation = session.settings_of = None
 
     def _drawn(self, session: Session, conversation: int, running: Running, frame: Frame) -> Update:
         p = self._parts

@@ -12,6 +12,8 @@ from hierchat.ui.unsent import Attached, Queued
 
 PAGE = 100
 """Conversations that the list takes in at a time."""
+UNKNOWN = -1
+"""No conversation, not even a new one."""
 
 
 class Stale(Exception):
@@ -91,6 +93,8 @@ class Session:
     """How a reply ended while its conversation was not on the screen."""
     unsent: str = ""
     """Text that goes back into the box."""
+    settings_of: int | None = UNKNOWN
+    """The conversation whose settings the panel shows; None: one that is not stored yet."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a reply is entered in `running`."""
 

@@ -10,8 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, title_of
+from hierchat.store import Attachment, ChatSettings, title_of
 from hierchat.ui.actions import button
 
 MOST_CHARACTERS = 50_000_000
@@ -41,7 +40,7 @@ class Queued:
     key: str
     text: str
     compare: bool
-    settings: GenerationSettings
+    settings: ChatSettings
     files: list[Attached] = field(default_factory=list)
 
     @property

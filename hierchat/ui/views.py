@@ -13,7 +13,7 @@ import gradio as gr
 from hierchat.attachments.prompt import fenced
 from hierchat.chat.frames import Arm, Frame
 from hierchat.store import NotFound, title_of
-from hierchat.ui import sidebar, status, versus
+from hierchat.ui import chat_settings, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
 from hierchat.ui.panels.panel import Panel, links
@@ -129,6 +129,7 @@ class Views:
         update = {p.context: context(session.context.get(session.conversation or 0, ""))}
         update |= self.heading(session, user_id) | self.busy(session) | self.live(session, user_id)
         update |= self.tray(session)
+        update |= self.settings(session, user_id)
         if panel := self._panels.get(session.panel):
             return update | self.stage(panel.name) | panel.show(user_id)
         if running is None:
@@ -157,6 +158,14 @@ class Views:
             return
         if (counted := self._service.tokens(fenced(file.file))) is not None:
             file.tokens, file.counted_by = counted[0], model
+
+    def settings(self, session: Session, user_id: int) -> Update:
+        """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
+        if session.settings_of == session.conversation:
+            return {}
+        settings = chat_settings.settings_of(self._service, user_id, session.conversation)
+        session.settings_of = session.conversation
+        return chat_settings.drawn(self._parts.settings, self._service.store.presets(user_id), settings)
 
     def comparing(self, running: Running) -> Update:
         """A comparison in progress."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hierchat.attachments.prompt import with_files
 from hierchat.config import GenerationSettings
 from hierchat.runtime.drafters import Memory, default_drafter
 from hierchat.runtime.prompt import MessageTooLong, Said
@@ -41,7 +42,7 @@ def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
     """What the chat's own text proposes, and nothing else, where the model has begun to quote the file."""
     service, hosted = talk.service, talk.hosted
     path = [] if parent is None else talk.store.messages(talk.user, talk.conversation, parent)
-    said = service._said(hosted, talk.user, path)
+    said = service._said(hosted, talk.user, path, None)
     if files:
         said.append(Said("user", FENCED.removesuffix("<|im_end|>")))
     reply = service._completions.reply(
@@ -68,11 +69,11 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_is_stored(talk: Tal
     long = Attachment("long.txt", 1, "herons " * CONTEXT)
     settings = GenerationSettings(max_new_tokens=24)
     with pytest.raises(MessageTooLong, match=r"is [\d,]+ tokens too long"):
-        talk.service.require_room("Why?", [long], settings)
+        talk.service.require_room(with_files("Why?", [long]), settings)
     with pytest.raises(MessageTooLong, match=r"is [\d,]+ tokens too long"):
         talk.send("Why?", files=[long])
     assert talk.messages() == []
-    talk.service.require_room("Why?", [FILE], settings)
+    talk.service.require_room(with_files("Why?", [FILE]), settings)
 
 
 def test_tokens_are_counted_as_the_model_reads_them(talk: Talk) -> None:

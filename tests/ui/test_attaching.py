@@ -204,7 +204,7 @@ def test_what_is_too_long_keeps_text_and_files_and_is_not_stored(chat: Chat, ser
     expect(files(chat)).to_have_count(1)
     chat.send("Five more words than that")
     expect(chat.page.locator("#hc-live").get_by_role("alert")).to_contain_text(
-        "This message is 25 tokens too long."
+        "This message is 29 tokens too long."
     )
     expect(box(chat)).to_have_value("Five more words than that")
     expect(files(chat)).to_have_count(1)
