@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from hierchat import logs
+from hierchat.attachments.prompt import with_files
 from hierchat.chat.compare import compare_arms
 from hierchat.chat.completions import Completions, Writing, failed
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame, Span
@@ -25,7 +26,7 @@ from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.turn import ModelTurn
-from hierchat.store import Message, Store
+from hierchat.store import Attachment, Message, Store
 
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
@@ -61,6 +62,7 @@ class ChatService:
         text: str,
         settings: GenerationSettings,
         stop: threading.Event,
+        files: Sequence[Attachment] = (),
     ) -> Generator[Frame, None, None]:
         """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once.
 
@@ -68,7 +70,7 @@ class ChatService:
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
         """
         self.store.conversation(user_id, conversation_id)
-        begin = partial(self._ask, user_id, conversation_id, parent_id, text, settings, stop)
+        begin = partial(self._ask, user_id, conversation_id, parent_id, text, files, settings, stop)
         yield from self._completions.answer(begin, stop)
 
     def regenerate(
@@ -110,6 +112,7 @@ class ChatService:
         text: str,
         settings: GenerationSettings,
         stop: threading.Event,
+        files: Sequence[Attachment] = (),
     ) -> Generator[CompareFrame, None, None]:
         """Answer a message twice, vanilla and speculative in random order; the speculative reply is stored.
 
@@ -122,7 +125,7 @@ class ChatService:
                 yield CompareFrame({"vanilla": waiting, "speculative": waiting}, None)
             if (hosted := turn.hosted) is None:
                 return
-            record = self._ask(user_id, conversation_id, parent_id, text, settings, stop, hosted)
+            record = self._ask(user_id, conversation_id, parent_id, text, files, settings, stop, hosted)
             speculative = record.reply
             statistics = ReplyStatistics(partial(reply_text, hosted), settings)
             vanilla = replace(speculative, statistics=statistics, drafter=None)
@@ -142,6 +145,18 @@ class ChatService:
     ) -> Generator[Frame, None, None]:
         """The reply to messages that are not stored; nor is the reply. See Completions.complete."""
         yield from self._completions.complete(messages, settings, user_id, stop)
+
+    def tokens(self, text: str) -> tuple[int, int] | None:
+        """How many tokens a text has, and how many the model remembers at once; None while none is loaded. Takes no
+        turn: a reply goes on beside it."""
+        hosted = self.host.hosted
+        return None if hosted is None else (len(hosted.prompts.tokens(text)), hosted.prompts.context_length)
+
+    def require_room(self, text: str, settings: GenerationSettings, system_prompt: str = "") -> None:
+        """Raises MessageTooLong, as `send` would in its turn. While no model is loaded, `send` will find out."""
+        if hosted := self.host.hosted:
+            said = [*([Said("system", system_prompt)] if system_prompt else []), Said("user", text)]
+            hosted.prompts.build(said, settings.max_new_tokens, hosted.end_ids)
 
     def spans(self, user_id: int, message_id: int) -> list[Span]:
         """Runs of a stored reply by source; empty where its model is not loaded now."""
@@ -173,6 +188,7 @@ class ChatService:
         conversation_id: int,
         parent_id: int | None,
         text: str,
+        files: Sequence[Attachment],
         settings: GenerationSettings,
         stop: threading.Event,
         hosted: Hosted,
@@ -180,10 +196,10 @@ class ChatService:
         """A reply to a new message, which is stored once nothing more can keep it from being answered."""
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
         system = self._system_prompt(user_id, conversation_id)
-        said = [*self._said(hosted, user_id, path, system), Said("user", text)]
+        said = [*self._said(hosted, user_id, path, system), Said("user", with_files(text, files))]
         allowed = self.store.drafts_from(user_id, conversation_id)
         reply = self._completions.reply(hosted, user_id, said, settings, stop, drafts_from=allowed)
-        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
         return Record(self.store, reply, user_id, conversation_id, question, system_prompt=system)
 
     def _answer_again(
@@ -246,8 +262,9 @@ class ChatService:
                 # A reasoning template drops earlier thoughts: then the text counts.
                 if turn and turn.begun.model_key == hosted.model_key and "</think>" not in message.text:
                     tokens = self.store.reply_tokens(user_id, message.id)
-            if message.text or tokens:
-                said.append(Said(message.role, message.text, tuple(tokens)))
+            files = self.store.attachments(user_id, message.id) if message.attachments else []
+            if (text := with_files(message.text, files)) or tokens:
+                said.append(Said(message.role, text, tuple(tokens)))
         return said
 
     def _sources(self, user_id: int, message_id: int) -> list[str]:

@@ -68,8 +68,8 @@ class PromptBuilder:
             if len(ids) <= limit:
                 return Prompt(ids, dropped)
         raise MessageTooLong(
-            f"This message has {len(ids):,} tokens; the model's context leaves room for {limit:,}. "
-            "Shorten it, or choose a model with a longer context."
+            f"This message is {len(ids) - limit:,} tokens too long: it has {len(ids):,}, and the model has room for "
+            f"{limit:,}. Shorten it, or choose a model that remembers more."
         )
 
     def _render(self, said: Sequence[Said], end_ids: Collection[int]) -> list[int]:

@@ -58,8 +58,8 @@ def _copy(db: Database, message_id: int, conversation_id: int, parent_id: int | 
         " FROM messages WHERE id = ?",
         [conversation_id, parent_id, message_id],
     ).lastrowid
-    for table in ("turns", "token_log", "spans"):
-        columns = ", ".join(name for name in db.table(table).columns_dict if name != "message_id")
+    for table in ("turns", "token_log", "spans", "attachments"):
+        columns = ", ".join(name for name in db.table(table).columns_dict if name not in ("id", "message_id"))
         db.execute(
             f"INSERT INTO {table} (message_id, {columns}) SELECT ?, {columns} FROM {table} WHERE message_id = ?",
             [copy, message_id],

@@ -37,6 +37,25 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that was sent with a message."""
+
+    name: str
+    size: int
+    """Of the file, in bytes."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentHead:
+    """The same without its text, which may be long."""
+
+    id: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One node of a conversation's tree."""
 
@@ -49,6 +68,8 @@ class Message:
     created_at: float
     siblings: tuple[int, ...]
     """Ids of all messages with the same parent, this one among them, oldest first."""
+    attachments: tuple[AttachmentHead, ...] = ()
+    """The files that were sent with it, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

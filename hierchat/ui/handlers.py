@@ -178,7 +178,7 @@ class Handlers:
         """After a reply: what was sent and not asked in the end goes back, before what is in the box by now. And the
         line once more: of two replies that end at once, the page may have heard of the earlier one last."""
         session, user = self.who(request)
-        update = self.views.live(session, user) | self.views.busy(session)
+        update = self.views.live(session, user) | self.views.busy(session) | self.views.tray(session)
         text, session.unsent = session.unsent, ""
         if text:
             update[self._parts.box] = f"{text}\n\n{box}" if box.strip() else text

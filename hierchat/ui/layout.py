@@ -62,6 +62,8 @@ class Parts:
     send: Any
     stop: Any
     context: Any
+    tray: Any
+    count: Any
 
 
 def empty_page(place: str) -> str:
@@ -131,18 +133,32 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
             button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
         )
         live = gr.HTML("", elem_id="hc-live")
+        tray = gr.HTML("", elem_id="hc-tray")
         with gr.Row(elem_id="hc-composer"):
+            gr.HTML(
+                button(
+                    "hc_attach",
+                    "+",
+                    css="hc-attach",
+                    title="Attach text, code or PDF",
+                    aria_label="Attach files",
+                ),
+                elem_id="hc-attach",
+            )
             box = gr.Textbox(
                 label="Message", show_label=False, container=False, placeholder="Message…", elem_id="hc-box", lines=1,
                 max_lines=8, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
             )  # fmt: skip
             send = gr.Button("Send", elem_id="hc-send", variant="primary", min_width=0, scale=0)
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
-        context = gr.HTML("", elem_id="hc-context")
+        with gr.Row(elem_id="hc-under"):
+            context = gr.HTML("", elem_id="hc-context")
+            count = gr.HTML("", elem_id="hc-count")
     panel = chat_settings.build()
     return Parts(
         bus, timer, new, query, chats, undo, ways, footer, panel, proof, plan, title, model, compare, host, empty,
         chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop, context,
+        tray, count,
     )  # fmt: skip
 
 

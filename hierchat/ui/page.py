@@ -8,6 +8,7 @@ import gradio as gr
 
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.ui import layout
+from hierchat.ui.attaching import AttachingHandlers
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.organising import OrganisingHandlers
@@ -15,6 +16,7 @@ from hierchat.ui.panels.panel import Panel
 from hierchat.ui.panels.settings import SettingsPanel
 from hierchat.ui.presets import PresetHandlers
 from hierchat.ui.replies import ReplyHandlers
+from hierchat.ui.unsent import Kept
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -31,11 +33,13 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         panels: list[Panel] = [SettingsPanel(service)]
         p = layout.build(service.host.names, place, login, panels)
         handlers = Handlers(service, p, panels)
-        replies = ReplyHandlers(service, p, handlers.views, handlers.who)
+        unsent = Kept()
+        replies = ReplyHandlers(service, p, handlers.views, handlers.who, unsent)
+        attaching = AttachingHandlers(service, p, handlers.views, handlers.who, unsent)
         organising = OrganisingHandlers(service, p, handlers.views, handlers.who)
         presets = PresetHandlers(service, p, handlers.views, handlers.who)
 
-        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus, p.links]
+        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus, p.links, p.tray]
         middle += [*p.panels.values(), *(output for panel in panels for output in panel.outputs)]
         chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
@@ -43,7 +47,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
         every += p.settings.components
         every += [p.verdict, p.asked, p.replay, p.back]
-        asking, settled = [p.compare, p.query], [p.box, p.live, *buttons]
+        asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
         settings = [p.bus, *p.settings.fields]
 
         polled = [p.host, p.proof, p.timer, p.model]
@@ -87,6 +91,15 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.bus.hc_forget(handlers.forget, p.query, every, **_QUIET)
         p.bus.hc_branch(handlers.branch, None, every, **_QUIET)
         p.bus.hc_sources(handlers.sources, None, every, **_QUIET)
+        above = [p.tray, p.live]
+        p.bus.hc_attached(attaching.attach, None, above, trigger_mode="multiple", **_QUIET)
+        p.bus.hc_kept(attaching.again, None, above, **_QUIET)
+        p.bus.hc_detach(attaching.detach, None, above, trigger_mode="multiple", **_QUIET)
+        p.bus.hc_inline(attaching.inline, p.box, [*above, p.box], **_QUIET)
+        p.bus.hc_next_edit(attaching.edit_next, p.box, [*above, p.box], **_QUIET)
+        p.bus.hc_next_cancel(attaching.cancel_next, None, above, **_QUIET)
+        p.bus.hc_count(attaching.count, None, [p.count, *above], trigger_mode="always_last", **_QUIET)
+        p.bus.hc_attachment(attaching.show, None, every, **_QUIET)
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
         p.compare.change(handlers.compare, p.compare, every, **_QUIET)
         p.back.click(handlers.back, None, every, **_QUIET)

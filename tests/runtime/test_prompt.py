@@ -107,7 +107,9 @@ def test_without_a_system_prompt() -> None:
 
 
 def test_a_message_that_is_too_long_alone() -> None:
-    with pytest.raises(MessageTooLong, match=r"This message has [\d,]+ tokens.*leaves room for 75"):
+    with pytest.raises(
+        MessageTooLong, match=r"This message is [\d,]+ tokens too long: it has [\d,]+, .*room for 75"
+    ):
         builder(100).build([user("one"), reply("two"), user("long " * 100)], 1000, {END})
 
 

@@ -13,6 +13,7 @@ from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
+from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import NewTurn, Store, StoreError, TurnFigures
 
@@ -79,6 +80,7 @@ class Script:
     baseline: str | None = "measured"
     notice: str | None = None
     plan: PlanView | None = None
+    window: int = 8192
 
 
 @dataclass
@@ -95,11 +97,19 @@ class FakeService:
         self._spans: dict[int, list[tuple[str, str]]] = {}
         self._figures: dict[int, Figures] = {}
 
-    def send(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[Frame]:
+    def tokens(self, text: str) -> tuple[int, int] | None:
+        return (len(text.split()), self.script.window) if self.host.status.phase == "ready" else None
+
+    def require_room(self, text, settings, system_prompt="") -> None:
+        over = len(text.split()) - self.script.window
+        if over > 0:
+            raise MessageTooLong(f"This message is {over:,} tokens too long. Shorten it.")
+
+    def send(self, user_id, conversation_id, parent_id, text, settings, stop, files=()) -> Iterator[Frame]:
         def begin() -> Iterator[Frame]:
             if self.script.raises:
                 raise self.script.raises
-            question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+            question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
             self.asked.append((text, settings))
             yield from self._reply(user_id, conversation_id, question, settings, stop)
 
@@ -129,16 +139,18 @@ class FakeService:
             if turn.hosted is not None:
                 yield from begin()
 
-    def compare(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[CompareFrame]:
+    def compare(
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=()
+    ) -> Iterator[CompareFrame]:
         arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
         with ModelTurn(self.host, stop) as turn:
             for ahead in turn.waiting():
                 yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
             if turn.hosted is not None:
-                yield from self._compared(user_id, conversation_id, parent_id, text, settings, stop)
+                question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
+                yield from self._compared(user_id, conversation_id, question, settings, stop)
 
-    def _compared(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[CompareFrame]:
-        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+    def _compared(self, user_id, conversation_id, question, settings, stop) -> Iterator[CompareFrame]:
         arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
         yield CompareFrame(dict(arms), None)
         for arm, factor in (("speculative", 1.0), ("vanilla", 2.0)):

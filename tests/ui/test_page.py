@@ -40,7 +40,7 @@ def test_a_reply_streams_and_ends_with_its_figures(chat: Chat, service: FakeServ
     expect(foot).to_contain_text("2.31×")  # noqa: RUF001
     expect(foot).to_contain_text("context 31 %")
     expect(chat.words.last.locator("pre code")).to_contain_text("return s[::-1]")
-    expect(chat.page.locator("#hc-context")).to_contain_text("/ 8,192")
+    expect(chat.page.locator("#hc-context")).to_contain_text("of 8,192 tokens")
     foot.locator("summary").click()
     expect(foot).to_contain_text("Tokens per forward")
     chat.shot("reply")

@@ -264,11 +264,11 @@ def test_a_full_disk_in_mid_reply_is_told_and_the_reply_is_nobodys(
 @pytest.mark.browser
 def test_a_message_that_is_too_long_stays_in_the_box(chat: Chat, service: FakeService) -> None:
     service.script.raises = MessageTooLong(
-        "This message has 9,000 tokens; the model's context leaves room for 7,168. Shorten it."
+        "This message is 1,832 tokens too long: it has 9,000, and the model has room for 7,168."
     )
     service.script.seconds = 0
     chat.send("Very long")
-    said(chat, "This message has 9,000 tokens; the model's context leaves room for 7,168.")
+    said(chat, "This message is 1,832 tokens too long: it has 9,000, and the model has room for 7,168.")
     expect(chat.page.locator("#hc-box textarea")).to_have_value("Very long")
     expect(chat.page.locator("#hc-list li")).to_have_count(0)
     expect(chat.page.locator("#hc-empty")).to_be_visible()
