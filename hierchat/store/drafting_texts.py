@@ -15,9 +15,8 @@ from hierchat.store.replies import TOKEN
 from hierchat.store.suffix_runs import SuffixRun, covered
 
 TextKind = Literal["written", "asked"]
-"""What models wrote, imported replies among it; what the user wrote."""
+"""What models wrote, imported replies among it; what the user wrote, edited replies among it."""
 
-_ROLES = {"written": "assistant", "asked": "user"}
 _LOGGED = """
     FROM turns
     JOIN token_log USING (message_id)
@@ -30,7 +29,8 @@ _TOKENISED = """
     FROM message_tokens
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
-    WHERE message_tokens.id > :tokenised AND model_key = :model AND role = :role AND user_id = :user
+    WHERE message_tokens.id > :tokenised AND model_key = :model AND user_id = :user
+        AND iif(role = 'user' OR edited, 'asked', 'written') = :kind
         AND length(ids) > 0 AND hidden_by IS NULL
 """
 _WITHOUT_TOKENS = """
@@ -148,7 +148,6 @@ def _values(user_id: int, model_key: str, kind: TextKind, since: Mark) -> dict[s
         "user": user_id,
         "model": model_key,
         "kind": kind,
-        "role": _ROLES[kind],
         "message": since.message,
         "tokenised": since.tokenised,
     }

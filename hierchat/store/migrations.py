@@ -204,3 +204,29 @@ def m0006_organised(db: Database) -> None:
         CREATE INDEX conversations_hidden ON conversations (id) WHERE hidden_by IS NOT NULL;
         CREATE INDEX messages_by_original ON messages (copy_of) WHERE copy_of IS NOT NULL;
     """)
+
+
+@migrations()
+def m0009_tags(db: Database) -> None:
+    # What conversations are called: tags; titles that the user gave (title_given) and no model replaces; which models
+    # tried to write one; and whether they may, for each user.
+    db.executescript("""
+        CREATE TABLE tags (
+            conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            PRIMARY KEY (conversation_id, name)
+        ) WITHOUT ROWID;
+        CREATE TABLE title_tries (
+            conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+            model_key TEXT NOT NULL,
+            PRIMARY KEY (conversation_id, model_key)
+        ) WITHOUT ROWID;
+        ALTER TABLE conversations ADD COLUMN title_given INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE users ADD COLUMN model_titles INTEGER NOT NULL DEFAULT 1;
+    """)
+
+
+@migrations()
+def m0010_edited(db: Database) -> None:
+    # edited: a reply as the user changed it. No model wrote it, so it has no turn, and drafts as the user's text.
+    db.executescript("ALTER TABLE messages ADD COLUMN edited INTEGER NOT NULL DEFAULT 0;")

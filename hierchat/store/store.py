@@ -18,10 +18,24 @@ from hierchat.store.new_file import new_file
 from hierchat.store.over_time import OverTime
 from hierchat.store.portable import Portable
 from hierchat.store.replies import Replies
+from hierchat.store.tags import Tags
+from hierchat.store.titles import Titles
 from hierchat.store.turns import Turns
 
 
-class Store(Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable):
+class Store(
+    Conversations,
+    Tags,
+    Titles,
+    Deletion,
+    Forks,
+    Replies,
+    Turns,
+    DraftingTexts,
+    LearnedValues,
+    OverTime,
+    Portable,
+):
     """One SQLite file, usable from any thread and by several processes at once.
 
     Every method may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is then

@@ -66,6 +66,8 @@ def _chats(store: Store, user_id: int, conversation_ids: Sequence[int]) -> Itera
 def _markdown(chat: Chat) -> str:
     branch = _open_branch(chat)
     parts = [f"# {chat.title or 'Chat'}"]
+    if chat.tags:
+        parts.append(f"Tags: {', '.join(chat.tags)}")
     for message in branch:
         parts += [f"## {_writer(message)}, {_time(message.created_at)}", message.text.strip()]
     if left := len(chat.messages) - len(branch):
@@ -86,6 +88,8 @@ def _open_branch(chat: Chat) -> list[ChatMessage]:
 def _writer(message: ChatMessage) -> str:
     if message.role != "assistant":
         return "You" if message.role == "user" else "System"
+    if message.edited:
+        return "Reply, edited by you"
     return str(message.written_by["model"]) if message.written_by else "Reply"
 
 

@@ -25,6 +25,7 @@ class Node:
     created_at: float | None = None
     state: FinalState = "complete"
     written_by: Mapping[str, Any] | None = None
+    edited: bool = False
 
 
 def chat(
@@ -34,6 +35,7 @@ def chat(
     updated_at: float | None,
     nodes: Sequence[Node],
     current: str | None,
+    tags: Sequence[str] = (),
 ) -> Chat:
     """The conversation. `source`: the program, a colon, and its id there; without an id it is known by what was said.
 
@@ -52,6 +54,7 @@ def chat(
         updated_at=max(times) if updated_at is None else updated_at,
         messages=messages,
         current=at.get(current or "") or messages[-1].name,
+        tags=tags,
     )
 
 
@@ -78,7 +81,9 @@ def _ordered(
         if node.role and node.text.strip():
             visible[node.name] = node.name
             messages.append(
-                ChatMessage(node.name, above, node.role, node.text, at, node.state, node.written_by)
+                ChatMessage(
+                    node.name, above, node.role, node.text, at, node.state, node.written_by, node.edited
+                )
             )
         waiting += [(one, visible[node.name], at) for one in reversed(_versions(below[node.name]))]
     if len(visible) < len(nodes):
