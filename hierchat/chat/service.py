@@ -18,6 +18,7 @@ from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
 from hierchat.chat.reply_thread import in_reply_thread
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
+from hierchat.chat.titles import TitleWriter
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.host import ModelHost
@@ -44,10 +45,12 @@ class ChatService:
         self._histories = Histories(store)
         self._learned = Learned(store)
         self._completions = Completions(host, self._histories, self._learned, store)
+        self.titles = TitleWriter(store, host, self._said)
         host.costs = store
 
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""
+        self.titles.close()
         with self.host.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
             if mine:
                 self._completions.keep(self.host.hosted, now=True)
@@ -69,7 +72,10 @@ class ChatService:
         """
         self.store.conversation(user_id, conversation_id)
         begin = partial(self._ask, user_id, conversation_id, parent_id, text, settings, stop)
-        yield from self._completions.answer(begin, stop)
+        try:
+            yield from self._completions.answer(begin, stop)
+        finally:
+            self.titles.wake()
 
     def regenerate(
         self, user_id: int, user_message_id: int, settings: GenerationSettings, stop: threading.Event
@@ -127,6 +133,7 @@ class ChatService:
                 yield CompareFrame({arm: failed(notice, writing) for arm, writing in arms.items()}, None)
             finally:
                 self._completions.keep(hosted)
+                self.titles.wake()
 
     def complete(
         self, messages: Sequence[Said], settings: GenerationSettings, user_id: int, stop: threading.Event
