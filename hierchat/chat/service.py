@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -156,6 +156,13 @@ class ChatService:
         """Figures of a stored reply; None where there are none."""
         turn = self.store.turn(user_id, message_id)
         return stored_figures(turn.figures, turn.reply_tokens) if turn and turn.figures else None
+
+    def read_in(self, user_id: int) -> Iterator[int]:
+        """Have all that the user's chats say draft from the next reply on, imported ones too: yields how many tokens
+        can, up to all of them. Nothing where no model is loaded here."""
+        hosted = self.host.hosted
+        if hosted is not None and hosted.is_local:
+            yield from self._histories.read_in(user_id, hosted.model_key, hosted.prompts.tokens)
 
     def plan(self) -> PlanView | None:
         """The hierarchy in force, at the length of the last context; None where the model has no draft models."""

@@ -169,8 +169,8 @@ def clean_title(text: str, *, cut: bool = False) -> str | None:
     line = "".join(sign if sign.isprintable() else " " for sign in line)
     line = " ".join(line.split()).strip(_QUOTES + " ").removesuffix(".").rstrip(":;, ")
     line = line.strip(_QUOTES + " ")
-    useless = len(line) > TITLE_CHARACTERS or not any(map(str.isalpha, line)) or _CHATTER.match(line)
-    return None if useless else line
+    plain = 0 < len(line) <= TITLE_CHARACTERS and any(map(str.isalpha, line))
+    return line if plain and not _CHATTER.match(line) and line.casefold() not in ASK.casefold() else None
 
 
 def _whole(text: str) -> bool:

@@ -82,6 +82,19 @@ class DraftingTexts(Connected):
             rows = db.execute(f"SELECT message_id {_LOGGED} UNION ALL SELECT message_id {_TOKENISED}", values)
             return {id for (id,) in rows}
 
+    def drafting_tokens(self, user_id: int, model_key: str) -> int:
+        """How many tokens all texts have that can draft for this model."""
+        parts = []
+        kinds: tuple[TextKind, TextKind] = ("written", "asked")
+        with self._read() as db:
+            for kind in kinds:
+                values = _values(user_id, model_key, kind, Mark())
+                for texts in (_LOGGED, _TOKENISED):
+                    parts.append(
+                        db.execute(f"SELECT ifnull(sum(length(ids)), 0) {texts}", values).fetchone()[0]
+                    )
+        return sum(parts) // TOKEN.itemsize
+
     def texts_without_tokens(
         self, user_id: int, model_key: str, after: int, before: int | None, limit: int
     ) -> list[tuple[int, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -52,6 +53,18 @@ def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int],
         with new_file(out / name) as part, translated(part):
             part.write_text(_markdown(chat), encoding="utf-8", newline="\n")
         yield number
+
+
+def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
+    """The same files in a zip. Yields how many are written; the zip is there when the iterator ends.
+
+    Raises StoreError where it exists or cannot be written.
+    """
+    taken: set[str] = set()
+    with new_file(out) as part, translated(out), zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
+        for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
+            packed.writestr(_file_name(chat, taken), _markdown(chat))
+            yield number
 
 
 def _chats(store: Store, user_id: int, conversation_ids: Sequence[int]) -> Iterator[Chat]:

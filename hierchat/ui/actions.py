@@ -13,6 +13,7 @@ KEY = secrets.token_hex(16)
 EVENTS = (
     "hc_open", "hc_go", "hc_more", "hc_rename", "hc_pin", "hc_archive", "hc_shelf", "hc_delete", "hc_restore",
     "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example",
+    "hc_tags", "hc_titled", "hc_edit_reply", "hc_import", "hc_export",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
 ASSETS = shipped("assets")
@@ -32,11 +33,12 @@ def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", 
 _SCRIPTS = (
     "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details", "edit", "keys",
     "shortcuts", "spoken", "unsent", "address", "hit", "login", "connection",
+    "tags", "titles", "transfer",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "status", "composer", "compare",
-    "dialogs", "menu", "narrow",
+    "dialogs", "menu", "chats", "narrow",
 )  # fmt: skip
 
 

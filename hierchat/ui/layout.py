@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.frames import Arm
-from hierchat.ui import sampling
+from hierchat.ui import sampling, transfer_panel
 from hierchat.ui.actions import button, script
 from hierchat.ui.versus import ARMS
 
@@ -57,6 +57,8 @@ class Parts:
     send: Any
     stop: Any
     context: Any
+    titles: Any
+    transfer: transfer_panel.Panel
 
 
 def empty_page(place: str) -> str:
@@ -93,6 +95,10 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
             controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
+            titles = gr.Checkbox(
+                True, label="Name new chats by the model, while nobody waits for it", container=False
+            )
+            transfer = transfer_panel.build()
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
         if login:
@@ -135,6 +141,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
     return Parts(
         bus, timer, new, query, chats, undo, footer, controls, proof, plan, title, model, compare, host, empty, chat,
         thread, growing, versus, verdict, asked, replay, back, columns, live, box, send, stop, context,
+        titles, transfer,
     )  # fmt: skip
 
 

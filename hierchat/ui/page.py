@@ -10,8 +10,10 @@ from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.ui import layout
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
+from hierchat.ui.naming import NamingHandlers
 from hierchat.ui.organising import OrganisingHandlers
 from hierchat.ui.replies import ReplyHandlers
+from hierchat.ui.transfer_panel import TransferHandlers
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -39,7 +41,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         asking, settled = [p.compare, p.query], [p.box, p.live, *buttons]
 
         polled = [p.host, p.proof, p.timer, p.model]
-        app.load(handlers.load, None, [*every, *polled, *p.sampling], **_QUIET)
+        app.load(handlers.load, None, [*every, *polled, *p.sampling, p.titles], **_QUIET)
         app.unload(handlers.unload)
         p.timer.tick(handlers.poll, None, [*polled, p.plan, p.live], **_QUIET)
         p.model.select(handlers.choose, p.model, [*polled, p.plan, p.live, *p.sampling], **_QUIET)
@@ -75,6 +77,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
         p.compare.change(handlers.compare, p.compare, every, **_QUIET)
         p.back.click(handlers.back, None, every, **_QUIET)
+        NamingHandlers(service, p, handlers.views, handlers.who).wire(every, _QUIET)
+        TransferHandlers(service, p, handlers.views, handlers.who).wire(every, _QUIET)
         Guard(p, handlers.views, handlers.who).cover(app)
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)

@@ -34,6 +34,7 @@ TITLE = "The longest river"
         ("Norges lengste elver", "Norges lengste elver"),
         ("`List<int>` and I/O in C#", "List<int> and I/O in C#"),
         ("[Rivers](https://example.org) of\tNorway", "Rivers of Norway"),
+        ("Two to six words that name its subject", None),
         ("", None),
         ("...", None),
         ("42", None),
