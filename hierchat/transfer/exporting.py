@@ -112,7 +112,7 @@ def _time(seconds: float) -> str:
 
 def _file_name(chat: Chat, taken: set[str]) -> str:
     """Date and title, as every file system takes it, and none twice, whatever it thinks of case."""
-    title = _NOT_IN_NAMES.sub(" ", chat.title)[:_NAME].strip(" .")
+    title = " ".join(_NOT_IN_NAMES.sub(" ", chat.title).split())[:_NAME].strip(" .")
     stem = f"{_time(chat.created_at)[:10]} {title or 'Chat'}"
     name, number = stem, 1
     while name.casefold() in taken:

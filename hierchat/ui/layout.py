@@ -81,6 +81,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
     """All components, inside the Blocks context that is open; with a login, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
+    fetch = transfer_panel.build_fetch()
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
             gr.HTML('<div class="hc-brand">hierchat</div>')
@@ -98,7 +99,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
             titles = gr.Checkbox(
                 True, label="Name new chats by the model, while nobody waits for it", container=False
             )
-            transfer = transfer_panel.build()
+            transfer = transfer_panel.build(fetch)
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
         if login:

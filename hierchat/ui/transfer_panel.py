@@ -45,7 +45,12 @@ class Panel:
     """Where a finished export can be fetched: the page does that at once."""
 
 
-def build() -> Panel:
+def build_fetch() -> Any:
+    """What has the page fetch a file. It must stand where it is always drawn: Gradio draws nothing that is folded."""
+    return gr.HTML("", elem_id="hc-out")
+
+
+def build(fetch: Any) -> Panel:
     """The panel, inside the Blocks context that is open."""
     gr.HTML(
         '<section class="hc-transfer" aria-label="Import and export"><h3>Import and export</h3>'
@@ -56,7 +61,7 @@ def build() -> Panel:
         f"{button('hc_export_all', 'Export all as Markdown', text='markdown')}</section>",
         elem_id="hc-transfer",
     )
-    return Panel(gr.HTML("", elem_id="hc-transfer-state"), gr.HTML("", elem_id="hc-out"))
+    return Panel(gr.HTML("", elem_id="hc-transfer-state"), fetch)
 
 
 class TransferHandlers:
@@ -115,7 +120,7 @@ class TransferHandlers:
             place = files.place("chat")
             written = export_markdown(store, user, ids, place)
         else:
-            place = files.place(f"{chats[0].title or 'Chat'}.json")
+            place = files.place(f"{(chats[0].title or 'Chat').replace('/', ' ')}.json")
             written = export_json(store, user, ids, place)
         count = 0
         try:

@@ -58,7 +58,8 @@ class Files:
 
     def place(self, name: str) -> Path:
         """Where a file of this name can be written: in a new folder of its own."""
-        found = _NOT_IN_NAMES.sub(" ", Path(name.replace("\\", "/")).name)[-_NAME:].strip(" .") or "file"
+        found = _NOT_IN_NAMES.sub(" ", name.replace("\\", "/").rsplit("/", 1)[-1])[-_NAME:]
+        found = " ".join(found.split()).strip(" .") or "file"
         folder = self._process_folder() / secrets.token_hex(16)
         folder.mkdir(mode=0o700)
         return folder / found
