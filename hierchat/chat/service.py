@@ -45,7 +45,7 @@ class ChatService:
         self._histories = Histories(store)
         self._learned = Learned(store)
         self._completions = Completions(host, self._histories, self._learned, store)
-        self.titles = TitleWriter(store, host, self._said)
+        self.titles = TitleWriter(store, host, self._said_in_chat)
         host.costs = store
 
     def close(self) -> None:
@@ -78,12 +78,21 @@ class ChatService:
             self.titles.wake()
 
     def regenerate(
-        self, user_id: int, user_message_id: int, settings: GenerationSettings, stop: threading.Event
+        self,
+        user_id: int,
+        user_message_id: int,
+        settings: GenerationSettings,
+        stop: threading.Event,
+        *,
+        seed_of: int | None = None,
     ) -> Generator[Frame, None, None]:
-        """Another reply to a user message, with a new seed where it is sampled. Raises as `send`."""
+        """Another reply to a user message. Where it is sampled: with the seed of the reply `seed_of`, so that the same
+        settings give the same words, else with a new one. Raises as `send`."""
         question = self.store.message(user_id, user_message_id)
         if settings.temperature > 0:
-            settings = GenerationSettings(**{**settings.model_dump(), "seed": secrets.randbits(32)})
+            turn = None if seed_of is None else self.store.turn(user_id, seed_of)
+            seed = turn.begun.seed if turn else secrets.randbits(32)
+            settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
         yield from self._completions.answer(
             partial(self._answer_again, user_id, question, settings, stop), stop
         )
@@ -121,7 +130,7 @@ class ChatService:
                 return
             record = self._ask(user_id, conversation_id, parent_id, text, settings, stop, hosted)
             speculative = record.reply
-            statistics = ReplyStatistics(partial(reply_text, hosted), settings.stop)
+            statistics = ReplyStatistics(partial(reply_text, hosted), settings)
             vanilla = replace(speculative, statistics=statistics, drafter=None)
             try:
                 run = partial(compare_arms, vanilla, speculative, record, stop)
@@ -155,7 +164,10 @@ class ChatService:
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Figures of a stored reply; None where there are none."""
         turn = self.store.turn(user_id, message_id)
-        return stored_figures(turn.figures, turn.reply_tokens) if turn and turn.figures else None
+        if turn is None or turn.figures is None:
+            return None
+        seed = turn.begun.seed if turn.begun.settings.get("temperature") else None
+        return stored_figures(turn.figures, turn.reply_tokens, seed)
 
     def read_in(self, user_id: int) -> Iterator[int]:
         """Have all that the user's chats say draft from the next reply on, imported ones too: yields how many tokens
@@ -181,10 +193,12 @@ class ChatService:
     ) -> Record:
         """A reply to a new message, which is stored once nothing more can keep it from being answered."""
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
-        said = [*self._said(hosted, user_id, path), Said("user", text)]
-        reply = self._completions.reply(hosted, user_id, said, settings, stop)
+        system = self._system_prompt(user_id, conversation_id)
+        said = [*self._said(hosted, user_id, path, system), Said("user", text)]
+        allowed = self.store.drafts_from(user_id, conversation_id)
+        reply = self._completions.reply(hosted, user_id, said, settings, stop, drafts_from=allowed)
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
-        return Record(self.store, reply, user_id, conversation_id, question)
+        return Record(self.store, reply, user_id, conversation_id, question, system_prompt=system)
 
     def _answer_again(
         self,
@@ -195,9 +209,13 @@ class ChatService:
         hosted: Hosted,
     ) -> Record:
         path = self.store.messages(user_id, question.conversation_id, question.id)
-        said = self._said(hosted, user_id, path)
-        reply = self._completions.reply(hosted, user_id, said, settings, stop, before=question.id)
-        return Record(self.store, reply, user_id, question.conversation_id, question.id)
+        system = self._system_prompt(user_id, question.conversation_id)
+        said = self._said(hosted, user_id, path, system)
+        allowed = self.store.drafts_from(user_id, question.conversation_id)
+        reply = self._completions.reply(
+            hosted, user_id, said, settings, stop, before=question.id, drafts_from=allowed
+        )
+        return Record(self.store, reply, user_id, question.conversation_id, question.id, system_prompt=system)
 
     def _take_up(
         self, user_id: int, message: Message, more: int, stop: threading.Event, hosted: Hosted
@@ -213,19 +231,32 @@ class ChatService:
         most = min(len(tokens) + more, MOST_TOKENS)
         settings = GenerationSettings(**{**before.model_dump(), "max_new_tokens": most})
         path = self.store.messages(user_id, message.conversation_id, question)
-        said = self._said(hosted, user_id, path)
+        said = self._said(hosted, user_id, path, turn.begun.system_prompt)
         # The prompt is the one that the reply began with, and so is the room that was left for it.
+        allowed = self.store.drafts_from(user_id, message.conversation_id)
         reply = self._completions.reply(
-            hosted, user_id, said, settings, stop, room=before.max_new_tokens, before=question
+            hosted, user_id, said, settings, stop, before.max_new_tokens, question, allowed
         )
         if len(reply.prompt_ids) + len(tokens) >= hosted.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
         reply.statistics.resume(tokens, self._sources(user_id, message.id), turn.figures)
         return Record(self.store, reply, user_id, message.conversation_id, question, resumed=message.id)
 
-    def _said(self, hosted: Hosted, user_id: int, path: Sequence[Message]) -> list[Said]:
-        """Messages as the prompt takes them: a reply by this model as the tokens that it wrote."""
-        said = []
+    def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:
+        """What the chat sets; None where it leaves that to its messages and the model."""
+        settings = self.store.chat_settings(user_id, conversation_id)
+        return settings.system_prompt if settings else None
+
+    def _said_in_chat(self, hosted: Hosted, user_id: int, path: Sequence[Message]) -> list[Said]:
+        """The same with the system prompt of the messages' chat."""
+        return self._said(hosted, user_id, path, self._system_prompt(user_id, path[0].conversation_id))
+
+    def _said(self, hosted: Hosted, user_id: int, path: Sequence[Message], system: str | None) -> list[Said]:
+        """Messages as the prompt takes them: a reply by this model as the tokens that it wrote. A system prompt takes
+        the place of those that an imported chat brought."""
+        said = [Said("system", system)] if system else []
+        if system is not None:
+            path = [message for message in path if message.role != "system"]
         for message in path:
             tokens: list[int] = []
             if message.role == "assistant":

@@ -11,6 +11,7 @@ from sqlite_utils import Database
 from hierchat.store.connection import Connected
 from hierchat.store.messages import PATH
 from hierchat.store.ownership import owned_conversation, owned_message
+from hierchat.store.presets import copy_settings
 
 _NUMBER = re.compile(r" \(\d+\)$")
 
@@ -21,8 +22,8 @@ class Forks(Connected):
     def fork_conversation(self, user_id: int, message_id: int) -> int:
         """A new conversation that holds copies of the messages from the root to this one; its id. Raises NotFound.
 
-        Copied replies keep who wrote them, their figures and tokens. A copy neither drafts nor counts while its
-        original is there.
+        It keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A
+        copy neither drafts nor counts while its original is there.
         """
         with self._write() as db:
             source = owned_message(db, user_id, message_id)["conversation_id"]
@@ -36,6 +37,7 @@ class Forks(Connected):
                 "INSERT INTO tags (conversation_id, name) SELECT ?, name FROM tags WHERE conversation_id = ?"
             )
             db.execute(tags, [fork, source])
+            copy_settings(db, source, fork)
             parent = None
             for (id,) in db.execute(f"SELECT id FROM ({PATH})", [message_id]).fetchall():
                 parent = _copy(db, id, fork, parent)

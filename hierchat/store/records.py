@@ -58,6 +58,29 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """How the replies of a chat are to be written."""
+
+    system_prompt: str
+    """Empty: the model's own, if it has one."""
+    sampling: Mapping[str, Any]
+    """Sampling settings; anything JSON can hold. A "seed" of None: a new one for each reply."""
+    preset_id: int | None = None
+    """The preset that they were taken from; they may have been changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Settings with a name, to be chosen for a chat."""
+
+    id: int
+    name: str
+    settings: ChatSettings
+    is_default: bool
+    """Whether new chats begin with it."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewTurn:
     """What is known of a reply before its first token."""
 
@@ -69,6 +92,8 @@ class NewTurn:
     seed: int
     drafted: bool
     """Whether drafting was on."""
+    system_prompt: str | None = None
+    """What the chat set; None where it left that to its messages and the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +124,8 @@ class TurnFigures:
     speedup: float | None = None
     finish: str | None = None
     """Why the reply ended: engine.step.Finish, or "error"."""
+    stop_string: str | None = None
+    """The stop string that ended it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,17 @@ import html
 
 from hierchat.chat.frames import Figures
 from hierchat.engine.step import TARGET
+from hierchat.ui.sampling import escaped
 from hierchat.ui.sources import in_order, style_of
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
+_ENDS = {
+    "end": "the model had finished",
+    "stop": "the stop string “{}”",
+    "length": "the longest reply allowed",
+    "context": "the context window was full",
+    "stopped": "stopped by you",
+}
 _MEASURED = "Compared with plain decoding measured during this reply, {} tok/s."
 
 
@@ -102,6 +110,10 @@ def _measured(figures: Figures) -> list[tuple[str, str]]:
     if figures.speedup is not None:
         doubt = "" if figures.deserved_speedup is not None else ", too little measured to rely on"
         rows.append(("Speed-up", f"{figures.speedup:.2f}{_TIMES}{doubt}"))
+    if figures.finish in _ENDS:
+        rows.append(("Stop reason", _ENDS[figures.finish].format(escaped(figures.stop_string or ""))))
+    if figures.seed is not None:
+        rows.append(("Seed", str(figures.seed)))
     for s in in_order(figures.shares):
         accepted = (
             f", {percent(figures.acceptance[s])} of its drafts accepted" if s in figures.acceptance else ""

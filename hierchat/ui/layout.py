@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from hierchat.chat.frames import Arm
-from hierchat.ui import sampling, transfer_panel
+from hierchat.ui import chat_settings, transfer_panel
 from hierchat.ui.actions import button, script
+from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.versus import ARMS
 
 EXAMPLES = (
@@ -34,8 +36,9 @@ class Parts:
     query: Any
     list: Any
     undo: Any
+    links: Any
     footer: Any
-    sampling: list[Any]
+    settings: chat_settings.Panel
     proof: Any
     plan: Any
     title: Any
@@ -52,6 +55,8 @@ class Parts:
     replay: Any
     back: Any
     columns: dict[Arm, tuple[Any, Any]]
+    panels: dict[str, Any]
+    """Their columns, by name."""
     live: Any
     box: Any
     send: Any
@@ -77,8 +82,8 @@ def heading(title: str) -> str:
     return f'<h1 class="hc-heading" dir="auto" title="{html.escape(title)}">{html.escape(title)}</h1>'
 
 
-def build(names: list[str], place: str, login: bool = False) -> Parts:
-    """All components, inside the Blocks context that is open; with a login, there is a way out of it."""
+def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) -> Parts:
+    """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
     fetch = transfer_panel.build_fetch()
@@ -93,13 +98,13 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
-            controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
             titles = gr.Checkbox(
                 True, label="Name new chats by the model, while nobody waits for it", container=False
             )
             transfer = transfer_panel.build(fetch)
+        ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
         if login:
@@ -111,6 +116,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
                 names, value=names[0] if names else None, label="Model", show_label=False, container=False,
                 elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
+            chat_settings.opener()
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
         host = gr.HTML("", elem_id="hc-host")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
@@ -127,6 +133,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
                 back = gr.Button("Back to the chat", elem_id="hc-back", size="sm", min_width=0, scale=0)
             with gr.Row(elem_id="hc-columns"):
                 columns = {arm: _column(arm) for arm in ARMS}
+        places = {panel.name: _place(panel) for panel in panels}
         gr.HTML(
             button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
         )
@@ -139,9 +146,10 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
             send = gr.Button("Send", elem_id="hc-send", variant="primary", min_width=0, scale=0)
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
         context = gr.HTML("", elem_id="hc-context")
+    panel = chat_settings.build()
     return Parts(
-        bus, timer, new, query, chats, undo, footer, controls, proof, plan, title, model, compare, host, empty, chat,
-        thread, growing, versus, verdict, asked, replay, back, columns, live, box, send, stop, context,
+        bus, timer, new, query, chats, undo, ways, footer, panel, proof, plan, title, model, compare, host, empty,
+        chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop, context,
         titles, transfer,
     )  # fmt: skip
 
@@ -149,6 +157,12 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
 def _still(elem_id: str) -> Any:
     """Generated HTML in our own style. Gradio changes only those nodes that differ from the value before."""
     return gr.HTML("", elem_id=elem_id, apply_default_css=False, js_on_load=None)
+
+
+def _place(panel: Panel) -> Any:
+    with gr.Column(elem_id=f"hc-panel-{panel.name}", elem_classes=["hc-panel", OFF]) as place:
+        panel.build()
+    return place
 
 
 def _column(arm: Arm) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ import gradio as gr
 from hierchat import logs
 from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.store import NotFound, StoreError, title_of
-from hierchat.ui import sampling, status, thread, versus
+from hierchat.ui import chat_settings, sampling, status, thread, versus
 from hierchat.ui.figures import figures_line
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
@@ -25,8 +25,7 @@ from hierchat.ui.views import Update, Views, context, deleted
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.config import GenerationSettings
-    from hierchat.store import Message
+    from hierchat.store import ChatSettings, Message
 
 Start = Callable[[threading.Event], Generator[Any, None, None]]
 _STAYS = (
@@ -60,7 +59,7 @@ class ReplyHandlers:
             same = running.text == text
             yield self._nothing if same else self._views.tell(session, status.notice(_STAYS))
             return
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         try:
             path = self._path(session, user)
         except NotFound:
@@ -77,7 +76,7 @@ class ReplyHandlers:
     ) -> Iterator[Update]:
         """An example prompt, asked as if typed."""
         session, user = self._who(request)
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         if session.now is None:
             path, text = self._path(session, user), str(event._data["text"])
             yield from self._ask(
@@ -93,7 +92,7 @@ class ReplyHandlers:
         if session.now is not None:
             yield self._views.tell(session, status.notice(_STAYS))
             return
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         path = self._path(session, user)
         place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
         if place is None or path[place].role != "user":
@@ -105,24 +104,28 @@ class ReplyHandlers:
         )
 
     def again(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
-        """Another reply to the same question."""
+        """Another reply to the same question; with the seed of the reply that is named, if one is."""
         session, user = self._who(request)
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         path = self._path(session, user)
         place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
         if place is None:
             yield self._views.tell(session, status.error(_GONE))
             return
-        question = path[place].id
-        yield from self._go_on(
-            session, user, path[: place + 1], query, "",
-            lambda stop: self._service.regenerate(user, question, settings, stop),
-        )  # fmt: skip
+        question, conversation = path[place].id, path[place].conversation_id
+        seed_of = int(event._data.get("text") or 0) or None
+
+        def start(stop: threading.Event) -> Generator[Any, None, None]:
+            chat_settings.keep(self._service, user, conversation, settings)
+            made = sampling.reply_settings(settings.sampling)
+            return self._service.regenerate(user, question, made, stop, seed_of=seed_of)
+
+        yield from self._go_on(session, user, path[: place + 1], query, "", start)
 
     def resume(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
         """The reply at the end of the open conversation, which was cut, goes on."""
         session, user = self._who(request)
-        more = sampling.settings_of(list(values)).max_new_tokens
+        more = int(self._settings(session, user, values).sampling["max_new_tokens"])
         path = self._path(session, user)
         if not path or path[-1].id != int(event._data["id"]):
             yield self._views.tell(session, status.error(_GONE))
@@ -156,6 +159,11 @@ class ReplyHandlers:
         last = {arm: track[-1][1] for arm, track in versus.tracks(session.recording).items() if track}
         yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(session)}
 
+    def _settings(self, session: Session, user: int, values: tuple[Any, ...]) -> ChatSettings:
+        """`values`: the chat whose settings the panel shows, and they. Raises SettingsError."""
+        shown, *fields = values
+        return chat_settings.taken(self._service, user, session.conversation, shown, fields)
+
     def _path(self, session: Session, user: int) -> list[Message]:
         if session.conversation is None:
             return []
@@ -163,16 +171,17 @@ class ReplyHandlers:
 
     def _ask(
         self, session: Session, user: int, path: list[Message], parent: int | None, text: str, compare: bool,
-        query: str, settings: GenerationSettings,
+        query: str, settings: ChatSettings,
     ) -> Iterator[Update]:  # fmt: skip
         """A question below `path`. Its conversation is there from now on; it goes again if nothing is asked."""
         running = Running(text, parent, versus=compare)
         if (conversation := self._enter(session, user, running)) is None:
             yield self._nothing
             return
-        asked = (user, conversation, parent, text, settings)
 
         def start(stop: threading.Event) -> Generator[Any, None, None]:
+            chat_settings.keep(self._service, user, conversation, settings)
+            asked = (user, conversation, parent, text, sampling.reply_settings(settings.sampling))
             if compare:
                 return versus.record(session, self._service.compare(*asked, stop))
             return self._service.send(*asked, stop)
@@ -197,6 +206,7 @@ class ReplyHandlers:
                 return None
             if session.conversation is None:
                 session.conversation = self._service.store.create_conversation(user)
+                session.settings_of = session.conversation  # what the panel shows becomes its settings
             session.running[session.conversation] = running
             session.listed = PAGE  # a long list would slow each frame of the reply
             session.remark = ""
@@ -269,7 +279,7 @@ class ReplyHandlers:
             logs.said(error)
             return
         if gone and session.conversation == conversation:
-            session.conversation = None
+            session.conversation = session.settings_of = None
 
     def _drawn(self, session: Session, conversation: int, running: Running, frame: Frame) -> Update:
         p = self._parts

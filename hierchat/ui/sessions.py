@@ -11,6 +11,8 @@ from hierchat.ui.markdown import Growing
 
 PAGE = 100
 """Conversations that the list takes in at a time."""
+UNKNOWN = -1
+"""No conversation, not even a new one."""
 
 
 class Stale(Exception):
@@ -49,6 +51,8 @@ class Session:
 
     conversation: int | None = None
     """The conversation on the screen; replies may go on in others."""
+    panel: str = ""
+    """What stands on the screen in place of a conversation."""
     running: dict[int, Running] = field(default_factory=dict)
     """Conversation -> its reply in progress."""
     replaying: threading.Event | None = None
@@ -76,6 +80,8 @@ class Session:
     """How a reply ended while its conversation was not on the screen."""
     unsent: str = ""
     """Text that goes back into the box."""
+    settings_of: int | None = UNKNOWN
+    """The conversation whose settings the panel shows; None: one that is not stored yet."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a reply is entered in `running`."""
 
@@ -86,7 +92,7 @@ class Session:
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = ""
+        self.remark = self.panel = ""
         if self.replaying is not None:
             self.replaying.set()
 

@@ -94,6 +94,14 @@ def _cut(message: Message, figures: Figures) -> bool:
     return bool(message.text) and not ended and message.state != "writing" and figures.finish != "context"
 
 
+def _same_seed(message: Message, figures: Figures, question: int | None) -> str:
+    """Nothing for a greedy reply: Again writes the same words."""
+    if figures.seed is None or question is None:
+        return ""
+    title = f"The same words, if the settings are the same (seed {figures.seed})"
+    return button("hc_again", "Same seed", id=question, text=str(message.id), title=title)
+
+
 def _reply(
     message: Message,
     figures: Figures | None,
@@ -111,7 +119,8 @@ def _reply(
         button("hc_continue", "Continue", id=message.id) if last and _cut(message, known) else "",
         "" if message.edited else button("hc_sources", "Sources", id=message.id,
                                          aria_pressed="false" if spans is None else "true"),
-        button("hc_again", "Again", id=question) if question else "",
+        button("hc_again", "Again", id=question, title="Another reply") if question else "",
+        _same_seed(message, known, question),
         button("hc_edit_reply", "Edit", id=message.id) if message.text else "",
         button("hc_copy", "Copy", text=message.text),
         button("hc_fork", "Fork", id=message.id, title="Continue in a new chat from here",

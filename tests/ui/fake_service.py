@@ -115,8 +115,11 @@ class FakeService:
 
         yield from self._in_turn(stop, begin)
 
-    def regenerate(self, user_id, user_message_id, settings, stop) -> Iterator[Frame]:
+    def regenerate(self, user_id, user_message_id, settings, stop, *, seed_of=None) -> Iterator[Frame]:
         message = self.store.message(user_id, user_message_id)
+        seed = self.store.turn(user_id, seed_of).begun.seed if seed_of else settings.seed
+        settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
+        self.asked.append(("", settings))
         yield from self._in_turn(
             stop, lambda: self._reply(user_id, message.conversation_id, message.id, settings, stop)
         )
@@ -175,7 +178,9 @@ class FakeService:
         return self._spans.get(message_id, [])
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
-        return self._figures.get(message_id)
+        figures, turn = self._figures.get(message_id), self.store.turn(user_id, message_id)
+        sampled = turn is not None and bool(turn.begun.settings.get("temperature"))
+        return replace(figures, seed=turn.begun.seed) if figures and turn and sampled else figures
 
     def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
         turn = NewTurn("fake", "fake", settings.model_dump(mode="json"), settings.seed, True)

@@ -162,16 +162,16 @@ def test_back_and_replay_of_a_comparison_whose_chat_was_deleted(chat: Chat, serv
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("label", "value", "sentence"), [
-    ("Longest reply", "-5", "Longest reply must be at least 1 token. Change it in Settings."),
-    ("Longest reply", "", "Longest reply is empty. Enter a number in Settings."),
-    ("Seed", "1.5", "Seed must be a whole number. Change it in Settings."),
+    ("Longest reply", "-5", "Longest reply must be at least 1 token. Change it in Chat settings."),
+    ("Longest reply", "", "Longest reply is empty. Enter a number in Chat settings."),
+    ("Seed", "1.5", "Seed must be a whole number. Change it in Chat settings."),
 ])  # fmt: skip
 def test_a_wrong_number_in_the_settings(
     chat: Chat, service: FakeService, label: str, value: str, sentence: str
 ) -> None:
     service.script.seconds = 0
-    chat.page.locator("#hc-settings button").first.click()
-    field = chat.page.locator("#hc-settings .block").filter(has_text=label).locator("input").first
+    chat.page.get_by_role("button", name="Chat settings").click()
+    field = chat.page.locator("#hc-drawer .block").filter(has_text=label).locator("input").first
     before = field.input_value()
     field.fill(value)
     field.blur()
