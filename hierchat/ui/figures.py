@@ -57,8 +57,9 @@ def shares_bar(figures: Figures) -> str:
     )
 
 
-def figures_line(figures: Figures, note: str = "") -> str:
-    """Speed and speed-up where they deserve it, else tokens and seconds; and where the tokens came from."""
+def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
+    """Speed and speed-up where they deserve it, else tokens and seconds; the model, where it is to be named; and where
+    the tokens came from."""
     parts: list[str] = []
     tokens = "1 token" if figures.tokens == 1 else f"{figures.tokens:,} tokens"
     speedup = figures.deserved_speedup
@@ -73,12 +74,21 @@ def figures_line(figures: Figures, note: str = "") -> str:
         parts.append(f'<span class="hc-figure">{tokens}{seconds}</span>')
     if note:
         parts.append(f'<span class="hc-note">{html.escape(note)}</span>')
+    if model:
+        parts.append(f'<span class="hc-writer" dir="auto">{html.escape(model)}</span>')
     joined = '<span class="hc-sep">·</span>'.join(parts)
     return f'<div class="hc-figures"><span class="hc-numbers">{joined}</span>{shares_bar(figures)}</div>'
 
 
-def details(figures: Figures) -> str:
-    """Every measured figure by name, for the fold-out under a reply."""
+def details(figures: Figures | None, model: str = "") -> str:
+    """Who wrote it, and every measured figure by name, for the fold-out under a reply."""
+    rows = [("Written by", model)] if model else []
+    rows += _measured(figures) if figures else []
+    cells = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
+    return f'<dl class="hc-facts">{cells}</dl>'
+
+
+def _measured(figures: Figures) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if figures.seconds:
         rows.append(("Decoding time", f"{figures.seconds:.2f} s"))
@@ -109,5 +119,4 @@ def details(figures: Figures) -> str:
             f", {percent(figures.acceptance[s])} of its drafts accepted" if s in figures.acceptance else ""
         )
         rows.append((f"From {style_of(s).label}", percent(figures.shares[s]) + accepted))
-    cells = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
-    return f'<dl class="hc-facts">{cells}</dl>'
+    return rows
