@@ -34,17 +34,9 @@ class GoingOn:
         self._who = who
         service.in_progress.pages = sessions
 
-    def load(self, user: int) -> Update:
-        """A page opens: the switch as it is stored, and from now on the page asks for news."""
-        return {
-            self._parts.keep: self._service.store.keeps_writing(user),
-            self._parts.pulse: gr.Timer(active=True),
-        }
-
-    def keep(self, on: bool, request: gr.Request) -> None:
-        """The switch: whether this user's replies go on when the last page was closed."""
-        _, user = self._who(request)
-        self._service.store.keep_writing(user, on)
+    def load(self) -> Update:
+        """A page opens: from now on it asks for news."""
+        return {self._parts.pulse: gr.Timer(active=True)}
 
     def pulse(self, request: gr.Request) -> Update:
         """Once a second: whether something changed elsewhere since this page was drawn. Mostly two numbers are
@@ -73,6 +65,7 @@ class GoingOn:
             | self._views.heading(session, user)
             | self._views.live(session, user)
             | self._views.busy(session, user)
+            | self._views.tray(session, user)
         )
 
     def seen(self, session: Session, user: int) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 UNDO_SECONDS = 10.0
 """How long a deletion can be taken back."""
-_PATIENCE_SECONDS = 5.0
 _TOO_LATE = "That chat was deleted for good. It cannot be brought back."
 _FORKED = "A copy of the chat up to that reply. The other one stays as it was."
 _WRITING = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
@@ -73,9 +72,7 @@ class OrganisingHandlers:
         """A conversation and all that was drafted from it. For some seconds this can be taken back."""
         session, user = self._who(request)
         gone = int(event._data["id"])
-        if (reply := self._in_progress.of(user, gone)) is not None:
-            reply.stop.set()
-            reply.wait(_PATIENCE_SECONDS)
+        self._in_progress.end(user, gone)
         with suppress(NotFound):  # deleted elsewhere: that was wanted
             title = self._views.title_of(user, gone)
             self._delete_for_good(user)
@@ -84,8 +81,8 @@ class OrganisingHandlers:
             session.undo = sidebar.undo_line(gone, title, UNDO_SECONDS)
             self._news.tell(user, gone)
         session.deleted_open = session.conversation == gone
+        session.gone_from(gone)
         if session.deleted_open:
-            session.conversation = None
             return self._all(session, user, query)
         return self._views.chats(session, user, query)
 

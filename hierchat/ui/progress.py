@@ -28,13 +28,15 @@ def line(reply: ReplyInProgress, host: ModelHost) -> str:
     return note + (status.reading_line(state) if state.phase == "reading" else figures_line(state.figures))
 
 
-def above(service: ChatService, reply: ReplyInProgress, marked: Collection[int]) -> str:
+def above(
+    service: ChatService, reply: ReplyInProgress, marked: Collection[int], shown: Collection[int]
+) -> str:
     """The messages above it, its question at their end."""
     path = []
     if reply.below is not None:
         path = service.store.messages(reply.user_id, reply.conversation_id, reply.below)
-    drawn = thread.thread(service, reply.user_id, path, marked)
-    return drawn + (thread.user_message(reply.text) if reply.text else "")
+    drawn = thread.thread(service, reply.user_id, path, marked, shown)
+    return drawn + (thread.user_message(reply.text, files=thread.files(reply.files)) if reply.asks else "")
 
 
 def growing(state: State | None, reply: ReplyInProgress, words: Growing) -> str:

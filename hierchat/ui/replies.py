@@ -7,24 +7,26 @@ asked for, and those in conversations that it shows; the screen shows that of th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.chat.in_progress import ReplyInProgress, Start, State, places_ahead
-from hierchat.store import NotFound, title_of
-from hierchat.ui import progress, sampling, status, versus
+from hierchat.attachments.prompt import with_files
+from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
+from hierchat.runtime.prompt import MessageTooLong
+from hierchat.store import Attachment, NotFound
+from hierchat.ui import chat_settings, progress, sampling, status, versus
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.markdown import Growing
 from hierchat.ui.sessions import PAGE, Session
+from hierchat.ui.unsent import Kept
 from hierchat.ui.views import Update, Views, deleted
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.config import GenerationSettings
-    from hierchat.store import Message
+    from hierchat.store import ChatSettings, Message
 
 Draw = Callable[[Session, ReplyInProgress, State], Update]
 _STAYS = (
@@ -32,41 +34,58 @@ _STAYS = (
     "or stop the reply first."
 )
 _STILL = "A reply is still being written in this chat. Stop it first."
+_READING = "A file is still being read. Send the message when that is done."
 _GONE = "This message is not in the open chat any more."
 
 
 class ReplyHandlers:
     """The handlers."""
 
-    def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who) -> None:
+    def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who, kept: Kept) -> None:
         self._service = service
         self._parts = parts
         self._views = views
         self._who = who
+        self._kept = kept
         self._nothing: Update = {parts.live: gr.skip()}
 
     def send(
         self, text: str, compare: bool, query: str, request: gr.Request, *values: Any
     ) -> Iterator[Update]:
-        """What is in the box, asked at the end of the open conversation."""
+        """What is in the box, asked at the end of the open conversation, or when its reply in progress has ended."""
         session, user = self._who(request)
-        if not text.strip():
+        attached = list(session.attached.get(session.conversation or 0, []))
+        files = [one.file for one in attached if one.file]
+        if not text.strip() and not attached:
             yield self._nothing
             return
-        if (reply := self._views.now(session, user)) is not None:
-            # Enter pressed twice is no second message.
-            same = reply.text == text and reply in session.following
-            yield self._nothing if same else self._views.tell(session, user, status.notice(_STAYS))
+        if len(files) < len(attached):
+            yield self._views.tell(session, user, status.notice(_READING))
             return
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
+        try:
+            self._service.require_room(
+                with_files(text, files), sampling.reply_settings(settings.sampling), settings.system_prompt
+            )
+        except MessageTooLong as error:  # before anything is stored, and without waiting for a turn
+            yield self._views.tell(session, user, status.error(str(error)))
+            return
+        reply = self._views.now(session, user)
+        if reply and reply in session.following and reply.text == text and not files:
+            yield self._nothing  # Enter pressed twice is no second message
+            return
         try:
             path = self._path(session, user)
         except NotFound:
             yield self._views.missing(session, user, kept=True)
             return
-        parent = path[-1].id if path else None
+        self._conversation(session, user)
+        session.release(attached)
+        self._kept.drop(user, attached)
         emptied = {self._parts.box: ""}
-        for update in self._ask(session, user, parent, text, compare, query, settings):
+        for update in self._ask(
+            session, user, path[-1].id if path else None, text, compare, query, settings, files, waits=True
+        ):
             yield update | emptied
             emptied = {}  # only once: what is typed from here on stays
 
@@ -75,7 +94,7 @@ class ReplyHandlers:
     ) -> Iterator[Update]:
         """An example prompt, asked as if typed."""
         session, user = self._who(request)
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         if self._views.now(session, user) is None:
             path, text = self._path(session, user), str(event._data["text"])
             parent = path[-1].id if path else None
@@ -90,32 +109,40 @@ class ReplyHandlers:
         if self._views.now(session, user) is not None:
             yield self._views.tell(session, user, status.notice(_STAYS))
             return
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         path = self._path(session, user)
         place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
         if place is None or path[place].role != "user":
             yield self._views.tell(session, user, status.error(_GONE))
             return
         session.unsent = ""
-        yield from self._ask(session, user, path[place].parent_id, text, compare, query, settings)
+        files = self._service.store.attachments(user, path[place].id)
+        yield from self._ask(
+            session, user, path[place].parent_id, text, compare, query, settings, files
+        )  # fmt: skip
 
     def again(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
-        """Another reply to the same question."""
+        """Another reply to the same question; with the seed of the reply that is named, if one is."""
         session, user = self._who(request)
-        settings = sampling.settings_of(list(values))
+        settings = self._settings(session, user, values)
         question = next((m.id for m in self._path(session, user) if m.id == int(event._data["id"])), None)
         if question is None or session.conversation is None:
             yield self._views.tell(session, user, status.error(_GONE))
             return
         reply = ReplyInProgress(user, session.conversation, below=question)
-        yield from self._go_on(
-            session, reply, query, lambda stop: self._service.regenerate(user, question, settings, stop)
-        )
+        seed_of = int(event._data.get("text") or 0) or None
+
+        def start(stop: threading.Event) -> Generator[State, None, None]:
+            chat_settings.keep(self._service, user, reply.conversation_id, settings)
+            made = sampling.reply_settings(settings.sampling)
+            return self._service.regenerate(user, question, made, stop, seed_of=seed_of)
+
+        yield from self._go_on(session, reply, query, start)
 
     def resume(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
         """The reply at the end of the open conversation, which was cut, goes on."""
         session, user = self._who(request)
-        more = sampling.settings_of(list(values)).max_new_tokens
+        more = int(self._settings(session, user, values).sampling["max_new_tokens"])
         path = self._path(session, user)
         if not path or path[-1].id != int(event._data["id"]):
             yield self._views.tell(session, user, status.error(_GONE))
@@ -127,7 +154,8 @@ class ReplyHandlers:
         )
 
     def follow(self, request: gr.Request) -> Iterator[Update]:
-        """A reply in progress in the open conversation, which another page asked for, or this one before a reload."""
+        """A reply in progress in the open conversation, which another page asked for, or this one before a reload; or
+        one to a message that waited."""
         session, user = self._who(request)
         if (reply := self._views.now(session, user)) is None:
             yield self._nothing
@@ -158,53 +186,74 @@ class ReplyHandlers:
         last = {arm: track[-1][1] for arm, track in versus.tracks(session.recording).items() if track}
         yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(session, user)}
 
+    def _settings(self, session: Session, user: int, values: tuple[Any, ...]) -> ChatSettings:
+        """`values`: the chat whose settings the panel shows, and they. Raises SettingsError."""
+        shown, *fields = values
+        return chat_settings.taken(self._service, user, session.conversation, shown, fields)
+
     def _path(self, session: Session, user: int) -> list[Message]:
         if session.conversation is None:
             return []
         return [m for m in self._service.store.messages(user, session.conversation) if m.role != "system"]
 
-    def _ask(
-        self, session: Session, user: int, parent: int | None, text: str, compare: bool, query: str,
-        settings: GenerationSettings,
-    ) -> Iterator[Update]:  # fmt: skip
-        """A question below `parent`. Its conversation is there from now on; it goes again if nothing is asked."""
+    def _conversation(self, session: Session, user: int) -> int:
+        """The open conversation; a new one is stored."""
         with session.lock:
             if session.conversation is None:
                 session.conversation = self._service.store.create_conversation(user)
-            conversation = session.conversation
-        reply = ReplyInProgress(user, conversation, text, below=parent, compared=compare)
-        asked = (user, conversation, parent, text, settings)
+                session.settings_of = session.conversation  # what the panel shows becomes its settings
+            return session.conversation
+
+    def _ask(
+        self, session: Session, user: int, parent: int | None, text: str, compare: bool, query: str,
+        settings: ChatSettings, files: Sequence[Attachment] = (), *, waits: bool = False,
+    ) -> Iterator[Update]:  # fmt: skip
+        """A question below `parent`. Its conversation is there from now on; it goes again if nothing is asked. `waits`:
+        behind the reply in progress there, if there is one; else it goes back into the box then."""
+        conversation = self._conversation(session, user)
+        reply = ReplyInProgress(user, conversation, text, files, below=parent, compared=compare)
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
-            return self._service.compare(*asked, stop) if compare else self._service.send(*asked, stop)
+            if not reply.waited:  # else they were kept when it was sent, and may have been changed since
+                chat_settings.keep(self._service, user, conversation, settings)
+            made = sampling.reply_settings(settings.sampling)
+            asked = (user, conversation, reply.below, text, made, stop, files)
+            return self._service.compare(*asked) if compare else self._service.send(*asked)
 
-        if self._begin(session, reply, start):
+        take_back = self._take_back(session)
+        if self._service.in_progress.begin(reply, start, take_back, waits=waits):
+            self._begun(session)
             yield from self._follow(session, reply, query)
+        elif waits:
+            yield self._views.tray(session, user)
         else:
-            session.unsent = text
-            yield self._views.tell(session, user, status.notice(_STAYS))
+            take_back(reply)
+            yield self._views.tray(session, user) | self._views.tell(session, user, status.notice(_STAYS))
 
     def _go_on(self, session: Session, reply: ReplyInProgress, query: str, start: Start) -> Iterator[Update]:
         """A reply to what is stored already."""
-        if self._begin(session, reply, start):
+        if self._service.in_progress.begin(reply, start):
+            self._begun(session)
             yield from self._follow(session, reply, query)
         else:
             yield self._views.tell(session, reply.user_id, status.notice(_STILL))
 
-    def _begin(self, session: Session, reply: ReplyInProgress, start: Start) -> bool:
-        """Whether it is being written from now on; not where another one is being written there."""
-
-        def take_back(text: str) -> bool:
-            if session.gone or session.conversation != reply.conversation_id:
-                return False
-            session.unsent = text
-            return True
-
-        if not self._service.in_progress.begin(reply, start, take_back):
-            return False
+    def _begun(self, session: Session) -> None:
         session.listed = PAGE  # a long list would slow each frame of the reply
         session.remark = session.note = ""
-        return True
+
+    def _take_back(self, session: Session) -> TakeBack:
+        """Into the box, with its files, as long as the page shows that conversation."""
+
+        def take_back(reply: ReplyInProgress) -> bool:
+            if session.gone or session.conversation != reply.conversation_id:
+                return False
+            session.unsent = "\n\n".join(filter(None, [session.unsent, reply.text]))
+            attached = session.attached.setdefault(reply.conversation_id, [])
+            self._kept.back(reply.user_id, attached, reply.files)
+            return True
+
+        return take_back
 
     def _follow(self, session: Session, reply: ReplyInProgress, query: str) -> Iterator[Update]:
         """A reply from where it stands to its end, on the screen as long as its conversation is there. The page may
@@ -279,11 +328,13 @@ class ReplyHandlers:
         if on_screen or reply.trouble:
             session.remark, session.note = self._remark(reply), ""
         if on_screen and reply.withdrawn:
-            session.conversation = None
+            session.gone_from(reply.conversation_id)
+            session.settings_of = None  # what the panel shows is for the next one
         update = self._views.chats(session, user, query) | self._views.plan()
         if not on_screen:
-            return update | self._views.live(session, user)
-        compared = reply.compared and reply.begun
+            return update | self._views.live(session, user) | self._views.tray(session, user)
+        # Where a message waited, the reply to it is in progress by now.
+        compared = reply.compared and reply.begun and self._views.now(session, user) is None
         update |= self._views.conversation(session, user, "versus" if compared else None)
         if compared:
             update |= self._views.columns(progress.arms(reply.latest)) | {
@@ -298,6 +349,6 @@ class ReplyHandlers:
         if not reply.trouble:
             return progress.remark(reply)
         sentence = deleted(kept=True) if reply.missing else reply.trouble
-        if reply.text and not reply.begun and not reply.taken_back:
-            sentence = f"“{title_of(reply.text)}”: {sentence}"
+        if reply.asks and not reply.begun and not reply.taken_back:
+            sentence = f"“{reply.title}”: {sentence}"
         return status.error(sentence)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.ui.unsent import Attached
 
 PAGE = 100
 """Conversations that the list takes in at a time."""
+UNKNOWN = -1
+"""No conversation, not even a new one."""
 
 
 class Stale(Exception):
@@ -42,6 +46,12 @@ class Session:
     """How many conversations the list shows at most."""
     marked: set[int] = field(default_factory=set)
     """Replies whose tokens are shown by source."""
+    attached: dict[int, list[Attached]] = field(default_factory=dict)
+    """Conversation (0: a new one) -> files for its next message."""
+    shown: set[int] = field(default_factory=set)
+    """Files of messages whose text is shown."""
+    restored: bool = False
+    """Whether the page has asked for the files that it had before it was loaded again."""
     context: dict[int, str] = field(default_factory=dict)
     """Conversation -> its last line about the context window."""
     recording: list[tuple[Arm, float, Frame]] = field(default_factory=list)
@@ -53,14 +63,31 @@ class Session:
     """The line below the list that takes back the last deletion."""
     deleted_open: bool = False
     """Whether what was deleted last was on the screen."""
+    titled: int = 0
+    """How many titles of models the list has shown."""
     query: str = ""
     """What the list of conversations was last searched for."""
     remark: str = ""
     """How a reply ended while its conversation was not on the screen."""
     unsent: str = ""
     """Text that goes back into the box."""
+    settings_of: int | None = UNKNOWN
+    """The conversation whose settings the panel shows; None: one that is not stored yet."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a reply begins, or is followed."""
+
+    def release(self, files: Sequence[Attached]) -> None:
+        """These files go with a message: they are not to be sent once more."""
+        keys = {file.key for file in files}
+        for held in self.attached.values():
+            held[:] = [file for file in held if file.key not in keys]
+
+    def gone_from(self, conversation: int) -> None:
+        """It is deleted, or was never begun: what was to be sent there, if it is on the screen, stays in the box."""
+        files = self.attached.pop(conversation, [])
+        if conversation == self.conversation:
+            self.conversation = None
+            self.attached.setdefault(0, [])[:0] = files
 
     def leave(self) -> None:
         """What is on the screen is about to change."""

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gradio as gr
 
+from hierchat.attachments.prompt import fenced
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
-from hierchat.store import NotFound, title_of
-from hierchat.ui import progress, sidebar, status, versus
+from hierchat.store import NotFound
+from hierchat.ui import chat_settings, progress, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
 from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Session
-from hierchat.ui.thread import thread
+from hierchat.ui.thread import files, thread
+from hierchat.ui.unsent import Attached, tray
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -96,7 +98,7 @@ class Views:
         searched = bool(query.strip())
         most = session.listed + 1
         found = [
-            c if c.title or c.id not in writing else replace(c, title=title_of(writing[c.id].text))
+            c if c.title or c.id not in writing else replace(c, title=writing[c.id].title)
             for c in store.conversations(user_id, query or None, most, archived=session.shelf)
         ]
         shown, more = found[: session.listed], len(found) > session.listed
@@ -111,7 +113,7 @@ class Views:
             writing,
         )
         return {
-            self._parts.list: drawn,
+            self._parts.list: sidebar.filters(store.tags(user_id), query) + drawn,
             self._parts.undo: session.undo,
             self._parts.footer: sidebar.footer(store.totals(user_id)),
         }
@@ -135,7 +137,7 @@ class Views:
         if title := self._service.store.conversation(user_id, conversation).title:
             return title
         reply = self._service.in_progress.of(user_id, conversation)  # its first message is not stored yet
-        return title_of(reply.text) if reply else sidebar.UNTITLED
+        return (reply and reply.title) or sidebar.UNTITLED
 
     def conversation(self, session: Session, user_id: int, stage: Stage | None = None) -> Update:
         """The open conversation: as stored, or as its reply in progress draws it."""
@@ -148,10 +150,13 @@ class Views:
             self.window(session, reply)
         update |= {p.context: context(session.context.get(session.conversation or 0, ""))}
         update |= self.heading(session, user_id) | self.busy(session, user_id) | self.live(session, user_id)
+        update |= self.tray(session, user_id)
+        update |= self.settings(session, user_id)
         if panel := self._panels.get(session.panel):
             return update | self.stage(panel.name) | panel.show(user_id)
         if reply is None:
-            drawn = thread(self._service, user_id, self._path(session, user_id), session.marked)
+            path = self._path(session, user_id)
+            drawn = thread(self._service, user_id, path, session.marked, session.shown)
             return (
                 update
                 | self.stage(stage or ("chat" if drawn else "empty"))
@@ -159,7 +164,7 @@ class Views:
             )
         if reply.compared:
             return update | self.stage("versus") | self.comparing(reply)
-        above = progress.above(self._service, reply, session.marked)
+        above = progress.above(self._service, reply, session.marked, session.shown)
         growing = progress.growing(reply.latest, reply, Growing())
         return update | self.stage("chat") | {p.thread: above, p.growing: growing}
 
@@ -169,11 +174,35 @@ class Views:
         session.context[reply.conversation_id] = line
         return {self._parts.context: context(line)}
 
+    def tray(self, session: Session, user_id: int) -> Update:
+        """Above the box: files to be sent, and messages that wait."""
+        chat = session.conversation or 0
+        for file in session.attached.get(chat, ()):
+            self.count(file)
+        waiting = self._service.in_progress.waiting(user_id)
+        return {self._parts.tray: tray(chat, session.attached, waiting, session.restored)}
+
+    def count(self, file: Attached) -> None:
+        """Its tokens, as the loaded model counts them."""
+        model = self._service.host.status.name
+        if file.file is None or file.counted_by == model:
+            return
+        if (counted := self._service.tokens(fenced(file.file))) is not None:
+            file.tokens, file.counted_by = counted[0], model
+
+    def settings(self, session: Session, user_id: int) -> Update:
+        """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
+        if session.settings_of == session.conversation:
+            return {}
+        settings = chat_settings.settings_of(self._service, user_id, session.conversation)
+        session.settings_of = session.conversation
+        return chat_settings.drawn(self._parts.settings, self._service.store.presets(user_id), settings)
+
     def comparing(self, reply: ReplyInProgress) -> Update:
         """A comparison in progress."""
         p, hidden = self._parts, gr.update(visible="hidden")
         return self.columns(progress.arms(reply.latest)) | {
-            p.asked: versus.asked(reply.text), p.replay: hidden, p.back: hidden,
+            p.asked: versus.asked(reply.text, files(reply.files)), p.replay: hidden, p.back: hidden,
             p.verdict: status.waiting("Running both, one after the other"),
         }  # fmt: skip
 
