@@ -17,7 +17,7 @@ from hierchat.ui.views import Update, Views, cue
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-GRACE_SECONDS = 1.2
+GRACE_SECONDS = 5.0
 """A page that is loaded again is gone for a moment: so long, its replies are not stopped."""
 
 

@@ -13,7 +13,7 @@ from hierchat.chat.in_progress import InProgress, ReplyInProgress, State
 from hierchat.chat.news import News
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
-from hierchat.store import Store
+from hierchat.store import Attachment, Store
 
 from .conftest import Talk
 from .tiny import END, ready_host
@@ -122,7 +122,7 @@ def test_a_question_that_was_not_asked_goes_back_to_its_page(
 ) -> None:
     given: list[str] = []
     script.error = RuntimeError("no luck")
-    replies.begin(asked, script.start, lambda text: not given.append(text))
+    replies.begin(asked, script.start, lambda reply: not given.append(reply.text))
     script.step()
     assert asked.wait(PATIENCE)
     assert given == ["Question"]
@@ -155,6 +155,99 @@ def test_a_reply_that_came_while_its_chat_was_not_open_is_marked(
     conversation = store.conversation(asked.user_id, asked.conversation_id)
     assert conversation.unread is not open_
     assert [c.unread for c in store.conversations(asked.user_id)] == [not open_]
+
+
+def writes(reply: ReplyInProgress, script: Script) -> None:
+    script.step()
+    states = reply.follow()
+    while not take(states):
+        pass
+
+
+def follows(asked: ReplyInProgress, text: str) -> ReplyInProgress:
+    return ReplyInProgress(asked.user_id, asked.conversation_id, text, [Attachment(f"{text}.txt", 1, "x")])
+
+
+def test_what_waits_goes_out_when_the_reply_has_ended(
+    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
+) -> None:
+    replies.begin(asked, script.start)
+    next_script, second = Script(), follows(asked, "Second")
+    assert not replies.begin(second, next_script.start, waits=True)
+    assert replies.waiting(asked.user_id) == [second]
+    assert replies.waiting(asked.user_id + 1) == []
+    writes(asked, script)
+    last = store.add_message(asked.user_id, asked.conversation_id, None, "user", "Question")
+    end(asked, script)
+    assert replies.waiting(asked.user_id) == []
+    assert replies.of(asked.user_id, asked.conversation_id) is second
+    assert second.below == last
+    assert second.waited
+    writes(second, next_script)
+    end(second, next_script)
+    assert replies.all_of(asked.user_id) == []
+
+
+def test_what_waits_for_a_reply_that_failed_goes_back_or_stays_in_the_chat(
+    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
+) -> None:
+    given: list[str] = []
+    replies.begin(asked, script.start, lambda reply: not given.append(reply.text))
+    replies.begin(follows(asked, "Second"), script.start, waits=True)
+    replies.begin(
+        follows(asked, "Third"), script.start, lambda reply: not given.append(reply.text), waits=True
+    )
+    replies.begin(follows(asked, "Fourth"), script.start, waits=True)
+    script.error = RuntimeError("no luck")
+    script.step()
+    assert asked.wait(PATIENCE)
+    assert given == ["Question", "Third"]
+    assert replies.waiting(asked.user_id) == replies.all_of(asked.user_id) == []
+    (message,) = store.messages(asked.user_id, asked.conversation_id)
+    assert message.text == "Second\n\nFourth"
+    assert [file.name for file in store.attachments(asked.user_id, message.id)] == [
+        "Second.txt",
+        "Fourth.txt",
+    ]
+
+
+def test_what_waits_can_be_taken_out_by_its_user(
+    replies: InProgress, asked: ReplyInProgress, script: Script
+) -> None:
+    replies.begin(asked, script.start)
+    second = follows(asked, "Second")
+    replies.begin(second, script.start, waits=True)
+    assert replies.take_out(asked.user_id + 1, second.number) is None
+    assert replies.take_out(asked.user_id, second.number) is second
+    assert replies.take_out(asked.user_id, second.number) is None
+    writes(asked, script)
+    end(asked, script)
+    assert replies.all_of(asked.user_id) == []
+
+
+def test_all_stopped_nothing_that_waits_goes_out(
+    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
+) -> None:
+    replies.begin(asked, script.start)
+    replies.begin(follows(asked, "Second"), script.start, waits=True)
+    writes(asked, script)
+    replies.stop(asked.user_id)
+    end(asked, script)
+    assert replies.all_of(asked.user_id) == []
+    assert [message.text for message in store.messages(asked.user_id, asked.conversation_id)] == ["Second"]
+
+
+def test_what_waits_in_a_conversation_that_ends_is_dropped(
+    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
+) -> None:
+    replies.begin(asked, script.start)
+    second = follows(asked, "Second")
+    replies.begin(second, script.start, waits=True)
+    assert replies.end(asked.user_id, asked.conversation_id + 1) == []
+    script.step(2)
+    assert replies.end(asked.user_id, asked.conversation_id) == [second]
+    assert asked.wait(0)
+    assert replies.all_of(asked.user_id) == replies.waiting(asked.user_id) == []
 
 
 def test_news_are_told_when_it_begins_gets_its_turn_and_ends(

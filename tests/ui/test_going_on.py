@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from tests import browser as driving
 from tests.browser import PATIENCE_MS, Chat
-from tests.ui.fake_service import FakeService, HostStatus
+from tests.ui.fake_service import FakeService, HostStatus, Script
 
 pytestmark = pytest.mark.browser
 ACCOUNT = ("me", "a long password")
@@ -121,20 +121,23 @@ def test_a_second_tab_sees_the_reply_and_stops_it(chat: Chat, second: Chat, serv
     grows(second)
     grows(chat)
     second.shot("second-tab")
-    second.send("Third")
-    expect(second.page.locator("#hc-live")).to_contain_text("Your message stays in the box")
-    expect(second.page.locator("#hc-box textarea")).to_have_value("Third")
     second.page.locator("#hc-stop").click()
     for tab in (second, chat):
         tab.idle()
         expect(tab.replies).to_have_count(2)
         expect(tab.replies.last).to_contain_text("stopped")
-    expect(second.page.locator("#hc-box textarea")).to_have_value("Third")
-    expect(chat.page.locator("#hc-box textarea")).to_have_value("")
-    service.script.seconds = 0
-    second.page.locator("#hc-box textarea").press("Enter")
-    expect(chat.page.locator(".hc-user")).to_have_text(["First", "Second", "Third"], timeout=PATIENCE_MS)
-    expect(chat.replies).to_have_count(3)
+    begin(chat, service, "Third")
+    second.send("Fourth")
+    for tab in (second, chat):
+        expect(tab.page.locator(".hc-next")).to_contain_text("Fourth", timeout=PATIENCE_MS)
+        expect(tab.page.locator("#hc-box textarea")).to_have_value("")
+    service.script = Script(seconds=0)  # of the reply that follows
+    chat.page.locator("#hc-stop").click()
+    for tab in (second, chat):
+        expect(tab.replies).to_have_count(4, timeout=PATIENCE_MS)
+        expect(tab.page.locator(".hc-next")).to_have_count(0)
+        tab.idle()
+    expect(chat.page.locator(".hc-user")).to_have_text(["First", "Second", "Third", "Fourth"])
 
 
 def test_a_question_stopped_in_the_queue_goes_back_to_the_tab_that_sent_it(
@@ -217,20 +220,19 @@ def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
     user = service.store.ensure_user("local")
     try:
         with driving.visiting(chromium, server[1]) as visitor:
-            visitor.open()
-            visitor.page.locator("#hc-settings button").first.click()
+            visitor.open("?view=settings")
             switch = visitor.page.get_by_label("Go on writing when the page is closed")
             expect(switch).to_be_checked()
             switch.uncheck()
             visitor.shot("keep-writing")
             visitor.page.wait_for_timeout(300)
             visitor.page.reload()
-            visitor.page.locator("#hc-settings button").first.click()
-            expect(switch).not_to_be_checked()
+            expect(switch).not_to_be_checked(timeout=PATIENCE_MS)
+            visitor.page.locator("#hc-new").click()
             begin(visitor, service)
             visitor.page.reload()
             expect(visitor.words.last).to_contain_text("Here is", timeout=PATIENCE_MS)
-            visitor.page.wait_for_timeout(2_000)
+            visitor.page.wait_for_timeout(6_000)
             grows(visitor)
         (reply,) = service.in_progress.all_of(user)
         assert reply.wait(20)

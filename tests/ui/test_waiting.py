@@ -103,7 +103,7 @@ def test_it_goes_out_in_its_own_chat_while_another_is_open(chat: Chat, service: 
     expect(box(chat)).to_have_value("")  # it was sent
 
 
-def test_a_reload_puts_it_back_into_the_box(chat: Chat, service: FakeService) -> None:
+def test_after_a_reload_it_still_waits(chat: Chat, service: FakeService) -> None:
     begun(chat, service, 60)
     chat.send("Second")
     expect(waiting(chat)).to_have_count(1)
@@ -111,8 +111,39 @@ def test_a_reload_puts_it_back_into_the_box(chat: Chat, service: FakeService) ->
     expect(waiting(chat)).to_have_count(2)
     box(chat).fill("Typed since")
     chat.page.reload()
-    expect(box(chat)).to_have_value("Second\n\nThird\n\nTyped since", timeout=driving.PATIENCE_MS)
-    expect(waiting(chat)).to_have_count(0)
+    expect(waiting(chat)).to_have_count(2, timeout=driving.PATIENCE_MS)
+    expect(box(chat)).to_have_value("Typed since")
+    chat.page.get_by_role("button", name="Edit “Second”, which will be sent next").click()
+    expect(box(chat)).to_have_value("Second\n\nTyped since")
+    service.script = Script(seconds=0)  # of the replies that follow
+    chat.page.locator("#hc-stop").click()
+    expect(chat.replies).to_have_count(2)
+    expect(chat.page.locator(".hc-user")).to_have_text(["First", "Third"])
+
+
+def test_it_goes_out_while_no_page_is_open(chat: Chat, service: FakeService) -> None:
+    begun(chat, service, 2)
+    service.script = Script(seconds=0.3)  # of the replies that follow
+    with chat.page.expect_file_chooser() as chooser:
+        chat.page.get_by_role("button", name="Attach files").click()
+    chooser.value.set_files([{"name": "a.txt", "mimeType": "", "buffer": b"text"}])
+    expect(chat.page.get_by_role("list", name="Attached files").get_by_role("listitem")).to_have_count(1)
+    chat.send("Second")
+    expect(waiting(chat)).to_have_count(1)
+    chat.page.goto("about:blank")
+    user = service.store.ensure_user("local")
+    while service.in_progress.all_of(user):
+        chat.page.wait_for_timeout(100)
+    (conversation,) = service.store.conversations(user)
+    path = service.store.messages(user, conversation.id)
+    assert [message.text for message in path if message.role == "user"] == ["First", "Second"]
+    assert [message.state for message in path] == ["complete"] * 4
+    assert [file.name for file in service.store.attachments(user, path[2].id)] == ["a.txt"]
+    chat.open()
+    chat.page.get_by_role("button", name="First", exact=True).click()
+    expect(chat.replies).to_have_count(2)
+    expect(box(chat)).to_have_value("")
+    expect(chat.page.get_by_role("list", name="Attached files")).to_have_count(0)
 
 
 def test_after_a_reply_that_failed_it_goes_back_into_the_box(chat: Chat, service: FakeService) -> None:
