@@ -17,10 +17,11 @@ from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.draft_index.history import Histories
-from hierchat.runtime.drafters import Memory, reply_drafter
+from hierchat.runtime.drafters import Memory, all_sources, reply_drafter
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
+from hierchat.runtime.origins import Origins
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.turn import ModelTurn
 
@@ -102,14 +103,11 @@ class Completions:
         statistics = ReplyStatistics(partial(reply_text, hosted), settings.stop)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
-        return Reply(
-            hosted,
-            prompt.ids,
-            settings,
-            statistics,
-            reply_drafter(hosted, memory, settings, stop) if hosted.is_local else None,
-            _left_out(prompt.dropped_turns),
-        )
+        reply = Reply(hosted, prompt.ids, settings, statistics, None, _left_out(prompt.dropped_turns))
+        if hosted.is_local:
+            reply.drafter = reply_drafter(hosted, memory, settings, stop)
+            reply.origins = Origins.over(all_sources(hosted, memory), len(prompt.ids))
+        return reply
 
     def keep(self, hosted: Hosted | None, *, now: bool = False) -> None:
         """Write down what was learned, if it is time."""

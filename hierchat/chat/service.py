@@ -12,12 +12,13 @@ from functools import partial
 from hierchat import logs
 from hierchat.chat.compare import compare_arms
 from hierchat.chat.completions import Completions, Writing, failed
-from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame, Span
+from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
+from hierchat.chat.origins import Run, runs_of
 from hierchat.chat.plan import PlanView, plan_view
 from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
 from hierchat.chat.reply_thread import in_reply_thread
-from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
+from hierchat.chat.statistics import ReplyStatistics, stored_figures
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.host import ModelHost
@@ -134,21 +135,18 @@ class ChatService:
         """The reply to messages that are not stored; nor is the reply. See Completions.complete."""
         yield from self._completions.complete(messages, settings, user_id, stop)
 
-    def spans(self, user_id: int, message_id: int) -> list[Span]:
-        """Runs of a stored reply by source; empty where its model is not loaded now."""
+    def runs(self, user_id: int, message_id: int) -> list[Run]:
+        """Runs of a stored reply by source and origin; empty where its model is not loaded now."""
         turn, hosted = self.store.turn(user_id, message_id), self.host.hosted
         if turn is None or hosted is None or turn.begun.model_key != hosted.model_key:
             return []
-        return text_spans(
-            self.store.reply_tokens(user_id, message_id),
-            self._sources(user_id, message_id),
-            partial(reply_text, hosted),
-        )
+        tokens, spans = self.store.reply_tokens(user_id, message_id), self.store.spans(user_id, message_id)
+        return runs_of(self.store, user_id, tokens, spans, partial(reply_text, hosted))
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Figures of a stored reply; None where there are none."""
         turn = self.store.turn(user_id, message_id)
-        return stored_figures(turn.figures, turn.reply_tokens) if turn and turn.figures else None
+        return stored_figures(turn.figures, turn.reply_tokens, turn.begun) if turn and turn.figures else None
 
     def plan(self) -> PlanView | None:
         """The hierarchy in force, at the length of the last context; None where the model has no draft models."""

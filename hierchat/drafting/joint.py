@@ -72,7 +72,7 @@ class JointDrafter:
     """
 
     def __init__(self, first: Proposer, others: Sequence[Proposer], cost: DraftCost) -> None:
-        self._first = first
+        self.first = first
         self._all = [first, *others]
         self._others = others
         self._cost = cost
@@ -99,7 +99,7 @@ class JointDrafter:
 
     def propose(self, limit: int | None = None) -> DraftTree:
         cost = self._cost
-        self._tree = first = self._first.propose(limit)
+        self._tree = first = self.first.propose(limit)
         began = time.perf_counter()
         trees = [partner.ask(limit) for partner in self._partners if partner.pays(cost.token_ms)]
         tree = first

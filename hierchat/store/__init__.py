@@ -22,6 +22,7 @@ from hierchat.store.records import (
     LoggedReply,
     Message,
     NewTurn,
+    Origin,
     Role,
     SourceCount,
     SourceSpan,
@@ -29,6 +30,7 @@ from hierchat.store.records import (
     Totals,
     Turn,
     TurnFigures,
+    Whereabouts,
 )
 from hierchat.store.store import Store
 from hierchat.store.suffix_runs import SuffixRun
@@ -53,6 +55,7 @@ __all__ = [
     "Message",
     "NewTurn",
     "NotFound",
+    "Origin",
     "Role",
     "SourceCount",
     "SourceSpan",
@@ -64,5 +67,6 @@ __all__ = [
     "Totals",
     "Turn",
     "TurnFigures",
+    "Whereabouts",
     "title_of",
 ]

@@ -393,8 +393,7 @@ def trace(databases, places, place, slot, token):  # type: ignore[no-untyped-def
         else:
             following = peek(runs[run, RUN_TOKENS], end) if end < runs[run, RUN_LENGTH] else BREAK
         if following == token and (
-            length > longest
-            or (length == longest and (run > in_run or (run == in_run and end > position)))
+            length > longest or (length == longest and (run > in_run or (run == in_run and end > position)))
         ):
             longest, in_run, position = length, run, end
     if longest > 0:
