@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from hierchat.chat.statistics import Decode, text_pieces
-from hierchat.store import Origin, SourceSpan, Store, Whereabouts
+from hierchat.store import UNKNOWN, Origin, SourceSpan, Store, Whereabouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Run:
     text: str
     source: str
     tokens: int = 1
-    origin: Origin = Origin()
+    origin: Origin = UNKNOWN
     there: Whereabouts | None = None
     """Where the message stands that its draft was found in; None where there is none, or where it is gone."""
     phrase: str = ""

@@ -15,6 +15,7 @@ from hierchat.store.errors import (
 )
 from hierchat.store.portable import Chat, ChatMessage
 from hierchat.store.records import (
+    UNKNOWN,
     Baseline,
     Conversation,
     DayFigures,
@@ -40,6 +41,7 @@ __all__ = [
     "FOUND_BEGINS",
     "FOUND_ENDS",
     "LOCAL_USER",
+    "UNKNOWN",
     "Baseline",
     "Chat",
     "ChatMessage",

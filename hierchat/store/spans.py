@@ -22,7 +22,7 @@ def span_of(row: dict[str, Any]) -> SourceSpan:
 def joined(
     held: Sequence[SourceSpan], start: int, sources: Sequence[str], origins: Sequence[Origin]
 ) -> list[SourceSpan]:
-    """The spans of tokens that begin at `start`. `held`: what stands before them, if anything; its last one may go on."""
+    """The spans of tokens that begin at `start`, behind those that are held; the last of these may go on."""
     spans = list(held)
     for number, (source, origin) in enumerate(zip(sources, origins, strict=True), start):
         last = spans[-1] if spans else None
