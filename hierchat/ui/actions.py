@@ -31,11 +31,11 @@ def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", 
 
 _SCRIPTS = (
     "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details", "edit", "keys",
-    "shortcuts", "spoken", "unsent", "address", "hit", "login", "connection",
+    "shortcuts", "spoken", "unsent", "address", "hit", "origin", "login", "connection",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
-    "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "status", "composer", "compare",
+    "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status", "composer", "compare",
     "dialogs", "menu", "narrow",
 )  # fmt: skip
 

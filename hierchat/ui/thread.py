@@ -10,11 +10,12 @@ from hierchat.chat.frames import Figures
 from hierchat.ui import figures as figures_view
 from hierchat.ui.actions import button
 from hierchat.ui.markdown import Growing, render
+from hierchat.ui.marked import marked as marked_words
 from hierchat.ui.outline import below_message, message_heading
-from hierchat.ui.sources import coloured
 from hierchat.ui.status import notice
 
 if TYPE_CHECKING:
+    from hierchat.chat.origins import Run
     from hierchat.chat.service import ChatService
     from hierchat.store.records import Message
 
@@ -22,9 +23,7 @@ _BACK, _FORTH = (
     "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
     "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
 )
-_NO_SPANS = (
-    "Sources can be shown only while the model that wrote this reply is loaded, and of no imported reply."
-)
+_NO_RUNS = "Where the words came from can be shown only while the model that wrote this reply is loaded, and of no imported reply."
 _NOTES = {"stopped": "stopped", "interrupted": "interrupted", "writing": "still being written"}
 _CUT = "cut at the limit of {:,} tokens"
 _FULL = "cut here: the context window is full"
@@ -96,7 +95,7 @@ def _cut(message: Message, figures: Figures) -> bool:
 def _reply(
     message: Message,
     figures: Figures | None,
-    spans: list[tuple[str, str]] | None,
+    runs: list[Run] | None,
     question: int | None,
     last: bool,
 ) -> str:
@@ -106,7 +105,7 @@ def _reply(
     buttons = [
         _siblings(message),
         button("hc_continue", "Continue", id=message.id) if last and _cut(message, known) else "",
-        button("hc_sources", "Sources", id=message.id, aria_pressed="false" if spans is None else "true"),
+        button("hc_sources", "Sources", id=message.id, aria_pressed="false" if runs is None else "true"),
         button("hc_again", "Again", id=question) if question else "",
         button("hc_copy", "Copy", text=message.text),
         button("hc_fork", "Fork", id=message.id, title="Continue in a new chat from here",
@@ -121,10 +120,10 @@ def _reply(
         f'<div class="hc-foot" data-message="{message.id}">{figures_view.figures_line(known, note)}'
         f'<div class="hc-actions">{"".join(buttons)}{facts}</div></div>'
     )
-    if spans:
-        body = coloured(spans)
+    if runs and "".join(run.text for run in runs).startswith(message.text):
+        body = marked_words(runs, message.text)
     elif message.text:
-        body = _text(render(message.text)) + (notice(_NO_SPANS) if spans is not None else "")
+        body = _text(render(message.text)) + (notice(_NO_RUNS) if runs is not None else "")
     else:
         body = ""
     return _turn(body + footer)
@@ -142,7 +141,7 @@ def thread(
             question = message.id
             result.append(_user(message, last=place == len(path) - 1))
         else:
-            spans = service.spans(user_id, message.id) if message.id in marked else None
+            runs = service.runs(user_id, message.id) if message.id in marked else None
             figures = service.figures(user_id, message.id)
-            result.append(_reply(message, figures, spans, question, last=place == len(path) - 1))
+            result.append(_reply(message, figures, runs, question, last=place == len(path) - 1))
     return "".join(result)

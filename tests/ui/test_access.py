@@ -166,7 +166,7 @@ def test_contrast_and_targets(
         chat.page.locator(".hc-turn").first.hover()
         good()
         chat.replies.last.get_by_role("button", name="Sources").click()
-        expect(page.locator(".hc-spans")).to_be_visible()
+        expect(page.locator(".hc-marked")).to_be_visible()
         good()
         chat.page.locator(".hc-turn").first.hover()
         chat.page.locator(".hc-turn").first.get_by_role("button", name="Edit").click()

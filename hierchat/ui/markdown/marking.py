@@ -18,7 +18,9 @@ Wrap = Callable[[int, str], str]
 
 NEAR = 80
 """Characters beyond the last word in which the next one is looked for. Longer markup is passed over by its kind."""
-_PIECE = re.compile(r"""<(?P<close>/?)(?P<name>[a-z0-9]+)(?P<rest>(?:[^>"']|"[^"]*"|'[^']*')*)>|(?P<text>[^<]+)""")
+_PIECE = re.compile(
+    r"""<(?P<close>/?)(?P<name>[a-z0-9]+)(?P<rest>(?:[^>"']|"[^"]*"|'[^']*')*)>|(?P<text>[^<]+)"""
+)
 _WORD = re.compile(r"\s+|\w+|[^\w\s]")
 _ALTTEXT = re.compile(r'alttext="([^"]*)"')
 _BEHIND_LINK = re.compile(r"(?:\](?:\((?:[^()\\\n]|\\.|\([^()\n]*\))*\)|\[[^\]\n]*\])?)+")
