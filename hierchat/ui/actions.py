@@ -35,8 +35,8 @@ _SCRIPTS = (
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
-    "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status", "composer", "compare",
-    "dialogs", "menu", "narrow",
+    "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status", "composer",
+    "compare", "dialogs", "menu", "narrow",
 )  # fmt: skip
 
 

@@ -14,7 +14,10 @@ from hierchat.ui.sources import in_order, model_words, style_of
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _DASH = "\N{EN DASH}"
-_MEASURED = "{} times as fast as the same model without drafts: that writes {} tokens a second, measured during this reply."
+_MEASURED = (
+    "{} times as fast as the same model without drafts: that writes {} tokens a second, measured during this "
+    "reply."
+)
 _ENDS = {
     "end": "the model had finished",
     "length": "it reached the longest reply that was allowed",
@@ -118,15 +121,15 @@ def _speed(figures: Figures) -> list[_Row]:
     elif f.draft_ms is not None:
         step = f"drafting {f.draft_ms:.2f} ms"
     return [
-        ("Speed", rate and f"{number(rate)} tok/s", "tokens (pieces of words) a second"),
+        ("Speed", f"{number(rate)} tok/s" if rate else None, "tokens (pieces of words) a second"),
         ("Without drafts", f"{number(plain)} tok/s, {kind}" if plain else None, ""),
-        ("Speed-up", f.speedup and f"{f.speedup:.2f}{_TIMES}", doubt),
+        ("Speed-up", f"{f.speedup:.2f}{_TIMES}" if f.speedup else None, doubt),
         ("Time", f"{f.seconds:.2f} s" if f.seconds else None, "of writing, without reading the prompt"),
         ("First token after", _of("{:.2f} s", f.first_token_seconds), ""),
         ("Reading the prompt", _reading(f), ""),
         (
             "Tokens per forward (T)",
-            forward and f"{forward:.2f}",
+            f"{forward:.2f}" if forward else None,
             "tokens that the model wrote each time it ran; without drafts it is always 1",
         ),
         ("Forwards", f"{f.forwards:,}" if f.forwards else None, "how often the model ran"),

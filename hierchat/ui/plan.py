@@ -28,9 +28,10 @@ def plan_picture(view: PlanView | None) -> str:
         f"<li><b>{html.escape(model_words(one.name))}</b> {html.escape(one.reason)}</li>"
         for one in view.left_out
     )
+    listed = f'<ol aria-label="{html.escape(_sentence(view))}">{"".join(reversed(levels))}</ol>'
     return (
-        f'<div class="hc-plan"><h3>What drafts</h3><ol aria-label="{html.escape(_sentence(view))}">{"".join(reversed(levels))}'
-        f'</ol><p class="hc-quiet">{view.expected_ms:.1f} ms a token expected{measured}</p>'
+        f'<div class="hc-plan"><h3>What drafts</h3>{listed}'
+        f'<p class="hc-quiet">{view.expected_ms:.1f} ms a token expected{measured}</p>'
         + (f'<h3>What does not, and why</h3><ul class="hc-quiet">{left_out}</ul>' if left_out else "")
         + "</div>"
     )

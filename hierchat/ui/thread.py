@@ -23,7 +23,10 @@ _BACK, _FORTH = (
     "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
     "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
 )
-_NO_RUNS = "Where the words came from can be shown only while the model that wrote this reply is loaded, and of no imported reply."
+_NO_RUNS = (
+    "Where the words came from can be shown only while the model that wrote this reply is loaded, and of no imported "
+    "reply."
+)
 _NOTES = {"stopped": "stopped", "interrupted": "interrupted", "writing": "still being written"}
 _CUT = "cut at the limit of {:,} tokens"
 _FULL = "cut here: the context window is full"

@@ -78,12 +78,12 @@ def test_figures_line_says_speed_speedup_length_and_shares() -> None:
     line = visible(figures_line(FIGURES))
     for part in (
         "61.0 tok/s",
-        "2.31×",
+        "2.31\N{MULTIPLICATION SIGN}",
         "1,214 tokens",
         "first after 0.2 s",
         "this chat 31 %",
         "phrases and files 6 %",
-    ):  # noqa: RUF001
+    ):
         assert part in line
     assert "≈" not in line
 
@@ -137,7 +137,7 @@ def test_what_an_old_reply_does_not_tell_is_a_dash() -> None:
     text = visible(details(Figures(tokens=3, seconds=1.0, tokens_per_second=3.0)))
     for name in ("Without drafts", "Speed-up", "First token after", "Reading the prompt", "Tokens per forward (T)",
                  "Time per forward", "It ended because", "Draft models"):  # fmt: skip
-        assert f"{name} –" in text
+        assert f"{name} \N{EN DASH}" in text
 
 
 @pytest.mark.parametrize(
@@ -145,22 +145,38 @@ def test_what_an_old_reply_does_not_tell_is_a_dash() -> None:
     [
         (Run("a", "target"), "Written by the model itself: no draft had it."),
         (Run("a", "history"), "From your earlier chats."),
-        (Run("a", "big:blocks", 3, Origin(chance=0.5)), "From draft model big in lower precision. Each token was expected "
-         "to be right with a chance of 50 %."),
-        (Run("a", "context", 1, Origin("context", 3, 0.999, place=2)), "From this chat, earlier in this reply. The 3 tokens "
-         "before it are the same there. Expected to be right with a chance of over 99 %."),
-        (Run("a", "context", 1, Origin("context", 1, place=-2)), "From this chat, earlier in the conversation. The token "
-         "before it is the same there."),
-        (Run("a", "history", 1, Origin("history", 32, None, 5, place=0), Whereabouts(1, "Oslo", "assistant")),
-         "From an earlier reply in “Oslo”. The 32 tokens or more before it are the same there. Click to go there."),
-        (Run("a", "history", 1, Origin("prompts", 2, None, 5, place=0)),
-         "From an earlier message of yours in a chat that was deleted meanwhile. The 2 tokens before it are the same there."),
-        (Run("a", "history", 1, Origin("successors", 2)),
-         "From your earlier chats: what this model found likely there after the same two tokens."),
-        (Run("a", "statistics", 1, Origin("corpus", 2, corpus="notes")),
-         "From your files: notes. The 2 tokens before it are the same there."),
+        (
+            Run("a", "big:blocks", 3, Origin(chance=0.5)),
+            "From draft model big in lower precision. Each token was expected to be right with a chance of 50 %.",
+        ),
+        (
+            Run("a", "context", 1, Origin("context", 3, 0.999, place=2)),
+            "From this chat, earlier in this reply. The 3 tokens before it are the same there. "
+            "Expected to be right with a chance of over 99 %.",
+        ),
+        (
+            Run("a", "context", 1, Origin("context", 1, place=-2)),
+            "From this chat, earlier in the conversation. The token before it is the same there.",
+        ),
+        (
+            Run("a", "history", 1, Origin("history", 32, None, 5), Whereabouts(1, "Oslo", "assistant")),
+            "From an earlier reply in “Oslo”. The 32 tokens or more before it are the same there. Click to go there.",
+        ),
+        (
+            Run("a", "history", 1, Origin("prompts", 2, None, 5)),
+            "From an earlier message of yours in a chat that was deleted meanwhile. "
+            "The 2 tokens before it are the same there.",
+        ),
+        (
+            Run("a", "history", 1, Origin("successors", 2)),
+            "From your earlier chats: what this model found likely there after the same two tokens.",
+        ),
+        (
+            Run("a", "statistics", 1, Origin("corpus", 2, corpus="notes")),
+            "From your files: notes. The 2 tokens before it are the same there.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_run_says_where_it_came_from(run: Run, sentence: str) -> None:
     assert said(run) == sentence
 

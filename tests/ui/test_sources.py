@@ -161,7 +161,10 @@ def test_what_is_selected_goes_nowhere_and_what_was_deleted_says_so(chat: Chat, 
 
 
 def test_a_model_cannot_make_a_run(chat: Chat, service: FakeService) -> None:
-    service.script.reply = '<span class="hc-run" data-said="me" data-run="0" data-act="hc_origin">x</span>\n\n[a](b "data-said=x")'
+    service.script.reply = (
+        '<span class="hc-run" data-said="me" data-run="0" data-act="hc_origin">x</span>\n\n'
+        '[a](b "data-said=x")'
+    )
     service.script.seconds = 0
     chat.ask("Question")
     expect(chat.words.last.locator("[data-said], .hc-run")).to_have_count(0)

@@ -19,15 +19,18 @@ Wrap = Callable[[int, str], str]
 NEAR = 80
 """Characters beyond the last word in which the next one is looked for. Longer markup is passed over by its kind."""
 _PIECE = re.compile(
-    r"""<(?P<close>/?)(?P<name>[a-z0-9]+)(?P<rest>(?:[^>"']|"[^"]*"|'[^']*')*)>|(?P<text>[^<]+)"""
+    r"""(?P<math><math\b.*?</math>)
+    |(?P<ours><div\ class="hc-code-head".*?</div>|<span\ class="hc-task".*?</span>)
+    |<(?P<close>/?)(?P<name>[a-z0-9]+)(?:[^>"']|"[^"]*"|'[^']*')*>
+    |(?P<text>[^<]+)""",
+    re.S | re.X,
 )
+"""Formulas, what the renderer adds (a code block's head, the box of a task), other tags, text."""
 _WORD = re.compile(r"\s+|\w+|[^\w\s]")
 _ALTTEXT = re.compile(r'alttext="([^"]*)"')
 _BEHIND_LINK = re.compile(r"(?:\](?:\((?:[^()\\\n]|\\.|\([^()\n]*\))*\)|\[[^\]\n]*\])?)+")
 _BEHIND_HEAD = re.compile(r"[^\n]*\n[^\n]*-[^\n]*\n")
 _FENCE = re.compile(r"[^\n]*\n")
-_OURS = re.compile(r'class="[^"]*hc-(?:code-head|task)["\s]')
-"""What the renderer adds: a code block's head, and the box of a task."""
 
 
 class Marking:
@@ -41,42 +44,16 @@ class Marking:
     def mark(self, drawn: str, begin: int, end: int) -> str:
         """HTML of what stands in the text from `begin` to `end`, its text wrapped."""
         source, at, out = self._text[:end], begin, []
-        skipped = 0
-        """Open elements of ours or of a formula, in which nothing is marked."""
-        math_at = begin
         for piece in _PIECE.finditer(drawn):
-            whole, name = piece[0], piece["name"]
-            if name is None:
-                if skipped:
-                    out.append(whole)
-                else:
-                    at, marked = self._words(html.unescape(whole), source, at)
-                    out.append(marked)
-                continue
-            opens = not piece["close"] and name not in ("br", "hr")
-            if skipped:
-                skipped += 1 if opens else -1 if piece["close"] else 0
-                out.append(whole)
-                if not skipped and name == "math":
-                    out[math_at:] = [self._wrap(self._run(at), "".join(out[math_at:]))]
-                    at = formula_end
-                continue
-            if name == "math":
-                formula = _ALTTEXT.search(piece["rest"])
-                found = source.find(html.unescape(formula[1]), at) if formula else -1
-                if formula and found >= 0:
-                    at = found
-                formula_end = at + len(html.unescape(formula[1])) if formula and found >= 0 else at
-                math_at = len(out)
-            if opens and (name == "math" or name == "button" or _OURS.search(piece["rest"])):
-                skipped = 1
-            elif opens and name == "pre":
-                at = _code_begins(source, at)
-            elif opens and name == "tbody" and (behind := _BEHIND_HEAD.match(source, at)):
-                at = behind.end()
-            elif name == "a" and piece["close"] and (behind := _BEHIND_LINK.match(source, at)):
-                at = behind.end()
-            out.append(whole)
+            marked = piece[0]
+            if piece["text"]:
+                at, marked = self._words(html.unescape(marked), source, at)
+            elif piece["math"]:
+                at, behind = _formula(marked, source, at)
+                marked, at = self._wrap(self._run(at), marked), behind
+            elif piece["name"]:
+                at = _passed(piece["close"] + piece["name"], source, at)
+            out.append(marked)
         return "".join(out)
 
     def _words(self, text: str, source: str, at: int) -> tuple[int, str]:
@@ -112,6 +89,26 @@ def _find(word: str, source: str, at: int) -> int:
     if word.isspace():  # a line end may have become a blank, and have marks of a quote or list behind it
         return at if source[at : at + 1].isspace() else -1
     return source.find(word, at, at + NEAR + len(word))
+
+
+def _formula(drawn: str, source: str, at: int) -> tuple[int, int]:
+    """Where a formula begins and ends in the source."""
+    alttext = _ALTTEXT.search(drawn)
+    formula = html.unescape(alttext[1]) if alttext else ""
+    found = source.find(formula, at)
+    return (found, found + len(formula)) if found >= 0 else (at, at)
+
+
+def _passed(tag: str, source: str, at: int) -> int:
+    """Behind the markup of the source that a tag stands for, where that may be long."""
+    behind = None
+    if tag == "pre":
+        return _code_begins(source, at)
+    if tag == "tbody":
+        behind = _BEHIND_HEAD.match(source, at)
+    elif tag == "/a":
+        behind = _BEHIND_LINK.match(source, at)
+    return behind.end() if behind else at
 
 
 def _code_begins(source: str, at: int) -> int:
