@@ -19,8 +19,8 @@ class Source:
     index: SuffixIndex = field(default_factory=SuffixIndex)
     text_at: Callable[[int], tuple[int, int]] | None = None
     """Which text a position of the log is in, and how many tokens of it stand before; None where nobody asks."""
-    title: str = ""
-    """Of a corpus."""
+    title_at: Callable[[int], str] | None = None
+    """What holds a position of a corpus, for a reader."""
 
     @property
     def name(self) -> str:

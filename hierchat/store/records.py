@@ -131,7 +131,7 @@ class Origin:
     origin_id: int | None = None
     """The earlier message that holds it. That may be gone meanwhile."""
     corpus: str = ""
-    """The corpus that holds it."""
+    """The file and the corpus that hold it, for a reader."""
     place: int | None = None
     """The index of its token in that message, or in the corpus. In this conversation: counted from the reply's first
     token on, so it is negative before the reply."""

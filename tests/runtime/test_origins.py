@@ -9,9 +9,9 @@ from hierchat.runtime.origins import Origins
 from hierchat.store import Origin
 
 SOURCES = [
-    Source(CORPUS, title="notes"),
+    Source(CORPUS, title_at=lambda position: f"notes {position}"),
     Source(HISTORY, text_at=lambda position: (7, position - 10)),
-    Source(SEED, title="seed"),
+    Source(SEED, title_at=str),
     Source(PROMPTS, text_at=lambda position: (8, position)),
 ]
 
@@ -25,4 +25,4 @@ def test_each_database_tells_what_it_knows() -> None:
     assert origins.of(Match(PROMPTS, 4, 1, 12), None) == Origin("prompts", 4, None, 8, place=12)
     assert origins.of(Match(SUCCESSORS, 2, -1, -1), 0.5) == Origin("successors", 2, 0.5)
     assert origins.of(Match(SEED, 4, 2, 12), 0.5) == Origin("seed", 4, 0.5)
-    assert origins.of(Match(CORPUS, 4, 3, 12), 0.5) == Origin("corpus", 4, 0.5, corpus="notes", place=12)
+    assert origins.of(Match(CORPUS, 4, 3, 12), 0.5) == Origin("corpus", 4, 0.5, corpus="notes 12", place=12)
