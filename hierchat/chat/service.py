@@ -140,8 +140,8 @@ class ChatService:
         turn, hosted = self.store.turn(user_id, message_id), self.host.hosted
         if turn is None or hosted is None or turn.begun.model_key != hosted.model_key:
             return []
-        tokens, spans = self.store.reply_tokens(user_id, message_id), self.store.spans(user_id, message_id)
-        return runs_of(self.store, user_id, tokens, spans, partial(reply_text, hosted))
+        tokens = self.store.reply_tokens(user_id, message_id)
+        return runs_of(self.store, user_id, message_id, tokens, partial(reply_text, hosted))
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Figures of a stored reply; None where there are none."""

@@ -1,5 +1,5 @@
-"""How a corpus lies on disk: tokens.npy, order.npy, meta.json and begins.json (where its files begin) in a folder of its
-own, whole or not at all."""
+"""How a corpus lies on disk: tokens.npy, order.npy, meta.json and begins.json, which tells where its files begin; in a
+folder of its own, whole or not at all."""
 
 from __future__ import annotations
 

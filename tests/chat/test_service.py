@@ -20,7 +20,7 @@ from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import NoModel
-from hierchat.store import DatabaseUnwritable, NotFound, Store
+from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
 
 from .conftest import Talk, talk_on
 from .tiny import END, SYSTEM, catalogue, hosted, ready_host, settle, spy, tokenizer
@@ -131,6 +131,27 @@ def test_a_run_tells_which_reply_it_came_from_and_where_it_stands_there(talk: Ta
     runs = [run for run in talk.service.runs(talk.user, last.message_id) if run.origin.origin_id]
     assert runs
     assert all(run.gone and run.there is None for run in runs)
+
+
+def test_a_run_of_this_chat_leads_to_the_newest_message_before_that_holds_it(talk: Talk) -> None:
+    store = talk.store
+    parent = None
+    ids = []
+    for text in ("the river", "the river, the end", "no"):
+        parent = store.add_message(talk.user, talk.conversation, parent, "user", text)
+        ids.append(parent)
+    turn = NewTurn("tiny", talk.hosted.model_key, {}, 0, True)
+    reply = store.begin_reply(talk.user, talk.conversation, parent, turn)
+    tokens = talk.hosted.prompts.tokens("the end")
+    found = [
+        Origin("context", number, 0.5, place=place)
+        for number, place in enumerate([-9, *range(5, 4 + len(tokens))])
+    ]
+    store.append_reply(reply, "the end", tokens, ["context"] * len(tokens), found)
+    first, *others = talk.service.runs(talk.user, reply)
+    assert first.origin.origin_id == ids[1]
+    assert first.there.conversation_id == talk.conversation
+    assert all(run.there is None for run in others)  # of this reply itself
 
 
 def test_a_run_of_this_chat_tells_how_far_back_it_stood(talk: Talk) -> None:

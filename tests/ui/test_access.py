@@ -31,7 +31,7 @@ SHARED = {
     "Fork: continue in a new chat",
     "You",
     "Reply",
-    "Draft share by source",
+    "Where the words came from",
 }
 """Names that stand once in every message, told apart by it."""
 

@@ -38,7 +38,7 @@ def test_a_reply_streams_and_ends_with_its_figures(chat: Chat, service: FakeServ
     chat.idle()
     foot = chat.replies.last
     expect(foot).to_contain_text("2.31×")  # noqa: RUF001
-    expect(foot).to_contain_text("context 31 %")
+    expect(foot).to_contain_text("this chat 31 %")
     expect(chat.words.last.locator("pre code")).to_contain_text("return s[::-1]")
     expect(chat.page.locator("#hc-context")).to_contain_text("/ 8,192")
     foot.locator("summary").click()
