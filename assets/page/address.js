@@ -1,5 +1,5 @@
-// The open conversation stands in the address, so that a reload finds it again. Opening another one, or a new one, is a
-// step in the browser's history; what happens inside a conversation is none.
+// The open conversation, or the panel in its place, stands in the address, so that a reload finds it again. Opening
+// another one, or a new one, is a step in the browser's history; what happens inside a conversation is none.
 const ANY = 'any';
 let asked = null; // the id that the user asked for; ANY where only the server knows it
 
@@ -14,11 +14,23 @@ acts.hc_fork = ({ id }) => {
   trigger('hc_fork', { id });
 };
 
+function goToPanel(name) {
+  asked = `panel ${name}`;
+  trigger('hc_panel', { id: 0, text: name });
+}
+acts.hc_panel = ({ text }) => {
+  goToPanel(text);
+  leaveSidebar();
+};
+
 watch('value', () => {
   const url = new URL(window.location.href);
   const chosen = asked === ANY || props.value === asked;
-  if (Number(props.value)) url.searchParams.set('c', props.value);
-  else url.searchParams.delete('c');
+  const panel = /^panel (\w+)$/.exec(props.value)?.[1];
+  for (const [name, value] of [['c', Number(props.value) || null], ['view', panel]]) {
+    if (value) url.searchParams.set(name, value);
+    else url.searchParams.delete(name);
+  }
   if (url.href !== window.location.href) window.history[chosen ? 'pushState' : 'replaceState'](null, '', url);
   asked = null;
   boxBelongsTo(Number(props.value) || 0, chosen);
@@ -26,7 +38,10 @@ watch('value', () => {
 });
 
 window.addEventListener('popstate', () => {
-  const id = Number(new URL(window.location.href).searchParams.get('c')) || 0;
+  const { searchParams } = new URL(window.location.href);
+  const panel = searchParams.get('view');
+  if (panel) return void goToPanel(panel);
+  const id = Number(searchParams.get('c')) || 0;
   going(id);
   trigger('hc_go', { id });
 }, { signal: window.hcEnd.signal });

@@ -57,8 +57,10 @@ class Figures:
     """Source -> share of the reply's tokens; "target" is the model alone. Sums to 1."""
     finish: str | None = None
     """Why the reply ended: engine.step.Finish, or "error"; None while it goes on."""
-    stop: str | None = None
-    """The stop sequence that ended it."""
+    stop_string: str | None = None
+    """The stop string that ended it."""
+    seed: int | None = None
+    """None where it was greedy: no seed matters then."""
     plan: tuple[tuple[str, int], ...] | None = None
     """The draft models in use at its end, from the lowest up, and the tokens of their drafts; None: not known."""
     written: Written | None = None

@@ -8,19 +8,21 @@ from types import MappingProxyType
 from typing import Literal
 
 from hierchat.chat.frames import Figures, Written
+from hierchat.config import GenerationSettings
 from hierchat.drafting.tree import NO_MATCH, Match
 from hierchat.engine.step import TARGET, Step
 from hierchat.store import NewTurn, SourceCount, TurnFigures
 
 Decode = Callable[[Sequence[int]], str]
+_GREEDY = GenerationSettings()
 
 
 class ReplyStatistics:
     """One reply while it grows. `decode` turns tokens into text, without special tokens."""
 
-    def __init__(self, decode: Decode, stop_strings: Sequence[str] = ()) -> None:
+    def __init__(self, decode: Decode, settings: GenerationSettings = _GREEDY) -> None:
         self._decode = decode
-        self._stops = stop_strings
+        self._settings = settings
         self.tokens: list[int] = []
         self.sources: list[str] = []
         self.matches: list[Match] = []
@@ -108,14 +110,17 @@ class ReplyStatistics:
         return text if self.finish else text.rstrip("\ufffd")
 
     @property
-    def stop(self) -> str | None:
-        """The stop string that ended it."""
+    def stop_string(self) -> str | None:
+        """The one that ended the reply."""
         cut = self._cut(self._decode(self.tokens)) if self.finish == "stop" else None
         return cut[1] if cut else None
 
     def _cut(self, text: str) -> tuple[int, str] | None:
-        """Where the first stop string begins."""
-        return min(((at, string) for string in self._stops if (at := text.find(string)) >= 0), default=None)
+        """Where the first stop string begins, and which it is: the longest of several."""
+        found = [
+            (at, -len(string), string) for string in self._settings.stop if (at := text.find(string)) >= 0
+        ]
+        return (min(found)[0], min(found)[2]) if found else None
 
     def figures(self) -> Figures:
         if not self.tokens:
@@ -138,13 +143,14 @@ class ReplyStatistics:
             prompt_tokens=self.prompt_tokens,
             prompt_read=self.prompt_new,
             read_seconds=self.read_ms / 1e3,
-            stop=self.stop,
             plan=self.plan,
             speedup=per_second / vanilla if per_second and vanilla else None,
             baseline_tokens_per_second=vanilla,
             baseline=self.baseline,
             shares=_shares(Counter(self.sources)),
             finish=self.finish,
+            stop_string=self.stop_string,
+            seed=self._settings.seed if self._settings.temperature else None,
         )
 
     def record(self) -> TurnFigures:
@@ -167,20 +173,21 @@ class ReplyStatistics:
             verify_ms=self.verify_ms,
             read_ms=self.read_ms,
             prompt_read=self.prompt_new,
-            stop=self.stop,
             plan=self.plan,
             baseline_tokens_per_second=figures.baseline_tokens_per_second,
             baseline=figures.baseline,
             speedup=figures.speedup,
             finish=self.finish,
+            stop_string=figures.stop_string,
         )
 
 
 def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = None) -> Figures:
     """The figures of an earlier reply of `tokens` tokens, as they were measured; `begun`: who wrote it, and how."""
     written = Written(begun.model, begun.seed, begun.settings, begun.drafted) if begun else None
+    seed = begun.seed if begun and begun.settings.get("temperature") else None
     if not tokens:
-        return Figures(finish=recorded.finish, written=written)
+        return Figures(finish=recorded.finish, seed=seed, written=written)
     counts = Counter({name: count.accepted for name, count in recorded.sources.items()})
     counts[TARGET] = tokens - sum(counts.values())
     return Figures(
@@ -201,7 +208,6 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         prompt_tokens=recorded.prompt_tokens,
         prompt_read=recorded.prompt_read,
         read_seconds=None if recorded.read_ms is None else recorded.read_ms / 1e3,
-        stop=recorded.stop,
         plan=recorded.plan,
         written=written,
         speedup=recorded.speedup,
@@ -209,6 +215,8 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         baseline=recorded.baseline,
         shares=_shares(counts),
         finish=recorded.finish,
+        stop_string=recorded.stop_string,
+        seed=seed,
     )
 
 

@@ -14,9 +14,13 @@ from hierchat.store.errors import (
     StoreError,
 )
 from hierchat.store.portable import Chat, ChatMessage
+from hierchat.store.privacy import DraftsFrom
 from hierchat.store.records import (
     UNKNOWN,
+    Attachment,
+    AttachmentHead,
     Baseline,
+    ChatSettings,
     Conversation,
     DayFigures,
     FinalState,
@@ -24,6 +28,7 @@ from hierchat.store.records import (
     Message,
     NewTurn,
     Origin,
+    Preset,
     Role,
     SourceCount,
     SourceSpan,
@@ -35,22 +40,26 @@ from hierchat.store.records import (
 )
 from hierchat.store.store import Store
 from hierchat.store.suffix_runs import SuffixRun
-from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, title_of
+from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, storable, title_of
 
 __all__ = [
     "FOUND_BEGINS",
     "FOUND_ENDS",
     "LOCAL_USER",
     "UNKNOWN",
+    "Attachment",
+    "AttachmentHead",
     "Baseline",
     "Chat",
     "ChatMessage",
+    "ChatSettings",
     "Conversation",
     "DatabaseCorrupt",
     "DatabaseLocked",
     "DatabaseNewer",
     "DatabaseUnwritable",
     "DayFigures",
+    "DraftsFrom",
     "FinalState",
     "LoggedReply",
     "Mark",
@@ -58,6 +67,7 @@ __all__ = [
     "NewTurn",
     "NotFound",
     "Origin",
+    "Preset",
     "Role",
     "SourceCount",
     "SourceSpan",
@@ -70,5 +80,6 @@ __all__ = [
     "Turn",
     "TurnFigures",
     "Whereabouts",
+    "storable",
     "title_of",
 ]

@@ -22,18 +22,29 @@ _LIST = """
 # FTS5 makes no snippet inside a GROUP BY: hence first the newest hit of each conversation, then its text.
 # MATERIALIZED and the + keep SQLite from running the match again for every conversation.
 _SEARCH = f"""
-    WITH hits AS MATERIALIZED (
-        SELECT conversation_id AS id, max(messages.id) AS message_id
-        FROM messages_fts
-        JOIN messages ON messages.id = messages_fts.rowid
+    WITH found AS MATERIALIZED (
+        SELECT rowid AS message_id, 0 AS attachment_id FROM messages_fts WHERE messages_fts MATCH :match
+        UNION ALL
+        SELECT message_id, attachments.id
+        FROM attachments_fts JOIN attachments ON attachments.id = attachments_fts.rowid
+        WHERE attachments_fts MATCH :match
+    ),
+    hits AS MATERIALIZED (
+        SELECT conversation_id AS id, max(messages.id) AS message_id, attachment_id
+        FROM found
+        JOIN messages ON messages.id = found.message_id
         JOIN conversations ON conversations.id = conversation_id
-        WHERE messages_fts MATCH :match AND user_id = :user AND hidden_by IS NULL
+        WHERE user_id = :user AND hidden_by IS NULL
         GROUP BY conversation_id
     ),
     snippets AS MATERIALIZED (
         SELECT rowid AS message_id, snippet(messages_fts, 0, '{FOUND_BEGINS}', '{FOUND_ENDS}', '…', 12) AS snippet
         FROM messages_fts
-        WHERE messages_fts MATCH :match AND +rowid IN (SELECT message_id FROM hits)
+        WHERE messages_fts MATCH :match AND +rowid IN (SELECT message_id FROM hits WHERE NOT attachment_id)
+        UNION ALL
+        SELECT message_id, snippet(attachments_fts, -1, '{FOUND_BEGINS}', '{FOUND_ENDS}', '…', 12)
+        FROM attachments_fts JOIN hits ON hits.attachment_id = attachments_fts.rowid
+        WHERE attachments_fts MATCH :match AND +attachments_fts.rowid IN (SELECT attachment_id FROM hits)
     )
     SELECT
         id, title, created_at, updated_at, pinned, archived, ifnull(snippet, '') AS snippet,

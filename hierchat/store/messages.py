@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import Connected
+from hierchat.store.attachments import Attachments, attach, heads
 from hierchat.store.errors import NotFound
 from hierchat.store.ownership import owned_conversation, owned_message
-from hierchat.store.records import Message, Role, State
+from hierchat.store.records import Attachment, Message, Role, State
 from hierchat.store.text import storable, title_of
 
 # A child is newer than its parent: along a path ids only grow, and the newest node below any node is a leaf.
@@ -35,18 +36,27 @@ _NEWEST_LEAF = """
 _COLUMNS = ("id", "conversation_id", "parent_id", "role", "text", "state", "created_at")
 
 
-class Messages(Connected):
+class Messages(Attachments):
     """The part of Store that knows messages."""
 
     def add_message(
-        self, user_id: int, conversation_id: int, parent_id: int | None, role: Role, text: str
+        self,
+        user_id: int,
+        conversation_id: int,
+        parent_id: int | None,
+        role: Role,
+        text: str,
+        files: Sequence[Attachment] = (),
     ) -> int:
         """Add a complete message below `parent_id` (None: a root) and make its branch current.
 
-        The first user message gives an untitled conversation its title. Raises NotFound.
+        The first user message, or else its first file, gives an untitled conversation its title. Raises NotFound.
         """
         with self._write() as db:
-            return self._add(db, user_id, conversation_id, parent_id, role, text, "complete")
+            title = text if text.strip() or not files else files[0].name
+            message_id = self._add(db, user_id, conversation_id, parent_id, role, text, "complete", title)
+            attach(db, message_id, files)
+            return message_id
 
     def messages(self, user_id: int, conversation_id: int, leaf_id: int | None = None) -> list[Message]:
         """The path from the root to `leaf_id`, else to the current leaf. Raises NotFound."""
@@ -81,6 +91,7 @@ class Messages(Connected):
         role: Role,
         text: str,
         state: State,
+        title: str = "",
     ) -> int:
         conversation = owned_conversation(db, user_id, conversation_id)
         if (
@@ -99,7 +110,7 @@ class Messages(Connected):
             [message_id, now, conversation_id],
         )
         if role == "user" and not conversation["title"]:
-            db.execute("UPDATE conversations SET title = ? WHERE id = ?", [title_of(text), conversation_id])
+            db.execute("UPDATE conversations SET title = ? WHERE id = ?", [title_of(title), conversation_id])
         return message_id
 
 
@@ -109,7 +120,12 @@ def _with_siblings(db: Database, conversation_id: int, rows: list[dict[str, Any]
         "SELECT id, parent_id FROM messages WHERE conversation_id = ? ORDER BY id", [conversation_id]
     ):
         children[parent_id].append(id)
+    attached = heads(db, conversation_id)
     return [
-        Message(**{name: row[name] for name in _COLUMNS}, siblings=tuple(children[row["parent_id"]]))
+        Message(
+            **{name: row[name] for name in _COLUMNS},
+            siblings=tuple(children[row["parent_id"]]),
+            attachments=attached.get(row["id"], ()),
+        )
         for row in rows
     ]

@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from sqlite_utils import Database
 
+from hierchat.store.attachments import attach, attachments_of
 from hierchat.store.connection import Connected
 from hierchat.store.deletion import show_again
 from hierchat.store.ownership import owned_conversation
-from hierchat.store.records import FinalState, Role
+from hierchat.store.records import Attachment, FinalState, Role
 from hierchat.store.text import storable, title_of
 
 HERE = "hierchat:"
@@ -42,6 +43,8 @@ class ChatMessage:
     state: FinalState = "complete"
     written_by: Mapping[str, Any] | None = None
     """Of a reply: "model", and where it is known "model_key", "settings", "seed", "drafted"."""
+    attachments: Sequence[Attachment] = ()
+    """The files that were sent with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Portable(Connected):
             found = db.execute("SELECT source FROM imports WHERE conversation_id = ?", [conversation_id])
             imported = found.fetchone()
             rows = list(db.query(_MESSAGES, [conversation_id]))
+            files = {message["id"]: attachments_of(db, message["id"]) for message in rows}
         names = {message["id"]: _name(message) for message in rows}
         return Chat(
             source=imported[0] if imported else HERE + _own_name(row),
@@ -84,6 +88,7 @@ class Portable(Connected):
                     created_at=message["created_at"],
                     state="interrupted" if message["state"] == "writing" else message["state"],
                     written_by=_written_by(message),
+                    attachments=files[message["id"]],
                 )
                 for message in rows
             ],
@@ -114,7 +119,8 @@ class Portable(Connected):
 
 
 def _create(db: Database, user_id: int, chat: Chat) -> int:
-    first = next((message.text for message in chat.messages if message.role == "user"), "")
+    asked = next((message for message in chat.messages if message.role == "user"), None)
+    first = "" if asked is None else asked.text or next((file.name for file in asked.attachments), "")
     conversation_id: int = db.execute(
         "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
         [user_id, title_of(chat.title) or title_of(first), chat.created_at, chat.updated_at],
@@ -141,6 +147,7 @@ def _insert(db: Database, conversation_id: int, ids: Mapping[str, int], message:
             json.dumps(dict(message.written_by)) if message.written_by else None,
         ],
     )
+    attach(db, message_id, message.attachments)
     return message_id
 
 

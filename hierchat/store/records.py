@@ -37,6 +37,25 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that was sent with a message."""
+
+    name: str
+    size: int
+    """Of the file, in bytes."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentHead:
+    """The same without its text, which may be long."""
+
+    id: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One node of a conversation's tree."""
 
@@ -49,6 +68,31 @@ class Message:
     created_at: float
     siblings: tuple[int, ...]
     """Ids of all messages with the same parent, this one among them, oldest first."""
+    attachments: tuple[AttachmentHead, ...] = ()
+    """The files that were sent with it, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """How the replies of a chat are to be written."""
+
+    system_prompt: str
+    """Empty: the model's own, if it has one."""
+    sampling: Mapping[str, Any]
+    """Sampling settings; anything JSON can hold. A "seed" of None: a new one for each reply."""
+    preset_id: int | None = None
+    """The preset that they were taken from; they may have been changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Settings with a name, to be chosen for a chat."""
+
+    id: int
+    name: str
+    settings: ChatSettings
+    is_default: bool
+    """Whether new chats begin with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +107,8 @@ class NewTurn:
     seed: int
     drafted: bool
     """Whether drafting was on."""
+    system_prompt: str | None = None
+    """What the chat set; None where it left that to its messages and the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +139,8 @@ class TurnFigures:
     speedup: float | None = None
     finish: str | None = None
     """Why the reply ended: engine.step.Finish, or "error"."""
+    stop_string: str | None = None
+    """The stop string that ended it."""
     # None in records of an earlier version:
     forward_ms: float | None = None
     verify_ms: float | None = None
@@ -100,8 +148,6 @@ class TurnFigures:
     """Milliseconds of reading the prompt,"""
     prompt_read: int | None = None
     """and how many of its tokens had to be read."""
-    stop: str | None = None
-    """The stop sequence that ended it."""
     plan: tuple[tuple[str, int], ...] | None = None
     """The draft models in use at its end, from the lowest up, and the tokens of their drafts."""
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from hierchat.attachments.prompt import with_files
 from hierchat.store import Chat, ChatMessage, NotFound, Store, StoreError
 from hierchat.store.errors import translated
 from hierchat.store.new_file import new_file
@@ -67,7 +68,10 @@ def _markdown(chat: Chat) -> str:
     branch = _open_branch(chat)
     parts = [f"# {chat.title or 'Chat'}"]
     for message in branch:
-        parts += [f"## {_writer(message)}, {_time(message.created_at)}", message.text.strip()]
+        parts += [
+            f"## {_writer(message)}, {_time(message.created_at)}",
+            with_files(message.text.strip(), message.attachments),
+        ]
     if left := len(chat.messages) - len(branch):
         parts.append(f"*Other versions are left out: {left} messages. The export as JSON has them.*")
     return "\n\n".join(parts) + "\n"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hierchat.store import Chat, ChatMessage, Role
+from hierchat.store import Attachment, Chat, ChatMessage, Role
 from hierchat.store.records import FinalState
 from hierchat.transfer.errors import BadChat
 from hierchat.transfer.values import digest
@@ -25,6 +25,7 @@ class Node:
     created_at: float | None = None
     state: FinalState = "complete"
     written_by: Mapping[str, Any] | None = None
+    attachments: Sequence[Attachment] = ()
 
 
 def chat(
@@ -75,10 +76,12 @@ def _ordered(
         node, above, before = waiting.pop()
         at = node.created_at or before
         visible[node.name] = above
-        if node.role and node.text.strip():
+        if node.role and (node.text.strip() or node.attachments):
             visible[node.name] = node.name
             messages.append(
-                ChatMessage(node.name, above, node.role, node.text, at, node.state, node.written_by)
+                ChatMessage(
+                    node.name, above, node.role, node.text, at, node.state, node.written_by, node.attachments
+                )
             )
         waiting += [(one, visible[node.name], at) for one in reversed(_versions(below[node.name]))]
     if len(visible) < len(nodes):

@@ -6,10 +6,10 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.chat.frames import Figures, Written
+from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
 from hierchat.engine.step import TARGET
-from hierchat.ui.sampling import LABELS
+from hierchat.ui.sampling import LABELS, escaped
 from hierchat.ui.sources import in_order, model_words, style_of
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -20,9 +20,10 @@ _MEASURED = (
 )
 _ENDS = {
     "end": "the model had finished",
-    "length": "it reached the longest reply that was allowed",
+    "stop": "the stop string “{}”",
+    "length": "the longest reply allowed",
     "context": "the context window was full",
-    "stopped": "you stopped it",
+    "stopped": "stopped by you",
     "error": "something went wrong",
 }
 
@@ -93,7 +94,7 @@ def details(figures: Figures) -> str:
     groups = [
         ("Speed", _speed(figures)),
         ("Where the words came from", _sources(figures)),
-        ("How it was written", [*_ending(figures), *_settings(figures.written, figures.plan)]),
+        ("How it was written", [*_ending(figures), *_settings(figures)]),
     ]
     return "".join(
         f"<h3>{name}</h3>" + f'<dl class="hc-facts">{"".join(map(_row, rows))}</dl>' for name, rows in groups
@@ -161,24 +162,22 @@ def _sources(figures: Figures) -> list[_Row]:
 
 def _ending(figures: Figures) -> list[_Row]:
     ended = _ENDS.get(figures.finish or "")
-    if figures.finish == "stop":
-        ended = f"of the stop sequence “{figures.stop}”" if figures.stop else "of a stop sequence"
-    return [("It ended because", ended, "")]
+    return [("Stop reason", ended and ended.format(escaped(figures.stop_string or "")), "")]
 
 
-def _settings(written: Written | None, plan: tuple[tuple[str, int], ...] | None) -> list[_Row]:
-    models = None
-    if plan is not None:
-        models = ", ".join(f"{model_words(name)} ({length} tokens ahead)" for name, length in plan) or "none"
-    if written is None:
-        return [("Draft models", models, "")]
-    return [
-        ("Model", written.model, ""),
-        ("Drafts", "on" if written.drafted else "off", ""),
-        ("Draft models", models, ""),
-        ("Seed", str(written.seed), "the same seed gives the same words"),
-        ("Sampling", _sampling(written.settings), ""),
-    ]
+def _settings(figures: Figures) -> list[_Row]:
+    written, models = figures.written, None
+    if figures.plan is not None:
+        models = (
+            ", ".join(f"{model_words(name)} ({length} tokens ahead)" for name, length in figures.plan)
+            or "none"
+        )
+    seed = None if figures.seed is None else str(figures.seed)
+    rows: list[_Row] = [("Draft models", models, ""), ("Seed", seed, "the same seed gives the same words")]
+    if written is not None:
+        drafts: _Row = ("Drafts", "on" if written.drafted else "off", "")
+        rows = [("Model", written.model, ""), drafts, *rows, ("Sampling", _sampling(written.settings), "")]
+    return rows
 
 
 def _sampling(settings: Mapping[str, Any]) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from hierchat.chat.frames import Arm
-from hierchat.ui import sampling
+from hierchat.ui import chat_settings
 from hierchat.ui.actions import button, script
+from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.versus import ARMS
 
 EXAMPLES = (
@@ -34,8 +36,9 @@ class Parts:
     query: Any
     list: Any
     undo: Any
+    links: Any
     footer: Any
-    sampling: list[Any]
+    settings: chat_settings.Panel
     proof: Any
     plan: Any
     title: Any
@@ -52,11 +55,15 @@ class Parts:
     replay: Any
     back: Any
     columns: dict[Arm, tuple[Any, Any]]
+    panels: dict[str, Any]
+    """Their columns, by name."""
     live: Any
     box: Any
     send: Any
     stop: Any
     context: Any
+    tray: Any
+    count: Any
 
 
 def empty_page(place: str) -> str:
@@ -76,8 +83,8 @@ def heading(title: str) -> str:
     return f'<h1 class="hc-heading" dir="auto" title="{html.escape(title)}">{html.escape(title)}</h1>'
 
 
-def build(names: list[str], place: str, login: bool = False) -> Parts:
-    """All components, inside the Blocks context that is open; with a login, there is a way out of it."""
+def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) -> Parts:
+    """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
@@ -91,9 +98,9 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
-            controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
+        ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
         if login:
@@ -105,6 +112,7 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
                 names, value=names[0] if names else None, label="Model", show_label=False, container=False,
                 elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
+            chat_settings.opener()
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
         host = gr.HTML("", elem_id="hc-host")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
@@ -121,27 +129,49 @@ def build(names: list[str], place: str, login: bool = False) -> Parts:
                 back = gr.Button("Back to the chat", elem_id="hc-back", size="sm", min_width=0, scale=0)
             with gr.Row(elem_id="hc-columns"):
                 columns = {arm: _column(arm) for arm in ARMS}
+        places = {panel.name: _place(panel) for panel in panels}
         gr.HTML(
             button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
         )
         live = gr.HTML("", elem_id="hc-live")
+        tray = gr.HTML("", elem_id="hc-tray")
         with gr.Row(elem_id="hc-composer"):
+            gr.HTML(
+                button(
+                    "hc_attach",
+                    "+",
+                    css="hc-attach",
+                    title="Attach text, code or PDF",
+                    aria_label="Attach files",
+                ),
+                elem_id="hc-attach",
+            )
             box = gr.Textbox(
                 label="Message", show_label=False, container=False, placeholder="Message…", elem_id="hc-box", lines=1,
                 max_lines=8, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
             )  # fmt: skip
             send = gr.Button("Send", elem_id="hc-send", variant="primary", min_width=0, scale=0)
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
-        context = gr.HTML("", elem_id="hc-context")
+        with gr.Row(elem_id="hc-under"):
+            context = gr.HTML("", elem_id="hc-context")
+            count = gr.HTML("", elem_id="hc-count")
+    panel = chat_settings.build()
     return Parts(
-        bus, timer, new, query, chats, undo, footer, controls, proof, plan, title, model, compare, host, empty, chat,
-        thread, growing, versus, verdict, asked, replay, back, columns, live, box, send, stop, context,
+        bus, timer, new, query, chats, undo, ways, footer, panel, proof, plan, title, model, compare, host, empty,
+        chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop, context,
+        tray, count,
     )  # fmt: skip
 
 
 def _still(elem_id: str) -> Any:
     """Generated HTML in our own style. Gradio changes only those nodes that differ from the value before."""
     return gr.HTML("", elem_id=elem_id, apply_default_css=False, js_on_load=None)
+
+
+def _place(panel: Panel) -> Any:
+    with gr.Column(elem_id=f"hc-panel-{panel.name}", elem_classes=["hc-panel", OFF]) as place:
+        panel.build()
+    return place
 
 
 def _column(arm: Arm) -> tuple[Any, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gradio as gr
 
+from hierchat.attachments.prompt import fenced
 from hierchat.chat.frames import Arm, Frame
 from hierchat.store import NotFound, title_of
-from hierchat.ui import sidebar, status, versus
+from hierchat.ui import chat_settings, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
+from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Running, Session
-from hierchat.ui.thread import thread
+from hierchat.ui.thread import files, thread
+from hierchat.ui.unsent import Attached, tray
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
 Update = dict[Any, Any]
-Stage = Literal["empty", "chat", "versus"]
+Stage = str
+""""empty", "chat", "versus", or the name of a panel."""
 
 
 def _shown(visible: bool) -> bool | Literal["hidden"]:
@@ -33,14 +37,19 @@ def _shown(visible: bool) -> bool | Literal["hidden"]:
 class Views:
     """Draws the page's parts from the store."""
 
-    def __init__(self, service: ChatService, parts: Parts) -> None:
+    def __init__(self, service: ChatService, parts: Parts, panels: Sequence[Panel]) -> None:
         self._service = service
         self._parts = parts
+        self._panels = {panel.name: panel for panel in panels}
 
     def stage(self, name: Stage) -> Update:
-        """Which of the three things fills the middle of the page."""
+        """What fills the middle of the page."""
         p = self._parts
-        return {
+        panels = {
+            column: gr.update(elem_classes=["hc-panel"] if name == panel else ["hc-panel", OFF])
+            for panel, column in p.panels.items()
+        }
+        return panels | {
             p.empty: gr.update(visible=_shown(name == "empty")),
             p.chat: gr.update(elem_classes=[] if name == "chat" else [OFF]),
             p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
@@ -101,8 +110,11 @@ class Views:
 
     def heading(self, session: Session, user_id: int) -> Update:
         """The title of the open conversation, and its id for the address."""
+        ways = {self._parts.links: links(list(self._panels.values()), session.panel)}
+        if panel := self._panels.get(session.panel):
+            return ways | {self._parts.title: heading(panel.title), self._parts.bus: f"panel {panel.name}"}
         title = self.title_of(session, user_id, session.conversation)
-        return {self._parts.title: heading(title), self._parts.bus: str(session.conversation or 0)}
+        return ways | {self._parts.title: heading(title), self._parts.bus: str(session.conversation or 0)}
 
     def title_of(self, session: Session, user_id: int, conversation: int | None) -> str:
         """A conversation's title for the eye."""
@@ -116,8 +128,13 @@ class Views:
         p, running = self._parts, session.now
         update = {p.context: context(session.context.get(session.conversation or 0, ""))}
         update |= self.heading(session, user_id) | self.busy(session) | self.live(session, user_id)
+        update |= self.tray(session)
+        update |= self.settings(session, user_id)
+        if panel := self._panels.get(session.panel):
+            return update | self.stage(panel.name) | panel.show(user_id)
         if running is None:
-            drawn = thread(self._service, user_id, self._path(session, user_id), session.marked)
+            path = self._path(session, user_id)
+            drawn = thread(self._service, user_id, path, session.marked, session.shown)
             return (
                 update
                 | self.stage(stage or ("chat" if drawn else "empty"))
@@ -127,13 +144,41 @@ class Views:
             return update | self.stage("versus") | self.comparing(running)
         return update | self.stage("chat") | {p.thread: running.thread, p.growing: running.growing}
 
+    def tray(self, session: Session) -> Update:
+        """Above the box: files to be sent, and messages that wait."""
+        chat = session.conversation or 0
+        for file in session.attached.get(chat, ()):
+            self.count(file)
+        return {self._parts.tray: tray(chat, session.attached, session.queued, session.restored)}
+
+    def count(self, file: Attached) -> None:
+        """Its tokens, as the loaded model counts them."""
+        model = self._service.host.status.name
+        if file.file is None or file.counted_by == model:
+            return
+        if (counted := self._service.tokens(fenced(file.file))) is not None:
+            file.tokens, file.counted_by = counted[0], model
+
+    def settings(self, session: Session, user_id: int) -> Update:
+        """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
+        if session.settings_of == session.conversation:
+            return {}
+        settings = chat_settings.settings_of(self._service, user_id, session.conversation)
+        session.settings_of = session.conversation
+        return chat_settings.drawn(self._parts.settings, self._service.store.presets(user_id), settings)
+
     def comparing(self, running: Running) -> Update:
         """A comparison in progress."""
         p, hidden = self._parts, gr.update(visible="hidden")
         return self.columns(running.arms) | {
-            p.asked: versus.asked(running.text), p.replay: hidden, p.back: hidden,
+            p.asked: versus.asked(running.text, files(one.file for one in running.files if one.file)),
+            p.replay: hidden, p.back: hidden,
             p.verdict: status.waiting("Running both, one after the other"),
         }  # fmt: skip
+
+    def has_panel(self, name: str) -> bool:
+        """Whether there is a panel of this name."""
+        return name in self._panels
 
     def missing(self, session: Session, user_id: int, *, kept: bool) -> Update:
         """A chat, or what was clicked in it, is not there any more. `kept`: a message stands in the box."""
@@ -175,7 +220,9 @@ def deleted(kept: bool) -> str:
 def _waiting_title(session: Session, conversation: int) -> str:
     """The title that a conversation will have once its first message is stored."""
     running = session.running.get(conversation)
-    return title_of(running.text) if running else ""
+    if running is None:
+        return ""
+    return title_of(running.text) or next((file.name for file in running.files), "")
 
 
 def context(line: str) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hierchat.chat.frames import Figures
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_pieces
+from hierchat.config import GenerationSettings
 from hierchat.engine.step import Step
 
 from .tiny import END, tokenizer
@@ -64,10 +65,10 @@ def test_special_tokens_are_no_text() -> None:
     ],
 )
 def test_a_stop_string_and_what_follows_is_cut(stops: tuple[str, ...], text: str, by: str | None) -> None:
-    statistics = ReplyStatistics(decode, stops)
+    statistics = ReplyStatistics(decode, GenerationSettings(stop=tuple(stops)))
     statistics.add(step(ids_of("the river, the end"), finish="stop"))
     assert statistics.text == text
-    assert statistics.stop == statistics.record().stop == by
+    assert statistics.stop_string == statistics.record().stop_string == by
 
 
 @given(st.text(max_size=30))
@@ -174,7 +175,7 @@ def test_the_record_gives_back_the_figures(made: list[tuple[list[str], float]]) 
     assert stored.tokens_per_second == pytest.approx(shown.tokens_per_second)
     for name in (
         "tokens", "seconds", "first_token_seconds", "tokens_per_forward", "acceptance_rate", "forwards", "forward_ms",
-        "verify_ms", "prompt_read", "read_seconds", "stop", "plan",
+        "verify_ms", "prompt_read", "read_seconds", "stop_string", "plan",
     ):  # fmt: skip
         assert getattr(stored, name) == getattr(shown, name)
     assert not made or sum(shown.shares.values()) == pytest.approx(1)

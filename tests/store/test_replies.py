@@ -45,7 +45,7 @@ FIGURES = TurnFigures(
     verify_ms=0.03,
     read_ms=7.0,
     prompt_read=5,
-    stop="END",
+    stop_string="END",
     plan=(("small", 4), ("middle", 9)),
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Chat, DatabaseUnwritable, NewTurn, Store, StoreError, TurnFigures
+from hierchat.store import Attachment, Chat, DatabaseUnwritable, NewTurn, Store, StoreError, TurnFigures
 from hierchat.transfer.exporting import export_json, export_markdown
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
@@ -56,6 +56,32 @@ def test_json_comes_in_again_as_it_was(store: Store, user: int, tmp_path: Path) 
                 assert [getattr(m, name) for m in one.messages] == [getattr(m, name) for m in two.messages]
         again = written(other, there, tmp_path / "again.json")
         assert imported(store, user, again).outcomes == {"same": 2}
+
+
+def test_files_that_were_sent_go_along(store: Store, user: int, tmp_path: Path) -> None:
+    files = [Attachment("a.md", 99, "# One\n```\n"), Attachment("b.py", 3, "x\0y")]
+    chat = store.create_conversation(user)
+    store.add_message(user, chat, None, "user", "", files)
+    file = written(store, user, tmp_path / "out.json")
+    with Store.open(tmp_path / "other.db") as other:
+        there = other.ensure_user("local")
+        assert imported(other, there, file).outcomes == {"new": 1}
+        (message,) = everything(other, there)[0].messages
+        assert list(message.attachments) == [files[0], Attachment("b.py", 3, "xy")]
+    list(export_markdown(store, user, [chat], tmp_path / "notes"))
+    (notes,) = (tmp_path / "notes").iterdir()
+    assert "File: a.md\n````md\n# One\n```\n````\n\nFile: b.py" in notes.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, "9", True, None, 10**40])
+def test_files_that_somebody_else_wrote_down(store: Store, user: int, tmp_path: Path, size: object) -> None:
+    file = {"name": "a\nb" + "x" * 900, "size": size, "text": ["no", "text"]}
+    message = {"id": "1", "role": "user", "text": "hm", "attachments": [file, 7, {"text": "\ud800é"}]}
+    imported(store, user, saved(tmp_path / "c.json", [{"hierchat": 1, "id": "x", "messages": [message]}]))
+    one, two, three = everything(store, user)[0].messages[0].attachments
+    assert (one.size, one.text, two.name, two.text) == (0, "", "File", "")
+    assert one.name.startswith("a bxx")
+    assert (three.text, three.size) == ("?é", 3)
 
 
 def test_json_holds_who_wrote_what(store: Store, user: int, tmp_path: Path) -> None:

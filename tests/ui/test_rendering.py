@@ -10,6 +10,8 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hierchat.chat.frames import Figures, Frame, Verdict, Written
 from hierchat.chat.origins import Run
@@ -44,7 +46,8 @@ FIGURES = Figures(
     prompt_read=300,
     read_seconds=0.5,
     finish="stop",
-    stop="END",
+    stop_string="END",
+    seed=7,
     plan=(("tiny:blocks", 6),),
     written=Written(
         "SmolLM2 135M",
@@ -126,7 +129,7 @@ def test_details_name_every_measured_figure() -> None:
     assert "Reading the prompt 300 of 1,200 tokens read at 600 tok/s; 900 were known already" in text
     assert "22 %, 43 % of its drafts accepted" in text
     assert re.search(r"The model itself 41 %(?! of|,)", text)
-    assert "It ended because of the stop sequence “END”" in text
+    assert "Stop reason the stop string “END”" in text
     assert "Model SmolLM2 135M" in text
     assert "Draft models tiny in lower precision (6 tokens ahead)" in text
     assert "Seed 7" in text
@@ -136,7 +139,7 @@ def test_details_name_every_measured_figure() -> None:
 def test_what_an_old_reply_does_not_tell_is_a_dash() -> None:
     text = visible(details(Figures(tokens=3, seconds=1.0, tokens_per_second=3.0)))
     for name in ("Without drafts", "Speed-up", "First token after", "Reading the prompt", "Tokens per forward (T)",
-                 "Time per forward", "It ended because", "Draft models"):  # fmt: skip
+                 "Time per forward", "Stop reason", "Draft models"):  # fmt: skip
         assert f"{name} \N{EN DASH}" in text
 
 
@@ -287,14 +290,47 @@ def test_sources_of_a_model_that_is_not_loaded_say_why(fresh) -> None:
 
 def test_settings_survive_the_panel() -> None:
     settings = GenerationSettings(temperature=0.8, top_k=40, stop=("a", "b"), seed=9, max_new_tokens=12)
-    assert sampling.settings_of(sampling.values_of(settings)) == settings
+    own = sampling.own_sampling(settings)
+    assert own["seed"] is None
+    for known in (own, own | {"seed": 9}):
+        assert sampling.sampling_of(sampling.values_of(known)) == known
+    assert sampling.reply_settings(own | {"seed": 9}) == settings
+
+
+def test_a_reply_without_a_seed_gets_a_new_one() -> None:
+    own = sampling.own_sampling(GenerationSettings())
+    assert len({sampling.reply_settings(own).seed for _ in range(8)}) == 8
+
+
+@pytest.mark.parametrize(
+    ("typed", "stop"),
+    [("", []), ("\\n\\n\nEND\n", ["\n\n", "END"]), ("a, b\n\\\\n\n\\t\\x", ["a, b", "\\n", "\t\\x"])],
+)
+def test_stop_strings_stand_one_a_line(typed: str, stop: list[str]) -> None:
+    values = sampling.values_of(sampling.own_sampling(GenerationSettings()))
+    values[sampling.FIELDS.index("stop")] = typed
+    assert sampling.sampling_of(values)["stop"] == stop
+
+
+@given(st.lists(st.text(st.sampled_from("a\\nt\n\t\r, "), min_size=1), max_size=4))
+def test_every_stop_string_survives_the_panel(stop: list[str]) -> None:
+    known = sampling.own_sampling(GenerationSettings()) | {"stop": stop}
+    assert sampling.sampling_of(sampling.values_of(known)) == known
+
+
+def test_the_details_say_why_a_reply_ended_and_with_which_seed() -> None:
+    figures = Figures(tokens=9, finish="stop", stop_string="\n<end>", seed=7)
+    facts = visible(details(figures))
+    assert "Stop reason the stop string “\\n<end>”" in facts
+    assert "Seed 7" in facts
+    assert "Seed \N{EN DASH}" in visible(details(Figures(tokens=9)))
 
 
 def test_wrong_settings_are_named() -> None:
-    values = sampling.values_of(GenerationSettings())
+    values = sampling.values_of(sampling.own_sampling(GenerationSettings()))
     values[sampling.FIELDS.index("max_new_tokens")] = 0
     with pytest.raises(sampling.SettingsError, match=r"^Longest reply must be at least 1 token\."):
-        sampling.settings_of(values)
+        sampling.sampling_of(values)
 
 
 @pytest.mark.parametrize(
@@ -313,12 +349,12 @@ def test_wrong_settings_are_named() -> None:
     ],
 )
 def test_a_wrong_setting_is_a_sentence_with_its_label(field: str, value: Any, sentence: str) -> None:
-    values = sampling.values_of(GenerationSettings())
+    values = sampling.values_of({})
     values[sampling.FIELDS.index(field)] = value
     with pytest.raises(sampling.SettingsError) as raised:
-        sampling.settings_of(values)
+        sampling.sampling_of(values)
     assert str(raised.value).startswith(sentence)
-    assert str(raised.value).endswith("in Settings.")
+    assert str(raised.value).endswith("in Chat settings.")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.store import Chat, ChatMessage
+from hierchat.store import Attachment, Chat, ChatMessage
 from hierchat.transfer.errors import BadChat
 from hierchat.transfer.tree import Node, chat
 from hierchat.transfer.values import array, label, name, plain, record, seconds, text
@@ -57,7 +57,13 @@ def _message(message: ChatMessage) -> dict[str, Any]:
         "created_at": message.created_at,
         "state": message.state,
     }
-    return made | ({"written_by": dict(message.written_by)} if message.written_by else {})
+    if message.written_by:
+        made["written_by"] = dict(message.written_by)
+    if message.attachments:
+        made["attachments"] = [
+            {"name": file.name, "size": file.size, "text": file.text} for file in message.attachments
+        ]
+    return made
 
 
 def _node(message: dict[str, Any]) -> Node:
@@ -72,7 +78,15 @@ def _node(message: dict[str, Any]) -> Node:
         created_at=seconds(message.get("created_at")),
         state=state if state in _STATES else "complete",
         written_by=_writer(record(message.get("written_by"))),
+        attachments=[_file(record(file)) for file in array(message.get("attachments"))],
     )
+
+
+def _file(value: dict[str, Any]) -> Attachment:
+    size, held = value.get("size"), text(value.get("text"))
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**53:
+        size = len(held.encode())
+    return Attachment(label(value.get("name")) or "File", size, held)
 
 
 def _writer(value: dict[str, Any]) -> Mapping[str, Any] | None:

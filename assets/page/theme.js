@@ -1,0 +1,24 @@
+// Light or dark, whatever the system says: a choice of this browser. Gradio follows the system by the same class.
+const THEME = 'hc-theme';
+const preferred = window.matchMedia('(prefers-color-scheme: dark)');
+
+function paint() {
+  const theme = localStorage.getItem(THEME) || 'system';
+  document.body.classList.toggle('dark', theme === 'system' ? preferred.matches : theme === 'dark');
+}
+paint();
+window.hcTheme = (theme) => { // for what Gradio runs by itself, outside of this script
+  localStorage.setItem(THEME, theme);
+  paint();
+  const choice = find(`#hc-theme input[value=${theme}]`);
+  if (choice) choice.checked = true;
+};
+preferred.addEventListener('change', () => setTimeout(paint), { signal: window.hcEnd.signal });
+
+on('change', (event) => {
+  if (!event.target.matches('#hc-theme input')) return;
+  window.hcTheme(event.target.value);
+});
+when('#hc-theme input', () => {
+  find(`#hc-theme input[value=${localStorage.getItem(THEME) || 'system'}]`).checked = true;
+});
