@@ -173,7 +173,7 @@ def _settings(figures: Figures) -> list[_Row]:
             or "none"
         )
     seed = None if figures.seed is None else str(figures.seed)
-    rows: list[_Row] = [("Draft models", models, ""), ("Seed", seed, "the same seed gives the same words")]
+    rows: list[_Row] = [("Draft models", models, ""), ("Seed", seed, "with it, the same words come again")]
     if written is not None:
         drafts: _Row = ("Drafts", "on" if written.drafted else "off", "")
         rows = [("Model", written.model, ""), drafts, *rows, ("Sampling", _sampling(written.settings), "")]
