@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
 from hierchat.chat.reply_thread import in_reply_thread
 from hierchat.chat.statistics import ReplyStatistics, stored_figures
+from hierchat.chat.titles import TitleWriter
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.host import ModelHost
@@ -46,10 +47,12 @@ class ChatService:
         self._histories = Histories(store)
         self._learned = Learned(store)
         self._completions = Completions(host, self._histories, self._learned, store)
+        self.titles = TitleWriter(store, host, self._said_in_chat)
         host.costs = store
 
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""
+        self.titles.close()
         with self.host.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
             if mine:
                 self._completions.keep(self.host.hosted, now=True)
@@ -72,7 +75,10 @@ class ChatService:
         """
         self.store.conversation(user_id, conversation_id)
         begin = partial(self._ask, user_id, conversation_id, parent_id, text, files, settings, stop)
-        yield from self._completions.answer(begin, stop)
+        try:
+            yield from self._completions.answer(begin, stop)
+        finally:
+            self.titles.wake()
 
     def regenerate(
         self,
@@ -140,6 +146,7 @@ class ChatService:
                 yield CompareFrame({arm: failed(notice, writing) for arm, writing in arms.items()}, None)
             finally:
                 self._completions.keep(hosted)
+                self.titles.wake()
 
     def complete(
         self, messages: Sequence[Said], settings: GenerationSettings, user_id: int, stop: threading.Event
@@ -171,6 +178,13 @@ class ChatService:
         """Figures of a stored reply; None where there are none."""
         turn = self.store.turn(user_id, message_id)
         return stored_figures(turn.figures, turn.reply_tokens, turn.begun) if turn and turn.figures else None
+
+    def read_in(self, user_id: int) -> Iterator[int]:
+        """Have all that the user's chats say draft from the next reply on, imported ones too: yields how many tokens
+        can, up to all of them. Nothing where no model is loaded here."""
+        hosted = self.host.hosted
+        if hosted is not None and hosted.is_local:
+            yield from self._histories.read_in(user_id, hosted.model_key, hosted.prompts.tokens)
 
     def plan(self) -> PlanView | None:
         """The hierarchy in force, at the length of the last context; None where the model has no draft models."""
@@ -243,6 +257,10 @@ class ChatService:
         """What the chat sets; None where it leaves that to its messages and the model."""
         settings = self.store.chat_settings(user_id, conversation_id)
         return settings.system_prompt if settings else None
+
+    def _said_in_chat(self, hosted: Hosted, user_id: int, path: Sequence[Message]) -> list[Said]:
+        """The same with the system prompt of the messages' chat."""
+        return self._said(hosted, user_id, path, self._system_prompt(user_id, path[0].conversation_id))
 
     def _said(self, hosted: Hosted, user_id: int, path: Sequence[Message], system: str | None) -> list[Said]:
         """Messages as the prompt takes them: a reply by this model as the tokens that it wrote. A system prompt takes

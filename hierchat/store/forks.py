@@ -33,6 +33,10 @@ class Forks(Connected):
                 "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
                 [user_id, title, now, now],
             ).lastrowid
+            tags = (
+                "INSERT INTO tags (conversation_id, name) SELECT ?, name FROM tags WHERE conversation_id = ?"
+            )
+            db.execute(tags, [fork, source])
             copy_settings(db, source, fork)
             parent = None
             for (id,) in db.execute(f"SELECT id FROM ({PATH})", [message_id]).fetchall():
@@ -53,12 +57,12 @@ def _another_title(db: Database, user_id: int, title: str) -> str:
 
 def _copy(db: Database, message_id: int, conversation_id: int, parent_id: int | None) -> int:
     copy: int = db.execute(
-        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, copy_of)"
-        " SELECT ?, ?, role, text, replace(state, 'writing', 'interrupted'), created_at, ifnull(copy_of, id)"
+        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, edited, copy_of)"
+        " SELECT ?, ?, role, text, replace(state, 'writing', 'interrupted'), created_at, edited, ifnull(copy_of, id)"
         " FROM messages WHERE id = ?",
         [conversation_id, parent_id, message_id],
     ).lastrowid
-    for table in ("turns", "token_log", "spans", "attachments"):
+    for table in ("turns", "token_log", "spans", "attachments", "imported_messages"):
         columns = ", ".join(name for name in db.table(table).columns_dict if name not in ("id", "message_id"))
         db.execute(
             f"INSERT INTO {table} (message_id, {columns}) SELECT ?, {columns} FROM {table} WHERE message_id = ?",

@@ -258,6 +258,32 @@ def m0008_attachments(db: Database) -> None:
 
 
 @migrations()
+def m0009_tags(db: Database) -> None:
+    # What conversations are called: tags; titles that the user gave (title_given) and no model replaces; which models
+    # tried to write one; and whether they may, for each user.
+    db.executescript("""
+        CREATE TABLE tags (
+            conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            PRIMARY KEY (conversation_id, name)
+        ) WITHOUT ROWID;
+        CREATE TABLE title_tries (
+            conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+            model_key TEXT NOT NULL,
+            PRIMARY KEY (conversation_id, model_key)
+        ) WITHOUT ROWID;
+        ALTER TABLE conversations ADD COLUMN title_given INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE users ADD COLUMN model_titles INTEGER NOT NULL DEFAULT 1;
+    """)
+
+
+@migrations()
+def m0010_edited(db: Database) -> None:
+    # edited: a reply as the user changed it. No model wrote it, so it has no turn, and drafts as the user's text.
+    db.executescript("ALTER TABLE messages ADD COLUMN edited INTEGER NOT NULL DEFAULT 0;")
+
+
+@migrations()
 def m0015_privacy(db: Database) -> None:
     # drafts_from: which of the user's texts may draft. incognito: hidden from its beginning, by the process in which it
     # is open; so it drafts for no other chat, and goes as whatever is hidden goes.

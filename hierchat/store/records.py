@@ -29,6 +29,8 @@ class Conversation:
     """When the last message was added."""
     pinned: bool = False
     archived: bool = False
+    tags: tuple[str, ...] = ()
+    """In the order of the alphabet."""
     snippet: str = ""
     """Text around a search hit, the words that were found between FOUND_BEGINS and FOUND_ENDS (text.py); empty
     without a search, or where only the title matched."""
@@ -70,6 +72,10 @@ class Message:
     """Ids of all messages with the same parent, this one among them, oldest first."""
     attachments: tuple[AttachmentHead, ...] = ()
     """The files that were sent with it, in their order."""
+    edited: bool = False
+    """Whether it is a reply as the user changed it."""
+    model: str = ""
+    """Of a reply: the model that wrote it, here or elsewhere, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,24 @@ from hierchat.store.portable import Portable
 from hierchat.store.presets import Presets
 from hierchat.store.privacy import Privacy
 from hierchat.store.replies import Replies
+from hierchat.store.tags import Tags
+from hierchat.store.titles import Titles
 from hierchat.store.turns import Turns
 
 
 class Store(
-    Conversations, Privacy, Forks, Presets, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable
+    Conversations,
+    Privacy,
+    Tags,
+    Titles,
+    Forks,
+    Presets,
+    Replies,
+    Turns,
+    DraftingTexts,
+    LearnedValues,
+    OverTime,
+    Portable,
 ):
     """One SQLite file, usable from any thread and by several processes at once.
 

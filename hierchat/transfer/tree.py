@@ -26,6 +26,7 @@ class Node:
     state: FinalState = "complete"
     written_by: Mapping[str, Any] | None = None
     attachments: Sequence[Attachment] = ()
+    edited: bool = False
 
 
 def chat(
@@ -35,6 +36,7 @@ def chat(
     updated_at: float | None,
     nodes: Sequence[Node],
     current: str | None,
+    tags: Sequence[str] = (),
 ) -> Chat:
     """The conversation. `source`: the program, a colon, and its id there; without an id it is known by what was said.
 
@@ -53,6 +55,7 @@ def chat(
         updated_at=max(times) if updated_at is None else updated_at,
         messages=messages,
         current=at.get(current or "") or messages[-1].name,
+        tags=tags,
     )
 
 
@@ -80,7 +83,15 @@ def _ordered(
             visible[node.name] = node.name
             messages.append(
                 ChatMessage(
-                    node.name, above, node.role, node.text, at, node.state, node.written_by, node.attachments
+                    node.name,
+                    above,
+                    node.role,
+                    node.text,
+                    at,
+                    node.state,
+                    node.written_by,
+                    attachments=node.attachments,
+                    edited=node.edited,
                 )
             )
         waiting += [(one, visible[node.name], at) for one in reversed(_versions(below[node.name]))]

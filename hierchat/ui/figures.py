@@ -68,8 +68,9 @@ def shares_bar(figures: Figures) -> str:
     )
 
 
-def figures_line(figures: Figures, note: str = "") -> str:
-    """Speed and speed-up where they deserve it, else tokens and seconds; and where the tokens came from."""
+def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
+    """Speed and speed-up where they deserve it, else tokens and seconds; the model, where it is to be named; and where
+    the tokens came from."""
     parts: list[str] = []
     tokens = "1 token" if figures.tokens == 1 else f"{figures.tokens:,} tokens"
     speedup = figures.deserved_speedup
@@ -84,18 +85,23 @@ def figures_line(figures: Figures, note: str = "") -> str:
         parts.append(f'<span class="hc-figure">{tokens}{seconds}</span>')
     if note:
         parts.append(f'<span class="hc-note">{html.escape(note)}</span>')
+    if model:
+        parts.append(f'<span class="hc-writer" dir="auto">{html.escape(model)}</span>')
     joined = '<span class="hc-sep">·</span>'.join(parts)
     return f'<div class="hc-figures"><span class="hc-numbers">{joined}</span>{shares_bar(figures)}</div>'
 
 
-def details(figures: Figures) -> str:
-    """Everything that was measured of a reply and how it was set, for the fold-out under it; a dash where nothing is
-    known, as of replies of earlier versions."""
-    groups = [
-        ("Speed", _speed(figures)),
-        ("Where the words came from", _sources(figures)),
-        ("How it was written", [*_ending(figures), *_settings(figures)]),
-    ]
+def details(figures: Figures | None, model: str = "") -> str:
+    """Who wrote a reply, everything that was measured of it and how it was set, for the fold-out under it; a dash where
+    nothing is known, as of replies of earlier versions. Without figures only who wrote it."""
+    by: list[_Row] = [("Written by", model, "")] if model else []
+    groups = [("How it was written", by)]
+    if figures:
+        groups = [
+            ("Speed", _speed(figures)),
+            ("Where the words came from", _sources(figures)),
+            ("How it was written", [*by, *_ending(figures), *_settings(figures)]),
+        ]
     return "".join(
         f"<h3>{name}</h3>" + f'<dl class="hc-facts">{"".join(map(_row, rows))}</dl>' for name, rows in groups
     )
@@ -176,7 +182,7 @@ def _settings(figures: Figures) -> list[_Row]:
     rows: list[_Row] = [("Draft models", models, ""), ("Seed", seed, "with it, the same words come again")]
     if written is not None:
         drafts: _Row = ("Drafts", "on" if written.drafted else "off", "")
-        rows = [("Model", written.model, ""), drafts, *rows, ("Sampling", _sampling(written.settings), "")]
+        rows = [drafts, *rows, ("Sampling", _sampling(written.settings), "")]
     return rows
 
 

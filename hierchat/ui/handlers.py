@@ -71,6 +71,7 @@ class Handlers:
             update |= self.views.tell(
                 session, status.error("There is no chat at this address. It may have been deleted.")
             )
+        update[self._parts.titles] = self._service.store.model_titles(user)
         if name in host.names:
             update[self._parts.model] = name
         return update

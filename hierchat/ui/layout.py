@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.frames import Arm
-from hierchat.ui import chat_settings
+from hierchat.ui import chat_settings, transfer_panel
 from hierchat.ui.actions import button, script
 from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.versus import ARMS
@@ -64,6 +64,8 @@ class Parts:
     context: Any
     tray: Any
     count: Any
+    titles: Any
+    transfer: transfer_panel.Panel
 
 
 def empty_page(place: str) -> str:
@@ -87,6 +89,7 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
+    fetch = transfer_panel.build_fetch()
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
             gr.HTML('<div class="hc-brand">hierchat</div>')
@@ -100,6 +103,10 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
+            titles = gr.Checkbox(
+                True, label="Name new chats by the model, while nobody waits for it", container=False
+            )
+            transfer = transfer_panel.build(fetch)
         ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
@@ -159,7 +166,7 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
     return Parts(
         bus, timer, new, query, chats, undo, ways, footer, panel, proof, plan, title, model, compare, host, empty,
         chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop, context,
-        tray, count,
+        tray, count, titles, transfer,
     )  # fmt: skip
 
 

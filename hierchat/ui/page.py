@@ -11,11 +11,13 @@ from hierchat.ui import layout
 from hierchat.ui.attaching import AttachingHandlers
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
+from hierchat.ui.naming import NamingHandlers
 from hierchat.ui.organising import OrganisingHandlers
 from hierchat.ui.panels.panel import Panel
 from hierchat.ui.panels.settings import SettingsPanel
 from hierchat.ui.presets import PresetHandlers
 from hierchat.ui.replies import ReplyHandlers
+from hierchat.ui.transfer_panel import TransferHandlers
 from hierchat.ui.unsent import Kept
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         settings = [p.bus, *p.settings.fields]
 
         polled = [p.host, p.proof, p.timer, p.model]
-        app.load(handlers.load, None, [*every, *polled], **_QUIET)
+        app.load(handlers.load, None, [*every, *polled, p.titles], **_QUIET)
         app.unload(handlers.unload)
         p.timer.tick(handlers.poll, None, [*polled, p.plan, p.live], **_QUIET)
         p.model.select(
@@ -115,6 +117,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             asked(answers, settings, kept, **_QUIET)
         for panel in panels:
             panel.wire(handlers.who)
+        NamingHandlers(service, p, handlers.views, handlers.who).wire(every, _QUIET)
+        TransferHandlers(service, p, handlers.views, handlers.who).wire(every, _QUIET)
         Guard(p, handlers.views, handlers.who).cover(app)
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)

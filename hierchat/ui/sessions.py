@@ -87,6 +87,8 @@ class Session:
     """The line below the list that takes back the last deletion."""
     deleted_open: bool = False
     """Whether what was deleted last was on the screen."""
+    titled: int = 0
+    """How many titles of models the list has shown."""
     query: str = ""
     """What the list of conversations was last searched for."""
     remark: str = ""

@@ -30,6 +30,7 @@ _NO_RUNS = (
     "reply."
 )
 _NOTES = {"stopped": "stopped", "interrupted": "interrupted", "writing": "still being written"}
+_EDITED = "edited by you"
 _CUT = "cut at the limit of {:,} tokens"
 _SHOWN = 100_000
 """Characters of a file that are shown: a page of millions would be slow."""
@@ -140,27 +141,33 @@ def _reply(
     runs: list[Run] | None,
     question: int | None,
     last: bool,
+    named: bool = True,
 ) -> str:
-    """`question`: the user's message above it; an imported chat may begin with a reply."""
+    """`question`: the user's message above it; an imported chat may begin with a reply. `named`: the line below it says
+    which model wrote it."""
     known = figures or Figures()
-    note = _note(message, known)
+    note = _EDITED if message.edited else _note(message, known)
     buttons = [
         _siblings(message),
         button("hc_continue", "Continue", id=message.id) if last and _cut(message, known) else "",
-        button("hc_sources", "Sources", id=message.id, aria_pressed="false" if runs is None else "true"),
+        "" if message.edited else button("hc_sources", "Sources", id=message.id,
+                                         aria_pressed="false" if runs is None else "true"),
         button("hc_again", "Again", id=question, title="Another reply") if question else "",
         _same_seed(message, known, question),
+        button("hc_edit_reply", "Edit", id=message.id) if message.text else "",
         button("hc_copy", "Copy", text=message.text),
         button("hc_fork", "Fork", id=message.id, title="Continue in a new chat from here",
                aria_label="Fork: continue in a new chat"),
     ]  # fmt: skip
     facts = (
-        f'<details class="hc-details"><summary>Details</summary>{figures_view.details(figures)}</details>'
-        if figures
+        f'<details class="hc-details"><summary>Details</summary>{figures_view.details(figures, message.model)}'
+        "</details>"
+        if figures or message.model
         else ""
     )
+    line = figures_view.figures_line(known, note, message.model if named else "")
     footer = (
-        f'<div class="hc-foot" data-message="{message.id}">{figures_view.figures_line(known, note)}'
+        f'<div class="hc-foot" data-message="{message.id}">{line}'
         f'<div class="hc-actions">{"".join(buttons)}{facts}</div></div>'
     )
     if runs and "".join(run.text for run in runs).startswith(message.text):
@@ -183,6 +190,7 @@ def thread(
     path = [message for message in messages if message.role != "system"]
     result = []
     question: int | None = None
+    model = ""
     for place, message in enumerate(path):
         if message.role == "user":
             question = message.id
@@ -195,5 +203,7 @@ def thread(
         else:
             runs = service.runs(user_id, message.id) if message.id in marked else None
             figures = service.figures(user_id, message.id)
-            result.append(_reply(message, figures, runs, question, last=place == len(path) - 1))
+            last, named = place == len(path) - 1, message.model != model
+            result.append(_reply(message, figures, runs, question, last, named))
+            model = message.model or model
     return "".join(result)

@@ -99,7 +99,7 @@ class Views:
             shown, session.conversation, date.today(), query, more, archived, session.shelf and not searched
         )
         return {
-            self._parts.list: drawn,
+            self._parts.list: sidebar.filters(store.tags(user_id), query) + drawn,
             self._parts.undo: session.undo,
             self._parts.footer: sidebar.footer(store.totals(user_id)),
         }

@@ -23,6 +23,11 @@ def _every_step_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.chat.reply.FRAME_SECONDS", 0.0)
 
 
+@pytest.fixture(autouse=True)
+def _no_titles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
+
+
 @pytest.fixture(autouse=True, scope="package")
 def _one_thread() -> Iterator[None]:
     with one_thread():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Attachment, Chat, DatabaseUnwritable, NewTurn, Store, StoreError, TurnFigures
+from hierchat.store import Attachment, Chat, DatabaseUnwritable, Mark, NewTurn, Store, StoreError, TurnFigures
 from hierchat.transfer.exporting import export_json, export_markdown
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
@@ -186,3 +186,26 @@ def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
     assert blocks[2::2] == ["What is 1 + 1?", "2", "And 2 + 2?", "4"]
     assert blocks[3].startswith("## gpt-4o, 2023-11-")
     assert blocks[-1] == "*Other versions are left out: 1 messages. The export as JSON has them.*\n"
+
+
+def test_tags_and_edited_replies_come_in_again(store: Store, user: int, tmp_path: Path) -> None:
+    chat = chatted(store, user, "mine")
+    store.set_tags(user, chat, ["work", "Two words"])
+    store.edit_reply(user, store.messages(user, chat)[-1].id, "Lalala")
+    file = written(store, user, tmp_path / "out.json")
+    with Store.open(tmp_path / "other.db") as other:
+        there = other.ensure_user("local")
+        imported(other, there, file)
+        (came,) = everything(other, there)
+        assert set(came.tags) == {"work", "Two words"}
+        assert [(message.text, message.edited) for message in came.messages[1:]] == [
+            ("La", False), ("Lala", False), ("Lalala", True),
+        ]  # fmt: skip
+        last = other.messages(there, other.conversations(there)[0].id)[-1]
+        assert (last.text, last.edited, last.model) == ("Lalala", True, "")
+        other.keep_tokens("key", [(last.id, [1])])
+        assert [id for id, _ in other.drafting_texts(there, "key", "asked", Mark())[0]] == [last.id]
+    list(export_markdown(store, user, [chat], tmp_path / "read"))
+    (read,) = (tmp_path / "read").iterdir()
+    assert "\n\nTags: Two words, work\n\n" in read.read_text()
+    assert "## Reply, edited by you, " in read.read_text()

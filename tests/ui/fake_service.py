@@ -90,6 +90,15 @@ class Script:
     window: int = 8192
 
 
+class FakeTitles:
+    """A test counts the titles that have come."""
+
+    count = 0
+
+    def came(self, user_id: int) -> int:
+        return self.count
+
+
 @dataclass
 class FakeService:
     """The surface of hierchat.chat.service.ChatService."""
@@ -99,6 +108,7 @@ class FakeService:
     script: Script = field(default_factory=Script)
     stops: int = 0
     asked: list[tuple[str, GenerationSettings]] = field(default_factory=list)
+    titles: FakeTitles = field(default_factory=lambda: FakeTitles())
 
     def __post_init__(self) -> None:
         self._runs: dict[int, list[Run]] = {}
@@ -175,6 +185,10 @@ class FakeService:
         tokens = arms["vanilla"].figures.tokens
         sentence = f"Identical, {tokens} of {tokens} tokens. 2.0\u00d7 faster."
         yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, 2.0, sentence, True))
+
+    def read_in(self, user_id: int) -> Iterator[int]:
+        if self.host.hosted is not None:
+            yield from (0, 1234)
 
     def plan(self) -> PlanView | None:
         return self.script.plan

@@ -8,7 +8,7 @@ from typing import Any
 from hierchat.store import Attachment, Chat, ChatMessage
 from hierchat.transfer.errors import BadChat
 from hierchat.transfer.tree import Node, chat
-from hierchat.transfer.values import array, label, name, plain, record, seconds, text
+from hierchat.transfer.values import array, label, labels, name, plain, record, seconds, text
 
 NAME = "hierchat"
 VERSION = 1
@@ -25,6 +25,7 @@ def written(made: Chat) -> dict[str, Any]:
         "title": made.title,
         "created_at": made.created_at,
         "updated_at": made.updated_at,
+        **({"tags": list(made.tags)} if made.tags else {}),
         "current": made.current,
         "messages": [_message(message) for message in made.messages],
     }
@@ -45,6 +46,7 @@ def read(value: dict[str, Any]) -> Chat:
         updated_at=seconds(value.get("updated_at")),
         nodes=[_node(record(message)) for message in array(value.get("messages"))],
         current=name(value.get("current")),
+        tags=labels(value.get("tags")),
     )
 
 
@@ -57,6 +59,7 @@ def _message(message: ChatMessage) -> dict[str, Any]:
         "created_at": message.created_at,
         "state": message.state,
     }
+    made |= {"edited": True} if message.edited else {}
     if message.written_by:
         made["written_by"] = dict(message.written_by)
     if message.attachments:
@@ -79,6 +82,7 @@ def _node(message: dict[str, Any]) -> Node:
         state=state if state in _STATES else "complete",
         written_by=_writer(record(message.get("written_by"))),
         attachments=[_file(record(file)) for file in array(message.get("attachments"))],
+        edited=role == "assistant" and message.get("edited") is True,
     )
 
 
