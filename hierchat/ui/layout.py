@@ -22,7 +22,7 @@ EXAMPLES = (
 )
 OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
-_ARM_NAMES: dict[Arm, str] = {"vanilla": "Plain", "speculative": "Speculative"}
+_ARM_NAMES: dict[Arm, str] = {"vanilla": "Without drafts", "speculative": "With drafts"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ def empty_page(place: str) -> str:
         '<div class="hc-empty"><h2>What shall we talk about?</h2>'
         f'<div class="hc-cards">{cards}</div>'
         f'<p class="hc-quiet">Everything stays on this machine, in <span class="hc-path">{html.escape(place)}</span>. '
-        "Notes, code and exported chats of yours can draft: <code>python -m hierchat corpus add PATH</code>.</p></div>"
+        "Notes, code and exported chats of yours can make it faster: "
+        "<code>python -m hierchat corpus add PATH</code>.</p></div>"
     )
 
 
