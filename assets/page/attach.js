@@ -1,5 +1,6 @@
 // Files for the next message: chosen, dropped or pasted. The server reads them; what it has stands above the box, and is
-// noted in the tab, so that a reload finds it again. So are messages that wait for a reply: they go back into the box.
+// noted in the tab, so that a reload finds it again. So are messages that wait for a reply: they wait on the server, but where
+// that was started again, they go back into the box.
 const COMPOSER = 'hc-composer';
 const PASTED = 'hc-pasted-'; // and the key: the text, in case hierchat is started again
 const LONG = 4000; // characters; what is pasted and longer becomes a file
@@ -7,7 +8,7 @@ const MOST_BYTES = 20e6; // a larger file is not sent: its size is enough to be 
 const MOST_KEPT = 1e6;
 
 const noted = JSON.parse(sessionStorage.getItem(COMPOSER) || '{"files": [], "texts": []}');
-for (const { chat, text } of [...noted.texts].reverse()) {
+for (const { chat, text } of noted.process === KEY ? [] : [...noted.texts].reverse()) {
   const typed = sessionStorage.getItem(UNSENT + chat);
   sessionStorage.setItem(UNSENT + chat, [text, typed].filter(Boolean).join('\n\n'));
 }

@@ -14,6 +14,8 @@ from hierchat.attachments.prompt import with_files
 from hierchat.chat.compare import compare_arms
 from hierchat.chat.completions import Completions, Writing, failed
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
+from hierchat.chat.in_progress import InProgress
+from hierchat.chat.news import News
 from hierchat.chat.origins import Run, runs_of
 from hierchat.chat.plan import PlanView, plan_view
 from hierchat.chat.record import Record
@@ -44,6 +46,8 @@ class ChatService:
     def __init__(self, store: Store, host: ModelHost) -> None:
         self.store = store
         self.host = host
+        self.news = News()
+        self.in_progress = InProgress(store, self.news)
         self._histories = Histories(store)
         self._learned = Learned(store)
         self._completions = Completions(host, self._histories, self._learned, store)

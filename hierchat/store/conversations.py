@@ -13,7 +13,7 @@ from hierchat.store.records import Conversation
 from hierchat.store.tags import spelled, tags_of
 from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, match_expression, split_tags, storable
 
-_COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived")
+_COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived", "unread")
 LOCAL_USER = "local"
 """Whose chats a page without a login shows."""
 _TAGS = "(SELECT json_group_array(name) FROM tags WHERE conversation_id = conversations.id) AS tags"
@@ -22,7 +22,7 @@ _TAGGED = """NOT EXISTS (
         WHERE NOT EXISTS (SELECT 1 FROM tags WHERE conversation_id = conversations.id AND name = wanted.value)
     )"""
 _LIST = f"""
-    SELECT id, title, created_at, updated_at, pinned, archived, {_TAGS} FROM conversations
+    SELECT id, title, created_at, updated_at, pinned, archived, unread, {_TAGS} FROM conversations
     WHERE user_id = :user AND archived = ifnull(:archived, archived) AND hidden_by IS NULL AND {_TAGGED}
     ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
@@ -54,7 +54,7 @@ _SEARCH = f"""
         WHERE attachments_fts MATCH :match AND +attachments_fts.rowid IN (SELECT attachment_id FROM hits)
     )
     SELECT
-        id, title, created_at, updated_at, pinned, archived, {_TAGS}, ifnull(snippet, '') AS snippet,
+        id, title, created_at, updated_at, pinned, archived, unread, {_TAGS}, ifnull(snippet, '') AS snippet,
         hits.message_id AS message_id
     FROM conversations LEFT JOIN hits USING (id) LEFT JOIN snippets USING (message_id)
     WHERE user_id = :user AND hidden_by IS NULL AND (
@@ -176,5 +176,5 @@ class Conversations(Connected):
 
 def _conversation(row: dict[str, Any]) -> Conversation:
     tags = tuple(sorted(json.loads(row["tags"]), key=str.casefold))
-    flags = {"pinned": bool(row["pinned"]), "archived": bool(row["archived"])}
+    flags = {name: bool(row[name]) for name in ("pinned", "archived", "unread")}
     return Conversation(**row | flags | {"tags": tags})

@@ -317,3 +317,12 @@ def m0012_origins(db: Database) -> None:
         ALTER TABLE spans ADD COLUMN corpus TEXT NOT NULL DEFAULT '';
         ALTER TABLE spans ADD COLUMN place INTEGER;
     """)
+
+
+@migrations()
+def m0007_going_on(db: Database) -> None:
+    # keep_writing: replies go on when the user's last page was closed. unread: a reply came and was not seen yet.
+    db.executescript("""
+        ALTER TABLE users ADD COLUMN keep_writing INTEGER NOT NULL DEFAULT 1;
+        ALTER TABLE conversations ADD COLUMN unread INTEGER NOT NULL DEFAULT 0;
+    """)

@@ -29,6 +29,8 @@ class Conversation:
     """When the last message was added."""
     pinned: bool = False
     archived: bool = False
+    unread: bool = False
+    """Whether a reply came while it was not open, until it is opened."""
     tags: tuple[str, ...] = ()
     """In the order of the alphabet."""
     snippet: str = ""

@@ -22,6 +22,7 @@ from hierchat.store.replies import Replies
 from hierchat.store.tags import Tags
 from hierchat.store.titles import Titles
 from hierchat.store.turns import Turns
+from hierchat.store.while_away import WhileAway
 
 
 class Store(
@@ -37,6 +38,7 @@ class Store(
     LearnedValues,
     OverTime,
     Portable,
+    WhileAway,
 ):
     """One SQLite file, usable from any thread and by several processes at once.
 

@@ -16,13 +16,12 @@ from hierchat.ui import status
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.sessions import Session
-from hierchat.ui.unsent import Attached, Kept
+from hierchat.ui.unsent import PASTED, Attached, Kept
 from hierchat.ui.views import Update, Views
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-PASTED = "Pasted text"
 MOST_FILES = 20
 _KEY = re.compile(r"[0-9a-f]{32}")
 _MOST_MANY = f"A message takes up to {MOST_FILES} files. Remove one first."
@@ -46,26 +45,26 @@ class AttachingHandlers:
         key, chat, name = str(event._data["key"]), int(event._data["chat"]), str(event._data["name"])
         files = session.attached.setdefault(chat, [])
         if not _KEY.fullmatch(key) or len(files) >= MOST_FILES:
-            yield self._views.tray(session) | self._views.tell(session, status.error(_MOST_MANY))
+            yield self._views.tray(session, user) | self._views.tell(session, user, status.error(_MOST_MANY))
             return
         files.append(new := Attached(key, name))
-        yield self._views.tray(session)
+        yield self._views.tray(session, user)
         try:
             said: Update = {}
             self._read(new, event._data)
             self._kept.keep(user, new)
         except Unreadable as error:
-            said = self._views.tell(session, status.error(str(error)))
+            said = self._views.tell(session, user, status.error(str(error)))
         finally:
             if new.file is None and new in files:
                 files.remove(new)
-        yield self._views.tray(session) | said
+        yield self._views.tray(session, user) | said
 
     def detach(self, event: gr.EventData, request: gr.Request) -> Update:
         """Not to be sent after all."""
         session, user = self._who(request)
         self._kept.drop(user, self._taken(session, str(event._data["text"])))
-        return self._views.tray(session)
+        return self._views.tray(session, user)
 
     def inline(self, box: str, event: gr.EventData, request: gr.Request) -> Update:
         """Pasted text into the box, where it would have been."""
@@ -73,7 +72,7 @@ class AttachingHandlers:
         taken = self._taken(session, str(event._data["text"]))
         self._kept.drop(user, taken)
         text = "".join(one.file.text for one in taken if one.file)
-        return self._views.tray(session) | {self._parts.box: box + text}
+        return self._views.tray(session, user) | {self._parts.box: box + text}
 
     def again(self, event: gr.EventData, request: gr.Request) -> Update:
         """The page was loaded again: the files that it had, each with its chat, and pasted texts as they were."""
@@ -91,41 +90,40 @@ class AttachingHandlers:
             elif all(one.key != key for one in session.attached.setdefault(chat, [])):
                 session.attached[chat].append(found)
         if not lost:
-            return self._views.tray(session)
+            return self._views.tray(session, user)
         sentence = _LOST.format(", ".join(lost), "it" if len(lost) == 1 else "them")
-        return self._views.tray(session) | self._views.tell(session, status.notice(sentence))
+        return self._views.tray(session, user) | self._views.tell(session, user, status.notice(sentence))
 
     def show(self, event: gr.EventData, request: gr.Request) -> Update:
         """The text of a file that was sent, or its name alone again."""
         session, user = self._who(request)
-        if session.now is not None:
-            return self._views.tell(session, status.notice(_WRITING))
+        if self._views.now(session, user) is not None:
+            return self._views.tell(session, user, status.notice(_WRITING))
         session.shown ^= {int(event._data["id"])}
         return self._views.conversation(session, user)
 
     def edit_next(self, box: str, event: gr.EventData, request: gr.Request) -> Update:
         """A message that waits goes back into the box, before what is there."""
-        session, _ = self._who(request)
-        if (one := session.unqueue(str(event._data["text"]))) is None:
-            return self._views.tray(session)  # it has just gone out
-        session.attached.setdefault(session.conversation or 0, [])[:0] = one.files
+        session, user = self._who(request)
+        if (one := self._service.in_progress.take_out(user, int(event._data["text"]))) is None:
+            return self._views.tray(session, user)  # it has just gone out
+        self._kept.back(user, session.attached.setdefault(session.conversation or 0, []), one.files)
         text = f"{one.text}\n\n{box}" if one.text and box.strip() else one.text or box
-        return self._views.tray(session) | {self._parts.box: text}
+        return self._views.tray(session, user) | {self._parts.box: text}
 
     def cancel_next(self, event: gr.EventData, request: gr.Request) -> Update:
         """A message that waits is not sent."""
         session, user = self._who(request)
-        if one := session.unqueue(str(event._data["text"])):
-            self._kept.drop(user, one.files)
-        return self._views.tray(session)
+        self._service.in_progress.take_out(user, int(event._data["text"]))
+        return self._views.tray(session, user)
 
     def count(self, event: gr.EventData, request: gr.Request) -> Update:
         """How long the message has become; beside a reply that is being written."""
-        session, _ = self._who(request)
+        session, user = self._who(request)
         files = session.attached.get(session.conversation or 0, [])
         uncounted = any(file.tokens is None for file in files)
         counted = self._service.tokens(str(event._data["text"]))
-        drawn = self._views.tray(session) if uncounted else {}  # counts them, too
+        drawn = self._views.tray(session, user) if uncounted else {}  # counts them, too
         if counted is None:
             return {self._parts.count: ""} | drawn
         whole = counted[0] + sum(file.tokens or 0 for file in files)

@@ -74,7 +74,7 @@ class Guard:
             session, user = self._who(request)
             if isinstance(error, NotFound):
                 return self._views.missing(session, user, kept=bool(session.unsent))
-            return self._views.busy(session) | self._views.tell(session, sentence)
+            return self._views.busy(session, user) | self._views.tell(session, user, sentence)
         except Exception as another:
             log.debug("the page could not be drawn anew: %s", type(another).__name__)
             return {self._parts.live: sentence}

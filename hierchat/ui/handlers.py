@@ -13,6 +13,7 @@ import gradio as gr
 
 from hierchat.store import LOCAL_USER
 from hierchat.ui import chat_settings, sampling, status
+from hierchat.ui.going_on import GoingOn
 from hierchat.ui.layout import Parts
 from hierchat.ui.panels.panel import Panel
 from hierchat.ui.sessions import PAGE, UNKNOWN, Session, Sessions
@@ -39,10 +40,13 @@ class Handlers:
         self._sessions = Sessions()
         self._users: dict[str, int] = {}
         self.views = Views(service, parts, panels)
+        self.going_on = GoingOn(service, parts, self.views, self._sessions, self.who)
 
     def who(self, request: gr.Request) -> tuple[Session, int]:
         """The page that asks and the user behind it."""
-        return self._sessions.of(request.session_hash), self._user(request.username or LOCAL_USER)
+        session = self._sessions.of(request.session_hash)
+        session.user = self._user(request.username or LOCAL_USER)
+        return session, session.user
 
     def _user(self, name: str) -> int:
         # Known ones without the store: Stop works while the file is locked.
@@ -58,6 +62,7 @@ class Handlers:
         wanted = str(request.query_params.get("c", ""))
         number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0
         session.conversation = number if number and self.views.exists(user, number) else None
+        self.going_on.seen(session, user)
         panel = str(request.query_params.get("view", ""))
         session.panel = panel if self.views.has_panel(panel) else ""
         host = self._service.host
@@ -66,10 +71,11 @@ class Handlers:
             **self.views.chats(session, user, ""),
             **self.views.conversation(session, user),
             **self.poll(),
+            **self.going_on.load(),
         }
         if wanted and session.conversation is None:
             update |= self.views.tell(
-                session, status.error("There is no chat at this address. It may have been deleted.")
+                session, user, status.error("There is no chat at this address. It may have been deleted.")
             )
         if name in host.names:
             update[self._parts.model] = name
@@ -77,7 +83,7 @@ class Handlers:
 
     def unload(self, request: gr.Request) -> None:
         """The page is gone."""
-        self._sessions.close(request.session_hash)
+        self.going_on.left(self._sessions.close(request.session_hash))
 
     def new(self, query: str, request: gr.Request) -> Update:
         """An empty page; a conversation is stored with its first message."""
@@ -94,8 +100,11 @@ class Handlers:
         path = self._service.store.messages(user, wanted)
         session.leave()
         session.conversation = wanted
-        if hit and session.now is None and int(hit) not in {message.id for message in path}:
+        self.going_on.seen(session, user)
+        idle = self.views.now(session, user) is None
+        if hit and idle and int(hit) not in {message.id for message in path}:
             self._service.store.select_branch(user, int(hit))
+            self._service.news.tell(user, wanted)
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
@@ -125,6 +134,7 @@ class Handlers:
         session.leave()
         there = bool(wanted) and self.views.exists(user, wanted)
         session.conversation = wanted if there else None
+        self.going_on.seen(session, user)
         update = self.views.conversation(session, user) | self.views.chats(session, user, query)
         if wanted and not there:
             # Not the value of any other empty page, so that the script sees a change and mends the address.
@@ -135,50 +145,54 @@ class Handlers:
     def forget(self, query: str, request: gr.Request) -> Update:
         """All that is stored of this user, and what went."""
         session, user = self.who(request)
-        for running in list(session.running.values()):
-            running.stop.set()
+        session.conversation = None  # what is stopped before its turn goes, too
+        self._service.in_progress.end(user)
         store = self._service.store
         chats, messages = store.held_of(user)
         whole = store.forget_user(user)
         self._users.pop(request.username or LOCAL_USER, None)
-        session.conversation = None
         session.undo, session.marked = "", set()
+        self._service.news.tell(user)
         _, user = self.who(request)
+        self._service.news.tell(user)
         gone = f"Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
         stays = " Texts of your own, models and backups stay." + ("" if whole else _NOT_WHOLE)
         update = self.views.conversation(session, user) | self.views.chats(session, user, query)
-        return update | self.views.tell(session, status.notice(gone + stays))
+        return update | self.views.tell(session, user, status.notice(gone + stays))
 
     def branch(self, event: gr.EventData, request: gr.Request) -> Update:
         """Another version of a question or a reply."""
         session, user = self.who(request)
-        if session.now is None:
+        if self.views.now(session, user) is None:
             self._service.store.select_branch(user, int(event._data["id"]))
+            self._service.news.tell(user, session.conversation)
         return self._drawn(session, user)
 
     def sources(self, event: gr.EventData, request: gr.Request) -> Update:
         """A reply's tokens by source, or its text again."""
         session, user = self.who(request)
-        if session.now is None:
+        if self.views.now(session, user) is None:
             session.marked ^= {int(event._data["id"])}
         return self._drawn(session, user)
 
     def stop(self, request: gr.Request) -> Update:
-        """Stop the reply on the screen. Sets an event and returns: the reply's own handler draws the end."""
-        session, _ = self.who(request)
-        if session.now is not None:
-            session.now.stop.set()
+        """Stop the reply on the screen. Sets an event and returns: whoever follows the reply draws the end."""
+        session, user = self.who(request)
+        if (reply := self.views.now(session, user)) is not None:
+            reply.stop.set()
         elif session.replaying is not None:
             session.replaying.set()
         else:  # the reply has just ended
-            return self.views.busy(session)
+            return self.views.busy(session, user)
         return {self._parts.live: gr.skip()}
 
     def settle(self, box: str, request: gr.Request) -> Update:
         """After a reply: what was sent and not asked in the end goes back, before what is in the box by now. And the
         line once more: of two replies that end at once, the page may have heard of the earlier one last."""
         session, user = self.who(request)
-        update = self.views.live(session, user) | self.views.busy(session) | self.views.tray(session)
+        update = (
+            self.views.live(session, user) | self.views.busy(session, user) | self.views.tray(session, user)
+        )
         text, session.unsent = session.unsent, ""
         if text:
             update[self._parts.box] = f"{text}\n\n{box}" if box.strip() else text
@@ -218,8 +232,8 @@ class Handlers:
         return update
 
     def _drawn(self, session: Session, user: int) -> Update:
-        if session.now is not None:
-            self.views.tell(session, status.notice(_LATER))
+        if self.views.now(session, user) is not None:
+            self.views.tell(session, user, status.notice(_LATER))
         return self.views.conversation(session, user)
 
     def _following(self, name: str, values: list[Any]) -> Update:

@@ -32,6 +32,10 @@ class Parts:
     bus: Any
     """Invisible: carries the clicks on generated HTML in, and the open conversation's id out."""
     timer: Any
+    pulse: Any
+    """Asks for news of other pages."""
+    cue: Any
+    """Invisible: tells the script that there is something to follow, or to draw again."""
     new: Any
     query: Any
     list: Any
@@ -86,6 +90,7 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
+    pulse, cue = gr.Timer(1.0, active=False), gr.HTML("", elem_id="hc-cue")
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
             gr.HTML('<div class="hc-brand">hierchat</div>')
@@ -155,9 +160,9 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
             count = gr.HTML("", elem_id="hc-count")
     panel = chat_settings.build()
     return Parts(
-        bus, timer, new, query, chats, undo, ways, footer, panel, plan, title, model, compare, host, empty,
-        chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop, context,
-        tray, count,
+        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, plan, title, model, compare, host,
+        empty, chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop,
+        context, tray, count,
     )  # fmt: skip
 
 

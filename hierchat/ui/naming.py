@@ -39,6 +39,7 @@ class NamingHandlers:
         given = event._data["tags"]
         names = [str(name) for name in given] if isinstance(given, list) else []
         self._service.store.set_tags(user, int(event._data["id"]), names)
+        self._service.news.tell(user)
         return self._views.chats(session, user, query)
 
     def titled(self, query: str, request: gr.Request) -> Update:
@@ -53,7 +54,8 @@ class NamingHandlers:
     def edit_reply(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """The user's version of a reply, beside it; the chat goes on from there."""
         session, user = self._who(request)
-        if session.now is not None:
-            return self._views.tell(session, status.notice(_WRITING))
+        if self._views.now(session, user) is not None:
+            return self._views.tell(session, user, status.notice(_WRITING))
         self._service.store.edit_reply(user, int(event._data["id"]), str(event._data["text"]))
+        self._service.news.tell(user, session.conversation)
         return self._views.conversation(session, user) | self._views.chats(session, user, query)

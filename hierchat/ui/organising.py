@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 UNDO_SECONDS = 10.0
 """How long a deletion can be taken back."""
-_PATIENCE_SECONDS = 5.0
 _TOO_LATE = "That chat was deleted for good. It cannot be brought back."
 _FORKED = "A copy of the chat up to that reply. The other one stays as it was."
 _WRITING = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
@@ -34,7 +32,8 @@ class OrganisingHandlers:
     """The handlers."""
 
     def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who) -> None:
-        self._store = service.store
+        self._store, self._news = service.store, service.news
+        self._in_progress = service.in_progress
         self._parts = parts
         self._views = views
         self._who = who
@@ -46,18 +45,21 @@ class OrganisingHandlers:
         """A new title."""
         session, user = self._who(request)
         self._store.rename_conversation(user, int(event._data["id"]), str(event._data["text"]))
+        self._news.tell(user)
         return self._views.chats(session, user, query) | self._views.heading(session, user)
 
     def pin(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """To the top of the list, or back to its date."""
         session, user = self._who(request)
         self._store.pin_conversation(user, int(event._data["id"]), bool(event._data["on"]))
+        self._news.tell(user)
         return self._views.chats(session, user, query)
 
     def archive(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """Out of the list, or back into it."""
         session, user = self._who(request)
         self._store.archive_conversation(user, int(event._data["id"]), bool(event._data["on"]))
+        self._news.tell(user)
         return self._views.chats(session, user, query)
 
     def shelf(self, query: str, request: gr.Request) -> Update:
@@ -70,17 +72,17 @@ class OrganisingHandlers:
         """A conversation and all that was drafted from it. For some seconds this can be taken back."""
         session, user = self._who(request)
         gone = int(event._data["id"])
-        session.forget(gone)
-        _stop(session, gone)
+        self._in_progress.end(user, gone)
         with suppress(NotFound):  # deleted elsewhere: that was wanted
-            title = self._views.title_of(session, user, gone)
+            title = self._views.title_of(user, gone)
             self._delete_for_good(user)
             self._store.hide_conversation(user, gone)
             self._delete_later(user, gone)
             session.undo = sidebar.undo_line(gone, title, UNDO_SECONDS)
+            self._news.tell(user, gone)
         session.deleted_open = session.conversation == gone
+        session.gone_from(gone)
         if session.deleted_open:
-            session.conversation = None
             return self._all(session, user, query)
         return self._views.chats(session, user, query)
 
@@ -93,9 +95,10 @@ class OrganisingHandlers:
         except NotFound:
             session.undo = ""
             return self._views.chats(session, user, query) | self._views.tell(
-                session, status.error(_TOO_LATE)
+                session, user, status.error(_TOO_LATE)
             )
         session.undo = ""
+        self._news.tell(user, wanted)
         with self._lock:
             if (held := self._hidden.pop(wanted, None)) is not None:
                 held[1].cancel()
@@ -107,12 +110,13 @@ class OrganisingHandlers:
     def fork(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """The conversation up to a reply, once more, to go on from there."""
         session, user = self._who(request)
-        if session.now is not None:
-            return self._views.tell(session, status.notice(_WRITING))
+        if self._views.now(session, user) is not None:
+            return self._views.tell(session, user, status.notice(_WRITING))
         session.leave()
         session.conversation = self._store.fork_conversation(user, int(event._data["id"]))
         session.shelf = False
-        return self._all(session, user, query) | self._views.tell(session, status.notice(_FORKED))
+        self._news.tell(user)
+        return self._all(session, user, query) | self._views.tell(session, user, status.notice(_FORKED))
 
     def _all(self, session: Session, user: int, query: str) -> Update:
         return self._views.conversation(session, user) | self._views.chats(session, user, query)
@@ -141,13 +145,3 @@ class OrganisingHandlers:
             self._store.delete_hidden([conversation])
         except StoreError as error:
             log.warning("A deleted chat stays in the file, out of sight, until hierchat ends: %s", error)
-
-
-def _stop(session: Session, conversation: int) -> None:
-    """End its reply in progress, and wait for that."""
-    if (running := session.running.get(conversation)) is None:
-        return
-    running.stop.set()
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while conversation in session.running and time.monotonic() < until:
-        time.sleep(0.02)

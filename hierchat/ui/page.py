@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 # preprocess: components check values themselves, before any handler of ours could answer with a sentence.
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
-# Replies wait below the page, for the engine; so all of them may run here, and one that waits can be stopped.
+# Replies wait below the page, for the engine; so all of them may run here. Those that another page
+# asked for are followed apart, so that they keep none from being asked.
 _ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_limit": MOST_WAITING + 1}
+_FOLLOW: dict[str, Any] = {**_QUIET, "concurrency_id": "follow", "concurrency_limit": MOST_WAITING}
 
 
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
@@ -49,13 +51,15 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         buttons = [p.send, p.stop]
         every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
         every += p.settings.components
-        every += [p.verdict, p.asked, p.replay, p.back]
+        every += [p.verdict, p.asked, p.replay, p.back, p.cue]
         asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
         settings = [p.bus, *p.settings.fields]
 
         polled = [p.host, p.timer, p.model]
-        app.load(handlers.load, None, [*every, *polled], **_QUIET)
+        app.load(handlers.load, None, [*every, *polled, p.pulse], **_QUIET)
         app.unload(handlers.unload)
+        p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **_QUIET)
+        p.bus.hc_watch(handlers.going_on.watch, None, every, trigger_mode="always_last", **_QUIET)
         p.timer.tick(handlers.poll, None, [*polled, p.plan, p.live], **_QUIET)
         p.model.select(
             handlers.choose,
@@ -76,6 +80,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         for go_on, goes_on in ((p.bus.hc_again, replies.again), (p.bus.hc_continue, replies.resume)):
             sent = go_on(goes_on, [p.query, *settings], every, trigger_mode="multiple", **_ENGINE)
             sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
+        followed = p.bus.hc_follow(replies.follow, None, every, trigger_mode="multiple", **_FOLLOW)
+        followed.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
         p.replay.click(replies.replay, None, every, **_QUIET)
         p.stop.click(handlers.stop, None, every, queue=False, **_QUIET)
 

@@ -1,37 +1,34 @@
 """Handlers that write a reply: send, again, edit, continue, compare and its replay. Each is a generator of updates.
 
-Each conversation has its own reply in progress; what the screen shows is that of the conversation on it.
+A reply is written below the page (chat/in_progress.py), at most one in each conversation. A page follows those that it
+asked for, and those in conversations that it shows; the screen shows that of the conversation on it.
 """
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat import logs
 from hierchat.attachments.prompt import with_files
-from hierchat.chat.frames import CompareFrame, Frame
+from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
 from hierchat.runtime.prompt import MessageTooLong
-from hierchat.store import NotFound, StoreError, title_of
-from hierchat.ui import chat_settings, sampling, status, thread, versus
-from hierchat.ui.figures import figures_line
+from hierchat.store import Attachment, NotFound
+from hierchat.ui import chat_settings, progress, sampling, status, versus
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.markdown import Growing
-from hierchat.ui.sessions import PAGE, Running, Session
-from hierchat.ui.unsent import Attached, Kept, Queued
-from hierchat.ui.views import Update, Views, context, deleted
+from hierchat.ui.sessions import PAGE, Session
+from hierchat.ui.unsent import Kept
+from hierchat.ui.views import Update, Views, deleted
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.store import ChatSettings, Message
 
-Start = Callable[[threading.Event], Generator[Any, None, None]]
+Draw = Callable[[Session, ReplyInProgress, State], Update]
 _STAYS = (
     "A reply is still being written in this chat. Your message stays in the box: send it when the reply has ended, "
     "or stop the reply first."
@@ -57,38 +54,38 @@ class ReplyHandlers:
     ) -> Iterator[Update]:
         """What is in the box, asked at the end of the open conversation, or when its reply in progress has ended."""
         session, user = self._who(request)
-        files = list(session.attached.get(session.conversation or 0, []))
-        if not text.strip() and not files:
+        attached = list(session.attached.get(session.conversation or 0, []))
+        files = [one.file for one in attached if one.file]
+        if not text.strip() and not attached:
             yield self._nothing
             return
-        if any(file.file is None for file in files):
-            yield self._views.tell(session, status.notice(_READING))
+        if len(files) < len(attached):
+            yield self._views.tell(session, user, status.notice(_READING))
             return
         settings = self._settings(session, user, values)
         try:
             self._service.require_room(
-                with_files(text, [file.file for file in files if file.file]),
-                sampling.reply_settings(settings.sampling),
-                settings.system_prompt,
+                with_files(text, files), sampling.reply_settings(settings.sampling), settings.system_prompt
             )
         except MessageTooLong as error:  # before anything is stored, and without waiting for a turn
-            yield self._views.tell(session, status.error(str(error)))
+            yield self._views.tell(session, user, status.error(str(error)))
             return
-        emptied = {self._parts.box: ""}
-        if (running := session.now) is not None:
-            if running.text == text and not files:  # Enter pressed twice is no second message
-                yield self._nothing
-                return
-            self._wait(session, session.conversation, text, compare, settings, files)
-            yield self._views.tray(session) | emptied
+        reply = self._views.now(session, user)
+        if reply and reply in session.following and reply.text == text and not files:
+            yield self._nothing  # Enter pressed twice is no second message
             return
         try:
             path = self._path(session, user)
         except NotFound:
             yield self._views.missing(session, user, kept=True)
             return
-        parent = path[-1].id if path else None
-        for update in self._ask(session, user, path, parent, text, compare, query, settings, files):
+        self._conversation(session, user)
+        session.release(attached)
+        self._kept.drop(user, attached)
+        emptied = {self._parts.box: ""}
+        for update in self._ask(
+            session, user, path[-1].id if path else None, text, compare, query, settings, files, waits=True
+        ):
             yield update | emptied
             emptied = {}  # only once: what is typed from here on stays
 
@@ -98,11 +95,10 @@ class ReplyHandlers:
         """An example prompt, asked as if typed."""
         session, user = self._who(request)
         settings = self._settings(session, user, values)
-        if session.now is None:
+        if self._views.now(session, user) is None:
             path, text = self._path(session, user), str(event._data["text"])
-            yield from self._ask(
-                session, user, path, path[-1].id if path else None, text, compare, query, settings
-            )
+            parent = path[-1].id if path else None
+            yield from self._ask(session, user, parent, text, compare, query, settings)
 
     def edit(
         self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
@@ -110,39 +106,38 @@ class ReplyHandlers:
         """A new version of a question: a sibling of the old one."""
         session, user = self._who(request)
         session.unsent = text = str(event._data["text"])  # not lost, whatever comes
-        if session.now is not None:
-            yield self._views.tell(session, status.notice(_STAYS))
+        if self._views.now(session, user) is not None:
+            yield self._views.tell(session, user, status.notice(_STAYS))
             return
         settings = self._settings(session, user, values)
         path = self._path(session, user)
         place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
         if place is None or path[place].role != "user":
-            yield self._views.tell(session, status.error(_GONE))
+            yield self._views.tell(session, user, status.error(_GONE))
             return
         session.unsent = ""
+        files = self._service.store.attachments(user, path[place].id)
         yield from self._ask(
-            session, user, path[:place], path[place].parent_id, text, compare, query, settings,
-            [Attached("", file.name, file) for file in self._service.store.attachments(user, path[place].id)],
+            session, user, path[place].parent_id, text, compare, query, settings, files
         )  # fmt: skip
 
     def again(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
         """Another reply to the same question; with the seed of the reply that is named, if one is."""
         session, user = self._who(request)
         settings = self._settings(session, user, values)
-        path = self._path(session, user)
-        place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
-        if place is None:
-            yield self._views.tell(session, status.error(_GONE))
+        question = next((m.id for m in self._path(session, user) if m.id == int(event._data["id"])), None)
+        if question is None or session.conversation is None:
+            yield self._views.tell(session, user, status.error(_GONE))
             return
-        question, conversation = path[place].id, path[place].conversation_id
+        reply = ReplyInProgress(user, session.conversation, below=question)
         seed_of = int(event._data.get("text") or 0) or None
 
-        def start(stop: threading.Event) -> Generator[Any, None, None]:
-            chat_settings.keep(self._service, user, conversation, settings)
+        def start(stop: threading.Event) -> Generator[State, None, None]:
+            chat_settings.keep(self._service, user, reply.conversation_id, settings)
             made = sampling.reply_settings(settings.sampling)
             return self._service.regenerate(user, question, made, stop, seed_of=seed_of)
 
-        yield from self._go_on(session, user, path[: place + 1], query, "", start)
+        yield from self._go_on(session, reply, query, start)
 
     def resume(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
         """The reply at the end of the open conversation, which was cut, goes on."""
@@ -150,18 +145,28 @@ class ReplyHandlers:
         more = int(self._settings(session, user, values).sampling["max_new_tokens"])
         path = self._path(session, user)
         if not path or path[-1].id != int(event._data["id"]):
-            yield self._views.tell(session, status.error(_GONE))
+            yield self._views.tell(session, user, status.error(_GONE))
             return
-        reply = path[-1]
+        cut = path[-1]
+        reply = ReplyInProgress(user, cut.conversation_id, below=cut.parent_id, resumed=cut.text)
         yield from self._go_on(
-            session, user, path[:-1], query, thread.growing(reply.text, Growing()),
-            lambda stop: self._service.resume(user, reply.id, more, stop),
-        )  # fmt: skip
+            session, reply, query, lambda stop: self._service.resume(user, cut.id, more, stop)
+        )
+
+    def follow(self, request: gr.Request) -> Iterator[Update]:
+        """A reply in progress in the open conversation, which another page asked for, or this one before a reload; or
+        one to a message that waited."""
+        session, user = self._who(request)
+        if (reply := self._views.now(session, user)) is None:
+            yield self._nothing
+            return
+        yield from self._follow(session, reply, session.query)
 
     def replay(self, request: gr.Request) -> Iterator[Update]:
         """The last comparison once more, both arms from the start in their recorded times."""
-        session, _ = self._who(request)
-        if session.now is not None or session.replaying is not None or not session.recording:
+        session, user = self._who(request)
+        busy = self._views.now(session, user) is not None or session.replaying is not None
+        if busy or not session.recording:
             yield self._nothing
             return
         stop = session.replaying = threading.Event()
@@ -169,7 +174,7 @@ class ReplyHandlers:
         try:
             yield {
                 p.verdict: status.waiting("Replaying both at their recorded speed"),
-                **self._views.busy(session),
+                **self._views.busy(session, user),
             }
             words = versus.words()
             for arms in versus.replay(session):
@@ -179,7 +184,7 @@ class ReplyHandlers:
         finally:
             session.replaying = None
         last = {arm: track[-1][1] for arm, track in versus.tracks(session.recording).items() if track}
-        yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(session)}
+        yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(session, user)}
 
     def _settings(self, session: Session, user: int, values: tuple[Any, ...]) -> ChatSettings:
         """`values`: the chat whose settings the panel shows, and they. Raises SettingsError."""
@@ -191,225 +196,159 @@ class ReplyHandlers:
             return []
         return [m for m in self._service.store.messages(user, session.conversation) if m.role != "system"]
 
+    def _conversation(self, session: Session, user: int) -> int:
+        """The open conversation; a new one is stored."""
+        with session.lock:
+            if session.conversation is None:
+                session.conversation = self._service.store.create_conversation(user)
+                session.settings_of = session.conversation  # what the panel shows becomes its settings
+            return session.conversation
+
     def _ask(
-        self, session: Session, user: int, path: list[Message], parent: int | None, text: str, compare: bool,
-        query: str, settings: ChatSettings, files: Sequence[Attached] = (), waited_in: int | None = None,
+        self, session: Session, user: int, parent: int | None, text: str, compare: bool, query: str,
+        settings: ChatSettings, files: Sequence[Attachment] = (), *, waits: bool = False,
     ) -> Iterator[Update]:  # fmt: skip
-        """A question below `path`, in the open conversation or in the one where it waited. It is there from now on; it
-        goes again if nothing is asked."""
-        running = Running(text, parent, list(files), asks=True, versus=compare)
-        if (conversation := self._enter(session, user, running, waited_in)) is None:
-            there = waited_in or session.conversation
-            self._wait(session, there, text, compare, settings, files, first=True)
-            yield self._views.tray(session)
-            return
-        session.release(files)
-        sent = [file.file for file in files if file.file]
+        """A question below `parent`. Its conversation is there from now on; it goes again if nothing is asked. `waits`:
+        behind the reply in progress there, if there is one; else it goes back into the box then."""
+        conversation = self._conversation(session, user)
+        reply = ReplyInProgress(user, conversation, text, files, below=parent, compared=compare)
 
-        def start(stop: threading.Event) -> Generator[Any, None, None]:
-            if waited_in is None:  # else they were kept when it was sent, and may have been changed since
+        def start(stop: threading.Event) -> Generator[State, None, None]:
+            if not reply.waited:  # else they were kept when it was sent, and may have been changed since
                 chat_settings.keep(self._service, user, conversation, settings)
-            asked = (user, conversation, parent, text, sampling.reply_settings(settings.sampling))
-            if compare:
-                return versus.record(session, self._service.compare(*asked, stop, sent))
-            return self._service.send(*asked, stop, sent)
+            made = sampling.reply_settings(settings.sampling)
+            asked = (user, conversation, reply.below, text, made, stop, files)
+            return self._service.compare(*asked) if compare else self._service.send(*asked)
 
-        draw = self._compared if compare else self._drawn
-        yield from self._follow(session, user, conversation, running, query, start, draw, path)
+        take_back = self._take_back(session)
+        if self._service.in_progress.begin(reply, start, take_back, waits=waits):
+            self._begun(session)
+            yield from self._follow(session, reply, query)
+        elif waits:
+            yield self._views.tray(session, user)
+        else:
+            take_back(reply)
+            yield self._views.tray(session, user) | self._views.tell(session, user, status.notice(_STAYS))
 
-    def _go_on(
-        self, session: Session, user: int, path: list[Message], query: str, growing: str, start: Start
-    ) -> Iterator[Update]:
+    def _go_on(self, session: Session, reply: ReplyInProgress, query: str, start: Start) -> Iterator[Update]:
         """A reply to what is stored already."""
-        running = Running(growing=growing)
-        if (conversation := self._enter(session, user, running)) is None:
-            yield self._views.tell(session, status.notice(_STILL))
+        if self._service.in_progress.begin(reply, start):
+            self._begun(session)
+            yield from self._follow(session, reply, query)
+        else:
+            yield self._views.tell(session, reply.user_id, status.notice(_STILL))
+
+    def _begun(self, session: Session) -> None:
+        session.listed = PAGE  # a long list would slow each frame of the reply
+        session.remark = session.note = ""
+
+    def _take_back(self, session: Session) -> TakeBack:
+        """Into the box, with its files, as long as the page shows that conversation."""
+
+        def take_back(reply: ReplyInProgress) -> bool:
+            if session.gone or session.conversation != reply.conversation_id:
+                return False
+            session.unsent = "\n\n".join(filter(None, [session.unsent, reply.text]))
+            attached = session.attached.setdefault(reply.conversation_id, [])
+            self._kept.back(reply.user_id, attached, reply.files)
+            return True
+
+        return take_back
+
+    def _follow(self, session: Session, reply: ReplyInProgress, query: str) -> Iterator[Update]:
+        """A reply from where it stands to its end, on the screen as long as its conversation is there. The page may
+        leave at any moment: the reply goes on."""
+        with session.lock:
+            known = reply in session.following
+            session.following.add(reply)
+        if known:
+            yield self._nothing
             return
-        yield from self._follow(session, user, conversation, running, query, start, self._drawn, path)
-
-    def _enter(
-        self, session: Session, user: int, running: Running, conversation: int | None = None
-    ) -> int | None:
-        """The conversation in which it runs from now on; None where another reply runs there."""
-        with session.lock:
-            conversation = conversation or session.conversation
-            if conversation in session.running:
-                return None
-            if conversation is None:
-                conversation = session.conversation = self._service.store.create_conversation(user)
-                session.settings_of = conversation  # what the panel shows becomes its settings
-            session.running[conversation] = running
-            session.listed = PAGE  # a long list would slow each frame of the reply
-            session.remark = ""
-            running.live = status.waiting("Waiting for the model…")
-            return conversation
-
-    def _wait(
-        self, session: Session, conversation: int | None, text: str, compare: bool, settings: ChatSettings,
-        files: Sequence[Attached], first: bool = False,
-    ) -> None:  # fmt: skip
-        """Behind the reply in progress there; it takes its files along."""
-        session.release(files)
-        with session.lock:
-            waiting = session.queued.setdefault(conversation or 0, [])
-            waiting.insert(
-                0 if first else len(waiting),
-                Queued(secrets.token_hex(8), text, compare, settings, list(files)),
-            )
-
-    def _next(self, session: Session, user: int, conversation: int, query: str) -> Iterator[Update]:
-        """The message that waited for a reply which has ended."""
-        with session.lock:
-            waiting = session.queued.get(conversation)
-            one = waiting.pop(0) if waiting else None
-        if one is None:
-            return
-        path = [m for m in self._service.store.messages(user, conversation) if m.role != "system"]
-        parent = path[-1].id if path else None
-        yield from self._ask(
-            session, user, path, parent, one.text, one.compare, query, one.settings, one.files, conversation
-        )
-
-    def _take_back(self, session: Session, running: Running, conversation: int) -> None:
-        """What was not asked goes back into the box, and so does what waited for it."""
-        with session.lock:
-            waiting = session.queued.pop(conversation, [])
-        texts = [*([] if running.begun else [running.text]), *(one.text for one in waiting)]
-        session.unsent = "\n\n".join(filter(None, texts))
-        files = [*([] if running.begun else running.files), *(file for one in waiting for file in one.files)]
-        if files:
-            session.attached.setdefault(session.conversation or 0, [])[:0] = files
-
-    def _follow(
-        self, session: Session, user: int, conversation: int, running: Running, query: str, start: Start,
-        draw: Callable[[Session, int, Running, Any], Update], path: list[Message],
-    ) -> Iterator[Update]:  # fmt: skip
-        """A reply, and then those to the messages that waited for its end."""
-        yield from self._one(session, user, conversation, running, query, start, draw, path)
-        if running.begun and not running.failed:
-            yield from self._next(session, user, conversation, query)
-
-    def _one(
-        self, session: Session, user: int, conversation: int, running: Running, query: str, start: Start,
-        draw: Callable[[Session, int, Running, Any], Update], path: list[Message],
-    ) -> Iterator[Update]:  # fmt: skip
-        """A reply from its place in the queue to its end, on the screen as long as its conversation is there."""
-
-        def here() -> bool:
-            return session.conversation == conversation
-
-        on_screen = True
+        begun, on_screen = False, True
+        draw = self._columns() if reply.compared else self._drawn()
         try:
-            running.thread = thread.thread(self._service, user, path, session.marked, session.shown)
-            if running.asks:
-                sent = thread.files(file.file for file in running.files if file.file)
-                running.thread += thread.user_message(running.text, files=sent)
             # The first update precedes anything slow, so that Gradio can cancel from here on.
-            yield self._views.conversation(session, user) | self._views.chats(session, user, query)
-            with closing(start(running.stop)) as items:
-                for item in items:
-                    if (ahead := _ahead(item)) is not None:
-                        line = status.waiting_line(ahead, self._service.host)
-                        news, running.live = line != running.live, line
-                        # Stop once more: what answers a click on New may have come behind the first update.
-                        shown = self._views.live(session, user) | self._views.busy(session)
-                        yield shown if news and here() else self._nothing
-                        continue
-                    if not running.begun:
-                        running.begun = True
-                        self._kept.drop(user, running.files)
-                        update = self._views.chats(session, user, query)
-                        if here():
-                            update |= self._views.heading(session, user) | self._views.busy(session)
-                        yield update
-                    update = draw(session, conversation, running, item)
-                    yield update if here() else self._nothing
-        except Exception as error:
-            sentence = deleted(kept=True) if isinstance(error, NotFound) else logs.said(error)
-            if not running.begun and running.asks and not here():
-                sentence = f"“{title_of(running.text)}”: {sentence}"
-                self._keep(session, user, conversation, running)
-            running.failed, running.remark = True, status.error(sentence)
+            yield self._whole(session, reply, query)
+            states = reply.follow()
+            for state in versus.record(session, states) if reply.compared else states:
+                on_screen = session.conversation == reply.conversation_id
+                if places_ahead(state) is None and not begun:
+                    begun = True
+                    shown = self._views.chats(session, reply.user_id, query)
+                    if on_screen:
+                        shown |= self._views.heading(session, reply.user_id)
+                        shown |= self._views.busy(session, reply.user_id)
+                    yield shown
+                yield draw(session, reply, state) if on_screen else self._nothing
         finally:
-            running.stop.set()
-            on_screen = here()
-            session.running.pop(conversation, None)
-            if not running.begun and on_screen:  # first, since what follows may fail
-                session.unsent = running.text
-            if not running.begun:
-                self._withdraw(session, user, conversation)
-            if on_screen and (running.failed or not running.begun):
-                self._take_back(session, running, conversation)
-        if running.failed or on_screen:
-            session.remark = running.remark
-        yield self._ended(session, user, running, query, on_screen)
+            session.following.discard(reply)
+            on_screen = session.conversation == reply.conversation_id
+        yield self._ended(session, reply, query, on_screen)
 
-    def _keep(self, session: Session, user: int, conversation: int, running: Running) -> None:
-        """A question that could not be asked while its chat is not on the screen: it stands there without a reply."""
-        sent = [file.file for file in running.files if file.file]
-        try:
-            self._service.store.add_message(user, conversation, running.parent, "user", running.text, sent)
-        except StoreError:
-            session.unsent = running.text
+    def _whole(self, session: Session, reply: ReplyInProgress, query: str) -> Update:
+        chats = self._views.chats(session, reply.user_id, query)
+        if session.conversation != reply.conversation_id:
+            return chats
+        return chats | self._views.conversation(session, reply.user_id)
 
-    def _withdraw(self, session: Session, user: int, conversation: int) -> None:
-        """A conversation in which nothing was asked goes. Where the store fails, an empty one stays."""
-        try:
-            gone = self._service.store.discard_conversation(user, conversation)
-        except Exception as error:
-            logs.said(error)
-            return
-        if gone and session.conversation == conversation:
-            session.conversation = session.settings_of = None
+    def _drawn(self) -> Draw:
+        """Draws states of a reply one after the other."""
+        p, words = self._parts, Growing()
+        said = ""
 
-    def _drawn(self, session: Session, conversation: int, running: Running, frame: Frame) -> Update:
-        p = self._parts
-        running.failed, running.remark = frame.finish == "error", _remark(frame)
-        line = status.context_line(frame)
-        session.context[conversation] = line or session.context.get(conversation, "")
-        note = status.notice(frame.notice) if frame.notice else ""
-        if frame.phase == "reading":
-            running.live = note + status.reading_line(frame)
-        else:
-            running.growing = thread.growing(frame.text, running.drawn)
-            running.live = note + figures_line(frame.figures)
-        return {
-            p.growing: running.growing,
-            p.live: running.note + running.live,
-            p.context: context(session.context[conversation]),
-        }
+        def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
+            nonlocal said
+            line = progress.line(reply, self._service.host)
+            news, said = line != said, line
+            if places_ahead(state) is not None:
+                # Stop once more: what answers a click on New may have come behind the first update.
+                shown = {p.live: session.note + line} | self._views.busy(session, reply.user_id)
+                return shown if news else self._nothing
+            return {
+                p.growing: progress.growing(state, reply, words),
+                p.live: session.note + line,
+                **self._views.window(session, reply),
+            }
 
-    def _compared(self, session: Session, conversation: int, running: Running, frame: CompareFrame) -> Update:
-        running.live, running.arms = "", frame.arms
-        if arm := frame.arms.get("speculative"):
-            line = status.context_line(arm)
-            session.context[conversation] = line or session.context.get(conversation, "")
-        return self._views.columns(frame.arms, running.columns) | {self._parts.live: running.note}
+        return draw
 
-    def _ended(self, session: Session, user: int, running: Running, query: str, on_screen: bool) -> Update:
-        p = self._parts
+    def _columns(self) -> Draw:
+        """The same of a comparison."""
+        words = versus.words()
+
+        def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
+            line = session.note + progress.line(reply, self._service.host)
+            return self._views.columns(progress.arms(state), words) | {self._parts.live: line}
+
+        return draw
+
+    def _ended(self, session: Session, reply: ReplyInProgress, query: str, on_screen: bool) -> Update:
+        p, user = self._parts, reply.user_id
+        self._views.window(session, reply)
+        if on_screen or reply.trouble:
+            session.remark, session.note = self._remark(reply), ""
+        if on_screen and reply.withdrawn:
+            session.gone_from(reply.conversation_id)
+            session.settings_of = None  # what the panel shows is for the next one
         update = self._views.chats(session, user, query) | self._views.plan()
-        if on_screen:
-            compared = running.versus and running.begun
-            update |= self._views.conversation(session, user, "versus" if compared else None)
-            if compared:
-                update |= self._views.columns(running.arms) | {
-                    p.verdict: session.verdict,
-                    p.back: gr.update(visible=True),
-                    p.replay: gr.update(visible=True if session.recording else "hidden"),
-                }
-        else:
-            update |= self._views.live(session, user) | self._views.tray(session)
+        if not on_screen:
+            return update | self._views.live(session, user) | self._views.tray(session, user)
+        # Where a message waited, the reply to it is in progress by now.
+        compared = reply.compared and reply.begun and self._views.now(session, user) is None
+        update |= self._views.conversation(session, user, "versus" if compared else None)
+        if compared:
+            update |= self._views.columns(progress.arms(reply.latest)) | {
+                p.verdict: session.verdict,
+                p.back: gr.update(visible=True),
+                p.replay: gr.update(visible=True if session.recording else "hidden"),
+            }
         return update
 
-
-def _ahead(item: Frame | CompareFrame) -> int | None:
-    """How many replies come before, while it waits for its turn; None afterwards: then the question is stored."""
-    frames = list(item.arms.values()) if isinstance(item, CompareFrame) else [item]
-    return frames[0].ahead if all(frame.phase == "waiting" for frame in frames) else None
-
-
-def _remark(frame: Frame) -> str:
-    if frame.finish == "error":
-        return status.error(frame.notice or "The reply could not be finished.")
-    return status.notice(frame.notice) if frame.notice else ""
+    def _remark(self, reply: ReplyInProgress) -> str:
+        """What is to be said of a reply that has ended."""
+        if not reply.trouble:
+            return progress.remark(reply)
+        sentence = deleted(kept=True) if reply.missing else reply.trouble
+        if reply.asks and not reply.begun and not reply.taken_back:
+            sentence = f"“{reply.title}”: {sentence}"
+        return status.error(sentence)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hierchat.chat.frames import Arm, Frame
-from hierchat.ui.markdown import Growing
-from hierchat.ui.unsent import Attached, Queued
+from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.ui.unsent import Attached
 
 PAGE = 100
 """Conversations that the list takes in at a time."""
@@ -21,47 +21,25 @@ class Stale(Exception):
 
 
 @dataclass(slots=True)
-class Running:
-    """A reply that waits or is being written: all that is drawn while its conversation is on the screen."""
-
-    text: str = ""
-    """The question; given back where it is not asked in the end."""
-    parent: int | None = None
-    """The message below which the question will stand."""
-    files: list[Attached] = field(default_factory=list)
-    """What is sent with it."""
-    asks: bool = False
-    """Whether it begins with a question; a reply may also be written to one that is stored."""
-    begun: bool = False
-    """Whether the question is stored."""
-    versus: bool = False
-    stop: threading.Event = field(default_factory=threading.Event)
-    thread: str = ""
-    growing: str = ""
-    live: str = ""
-    note: str = ""
-    """Said in answer to a click that has to wait; stands above `live`."""
-    remark: str = ""
-    """What is to be said when it has ended."""
-    failed: bool = False
-    arms: Mapping[Arm, Frame] = field(default_factory=dict)
-    drawn: Growing = field(default_factory=Growing)
-    """What of the reply is drawn, from one frame to the next; of a comparison, of each arm:"""
-    columns: dict[Arm, Growing] = field(
-        default_factory=lambda: {"vanilla": Growing(), "speculative": Growing()}
-    )
-
-
-@dataclass(slots=True)
 class Session:
     """One open page. Lives in this process only."""
 
+    user: int | None = None
+    """Whose page it is; None until it is loaded."""
+    gone: bool = False
+    """Whether the page was closed."""
     conversation: int | None = None
     """The conversation on the screen; replies may go on in others."""
     panel: str = ""
     """What stands on the screen in place of a conversation."""
-    running: dict[int, Running] = field(default_factory=dict)
-    """Conversation -> its reply in progress."""
+    following: set[ReplyInProgress] = field(default_factory=set)
+    """The replies in progress that this page draws as they grow."""
+    note: str = ""
+    """Said in answer to a click that has to wait for the reply in progress; stands above its line."""
+    list_seen: int = 0
+    """The count of the user's news (chat/news.py) when the list was drawn."""
+    thread_seen: int = 0
+    """The same for the conversation on the screen."""
     replaying: threading.Event | None = None
     """Stops the replay of a comparison; None while there is none."""
     listed: int = PAGE
@@ -70,8 +48,6 @@ class Session:
     """Replies whose tokens are shown by source."""
     attached: dict[int, list[Attached]] = field(default_factory=dict)
     """Conversation (0: a new one) -> files for its next message."""
-    queued: dict[int, list[Queued]] = field(default_factory=dict)
-    """Conversation -> messages that wait for its reply in progress to end."""
     shown: set[int] = field(default_factory=set)
     """Files of messages whose text is shown."""
     restored: bool = False
@@ -98,12 +74,7 @@ class Session:
     settings_of: int | None = UNKNOWN
     """The conversation whose settings the panel shows; None: one that is not stored yet."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a reply is entered in `running`."""
-
-    @property
-    def now(self) -> Running | None:
-        """The reply in progress in the conversation on the screen."""
-        return self.running.get(self.conversation or 0)
+    """Held while a reply begins, or is followed."""
 
     def release(self, files: Sequence[Attached]) -> None:
         """These files go with a message: they are not to be sent once more."""
@@ -111,27 +82,16 @@ class Session:
         for held in self.attached.values():
             held[:] = [file for file in held if file.key not in keys]
 
-    def unqueue(self, key: str) -> Queued | None:
-        """Take out a message that waits; None where it does no more."""
-        with self.lock:
-            for waiting in self.queued.values():
-                for one in waiting:
-                    if one.key == key:
-                        waiting.remove(one)
-                        return one
-        return None
-
-    def forget(self, conversation: int) -> None:
-        """It is being deleted: nothing more is sent there, and what was to be sent stays in the box."""
-        with self.lock:
-            waiting = self.queued.pop(conversation, [])
-        files = [file for one in waiting for file in one.files] + self.attached.pop(conversation, [])
+    def gone_from(self, conversation: int) -> None:
+        """It is deleted, or was never begun: what was to be sent there, if it is on the screen, stays in the box."""
+        files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
-            self.attached.setdefault(0, []).extend(files)
+            self.conversation = None
+            self.attached.setdefault(0, [])[:0] = files
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = self.panel = ""
+        self.remark = self.note = self.panel = ""
         if self.replaying is not None:
             self.replaying.set()
 
@@ -155,12 +115,25 @@ class Sessions:
                 raise Stale("This page lost its connection to hierchat.")
             return session
 
-    def close(self, key: str | None) -> None:
-        """The page is gone: stop what it was waiting for and forget it."""
+    def close(self, key: str | None) -> Session | None:
+        """The page is gone: forget it. Its session, if there was one; replies go on without it."""
         with self._lock:
             session = self._sessions.pop(key or "", None)
         if session is not None:
-            for running in list(session.running.values()):
-                running.stop.set()
+            session.gone = True
             if session.replaying is not None:
                 session.replaying.set()
+        return session
+
+    def any_of(self, user: int) -> bool:
+        """Whether a page of this user is open."""
+        with self._lock:
+            return any(session.user == user for session in self._sessions.values())
+
+    def show(self, user_id: int, conversation_id: int) -> bool:
+        """Whether a page of this user has that conversation on the screen."""
+        with self._lock:
+            return any(
+                session.user == user_id and session.conversation == conversation_id
+                for session in self._sessions.values()
+            )

@@ -6,7 +6,7 @@ import calendar
 import html
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import date, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -42,9 +42,10 @@ def conversation_list(
     more: bool = False,
     archived: int = 0,
     shelf: bool = False,
+    writing: Collection[int] = (),
 ) -> str:
     """The conversations in their order, the open one marked; below them a way to `more`, and to those that are
-    archived, if any. `shelf`: it is the archived ones that are listed."""
+    archived, if any. `shelf`: it is the archived ones that are listed; `writing`: where a reply is being written."""
 
     def heading(conversation: Conversation) -> str:
         if conversation.archived and not shelf:
@@ -55,7 +56,7 @@ def conversation_list(
     if shelf:
         parts.append(button("hc_shelf", "All chats", css="hc-shelf hc-back", aria_label="Back to all chats"))
     parts += [
-        f"<h2>{name}</h2><ul>{''.join(_entry(c, c.id == current) for c in group)}</ul>"
+        f"<h2>{name}</h2><ul>{''.join(_entry(c, c.id == current, c.id in writing) for c in group)}</ul>"
         for name, group in groupby(conversations, key=heading)
     ]
     if not parts:
@@ -69,9 +70,12 @@ def conversation_list(
     return f'<nav class="hc-list" aria-label="{name}">{"".join(parts)}</nav>'
 
 
-def _entry(conversation: Conversation, current: bool) -> str:
+def _entry(conversation: Conversation, current: bool, writing: bool) -> str:
     title = conversation.title or UNTITLED
     marks = {"aria_current": "page"} if current else {}
+    news = "A reply is being written" if writing else "A new reply" if conversation.unread else ""
+    kind = "hc-writing" if writing else "hc-unread" if news else "hc-no-mark"
+    marks |= {"aria_description": news} if news else {}
     state = {"data_pinned": "1"} if conversation.pinned else {}
     state |= {"data_archived": "1"} if conversation.archived else {}
     state |= {"data_tags": json.dumps(conversation.tags)} if conversation.tags else {}
@@ -79,6 +83,7 @@ def _entry(conversation: Conversation, current: bool) -> str:
         f'<li class="{"hc-current" if current else ""}">'
         + button("hc_open", title, id=conversation.id, text=str(conversation.message_id or ""), css="hc-title",
                  title=title, dir="auto", tabindex="-1", aria_keyshortcuts="F2 Delete", **marks)
+        + f'<span class="hc-mark {kind}" aria-hidden="true"></span>'
         + '<span class="hc-tools">'
         + button("hc_menu", "Options", id=conversation.id, css="hc-icon hc-dots", tabindex="-1",
                  aria_label=f"Options for {title}", title="Options", aria_haspopup="menu", **state)

@@ -1,18 +1,21 @@
-"""What stands in the composer beside the text: files to be sent, and messages that wait for a reply to end. They live
-in this process alone, until they are sent."""
+"""What stands in the composer beside the text: files to be sent, and messages that wait for a reply to end
+(chat/in_progress.py). They live in this process alone, until they are sent."""
 
 from __future__ import annotations
 
 import html
 import json
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from hierchat.store import Attachment, ChatSettings, title_of
-from hierchat.ui.actions import button
+from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.store import Attachment
+from hierchat.ui.actions import KEY, button
 
+PASTED = "Pasted text"
 MOST_CHARACTERS = 50_000_000
 """Of files that are kept for pages that may be loaded again; beyond, the oldest go."""
 _CROSS = "\N{MULTIPLICATION SIGN}"
@@ -31,21 +34,6 @@ class Attached:
     tokens: int | None = None
     counted_by: str = ""
     """The model whose tokens these are."""
-
-
-@dataclass(slots=True)
-class Queued:
-    """A message that goes out when the reply in progress has ended."""
-
-    key: str
-    text: str
-    compare: bool
-    settings: ChatSettings
-    files: list[Attached] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        return title_of(self.text) or ", ".join(file.name for file in self.files)
 
 
 class Kept:
@@ -74,6 +62,13 @@ class Kept:
             for file in files:
                 self._files.pop((user_id, file.key), None)
 
+    def back(self, user_id: int, attached: list[Attached], files: Sequence[Attachment]) -> None:
+        """These were on their way, and are to be sent with the next message after all: before what is `attached`."""
+        again = [Attached(secrets.token_hex(16), file.name, file, file.name == PASTED) for file in files]
+        for one in again:
+            self.keep(user_id, one)
+        attached[:0] = again
+
     def _size(self) -> int:
         return sum(len(one.file.text) for one in self._files.values() if one.file)
 
@@ -81,13 +76,13 @@ class Kept:
 def tray(
     chat: int,
     attached: Mapping[int, Sequence[Attached]],
-    queued: Mapping[int, Sequence[Queued]],
+    queued: Sequence[ReplyInProgress],
     known: bool,
 ) -> str:
-    """What stands above the box for `chat` (0: a new one), as HTML. The page keeps the state of all chats for when it
-    is loaded again; `known`: it has asked for what it had then."""
+    """What stands above the box for `chat` (0: a new one), as HTML; `queued`: what waits in any of the user's. The page
+    keeps the state of all chats for when it is loaded again; `known`: it has asked for what it had then."""
     files = "".join(map(_chip, attached.get(chat, ())))
-    waiting = "".join(map(_waiting, queued.get(chat, ())))
+    waiting = "".join(_waiting(one) for one in queued if one.conversation_id == chat)
     lists = (
         f'<ol class="hc-next" aria-label="Messages that will be sent next">{waiting}</ol>' if waiting else ""
     )
@@ -99,14 +94,13 @@ def tray(
 
 
 def _state(
-    attached: Mapping[int, Sequence[Attached]], queued: Mapping[int, Sequence[Queued]]
-) -> dict[str, list[dict[str, object]]]:
-    waiting = [(chat, one) for chat, many in queued.items() for one in many]
+    attached: Mapping[int, Sequence[Attached]], queued: Sequence[ReplyInProgress]
+) -> dict[str, object]:
     files = [(chat, file) for chat, many in attached.items() for file in many]
-    files += [(chat, file) for chat, one in waiting for file in one.files]
     return {
+        "process": KEY,  # while it runs, messages wait there; a later one knows nothing of them
         "files": [{"chat": chat, "key": file.key, "name": file.name} for chat, file in files if file.file],
-        "texts": [{"chat": chat, "text": one.text} for chat, one in waiting],
+        "texts": [{"chat": one.conversation_id, "text": one.text} for one in queued],
     }
 
 
@@ -128,12 +122,15 @@ def _chip(file: Attached) -> str:
     )
 
 
-def _waiting(one: Queued) -> str:
+def _waiting(one: ReplyInProgress) -> str:
     title = html.escape(one.title)
     edit = button(
-        "hc_next_edit", "Edit", text=one.key, aria_label=f"Edit “{one.title}”, which will be sent next"
+        "hc_next_edit",
+        "Edit",
+        text=str(one.number),
+        aria_label=f"Edit “{one.title}”, which will be sent next",
     )
-    away = button("hc_next_cancel", _CROSS, text=one.key, title="Do not send",
+    away = button("hc_next_cancel", _CROSS, text=str(one.number), title="Do not send",
                   aria_label=f"Do not send “{one.title}”")  # fmt: skip
     said = f'{_fact("Will be sent next:")}<span class="hc-chip-name" dir="auto">{title}</span>'
     return f'<li class="hc-chip">{said}{edit}{away}</li>'

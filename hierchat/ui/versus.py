@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
+from hierchat.chat.in_progress import State
 from hierchat.ui import status
 from hierchat.ui.figures import figures_line
 from hierchat.ui.markdown import Growing
@@ -50,20 +50,18 @@ def asked(text: str, files: str = "") -> str:
     return f'<div class="hc-asked">{files}<div class="hc-user" dir="auto">{html.escape(text)}</div></div>'
 
 
-def record(
-    session: Session, frames: Generator[CompareFrame, None, None]
-) -> Generator[CompareFrame, None, None]:
-    """The same frames, noting when each arm's came."""
+def record(session: Session, states: Iterable[State]) -> Iterator[State]:
+    """The same states of a comparison, noting when each arm's came."""
     session.recording, session.verdict = [], ""
     began = time.monotonic()
-    with closing(frames):
-        for frame in frames:
-            for arm, state in frame.arms.items():
-                if state.phase != "waiting" and (frame.running == arm or state.phase == "done"):
-                    session.recording.append((arm, time.monotonic() - began, state))
-            if frame.verdict is not None:
-                session.verdict = verdict_line(frame.verdict)
-            yield frame
+    for state in states:
+        if isinstance(state, CompareFrame):
+            for arm, frame in state.arms.items():
+                if frame.phase != "waiting" and (state.running == arm or frame.phase == "done"):
+                    session.recording.append((arm, time.monotonic() - began, frame))
+            if state.verdict is not None:
+                session.verdict = verdict_line(state.verdict)
+        yield state
 
 
 def tracks(recording: list[tuple[Arm, float, Frame]]) -> dict[Arm, list[tuple[float, Frame]]]:

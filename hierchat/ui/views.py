@@ -12,13 +12,14 @@ import gradio as gr
 
 from hierchat.attachments.prompt import fenced
 from hierchat.chat.frames import Arm, Frame
-from hierchat.store import NotFound, title_of
-from hierchat.ui import chat_settings, sidebar, status, versus
+from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.store import NotFound
+from hierchat.ui import chat_settings, progress, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
 from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.plan import plan_picture
-from hierchat.ui.sessions import Running, Session
+from hierchat.ui.sessions import Session
 from hierchat.ui.thread import files, thread
 from hierchat.ui.unsent import Attached, tray
 
@@ -55,48 +56,61 @@ class Views:
             p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
         }
 
-    def busy(self, session: Session) -> Update:
+    def now(self, session: Session, user_id: int) -> ReplyInProgress | None:
+        """The reply in progress in the conversation on the screen, whichever page asked for it."""
+        return self._service.in_progress.of(user_id, session.conversation)
+
+    def busy(self, session: Session, user_id: int) -> Update:
         """Send while idle, Stop while a reply waits or is written in the chat on the screen."""
         p = self._parts
-        running = session.now is not None or session.replaying is not None
+        running = self.now(session, user_id) is not None or session.replaying is not None
         return {p.send: gr.update(visible=_shown(not running)), p.stop: gr.update(visible=_shown(running))}
 
     def live(self, session: Session, user_id: int) -> Update:
         """The line above the box: what the reply in progress does, or where another one is being written."""
         return {self._parts.live: self._live(session, user_id)}
 
-    def tell(self, session: Session, sentence: str) -> Update:
+    def tell(self, session: Session, user_id: int, sentence: str) -> Update:
         """Something for the same line, as HTML; it stays until the next message, or another chat is opened."""
-        if (running := session.now) is None:
+        if (reply := self.now(session, user_id)) is None:
             session.remark = sentence
             return {self._parts.live: sentence}
-        running.note = sentence
-        return {self._parts.live: sentence + running.live}
+        session.note = sentence
+        return {self._parts.live: sentence + progress.line(reply, self._service.host)}
 
     def _live(self, session: Session, user_id: int) -> str:
-        if (running := session.now) is not None:
-            return running.note + running.live
+        if (reply := self.now(session, user_id)) is not None:
+            return session.note + progress.line(reply, self._service.host)
         if session.remark:
             return session.remark
-        for conversation in list(session.running):
+        for other in self._service.in_progress.all_of(user_id):
             with suppress(NotFound):  # deleted elsewhere
-                return status.waiting(f"Still writing in “{self.title_of(session, user_id, conversation)}”")
+                return status.waiting(f"Still writing in “{self.title_of(user_id, other.conversation_id)}”")
         return ""
 
     def chats(self, session: Session, user_id: int, query: str) -> Update:
         """The list of conversations and the lines below it."""
         store, session.query = self._service.store, query
+        session.list_seen = self._service.news.count(user_id)
+        writing = {reply.conversation_id: reply for reply in self._service.in_progress.all_of(user_id)}
         archived = store.archived_conversations(user_id)
         session.shelf = session.shelf and archived > 0
         searched = bool(query.strip())
         most = session.listed + 1
         found = [
-            c if c.title or c.id not in session.running else replace(c, title=_waiting_title(session, c.id))
+            c if c.title or c.id not in writing else replace(c, title=writing[c.id].title)
             for c in store.conversations(user_id, query or None, most, archived=session.shelf)
         ]
         shown, more = found[: session.listed], len(found) > session.listed
         drawn = sidebar.conversation_list(
-            shown, session.conversation, date.today(), query, more, archived, session.shelf and not searched
+            shown,
+            session.conversation,
+            date.today(),
+            query,
+            more,
+            archived,
+            session.shelf and not searched,
+            writing,
         )
         return {
             self._parts.list: sidebar.filters(store.tags(user_id), query) + drawn,
@@ -113,26 +127,34 @@ class Views:
         ways = {self._parts.links: links(list(self._panels.values()), session.panel)}
         if panel := self._panels.get(session.panel):
             return ways | {self._parts.title: heading(panel.title), self._parts.bus: f"panel {panel.name}"}
-        title = self.title_of(session, user_id, session.conversation)
+        title = self.title_of(user_id, session.conversation)
         return ways | {self._parts.title: heading(title), self._parts.bus: str(session.conversation or 0)}
 
-    def title_of(self, session: Session, user_id: int, conversation: int | None) -> str:
+    def title_of(self, user_id: int, conversation: int | None) -> str:
         """A conversation's title for the eye."""
         if conversation is None:
             return sidebar.UNTITLED
-        title = self._service.store.conversation(user_id, conversation).title
-        return title or _waiting_title(session, conversation) or sidebar.UNTITLED
+        if title := self._service.store.conversation(user_id, conversation).title:
+            return title
+        reply = self._service.in_progress.of(user_id, conversation)  # its first message is not stored yet
+        return (reply and reply.title) or sidebar.UNTITLED
 
     def conversation(self, session: Session, user_id: int, stage: Stage | None = None) -> Update:
         """The open conversation: as stored, or as its reply in progress draws it."""
-        p, running = self._parts, session.now
-        update = {p.context: context(session.context.get(session.conversation or 0, ""))}
-        update |= self.heading(session, user_id) | self.busy(session) | self.live(session, user_id)
-        update |= self.tray(session)
+        session.thread_seen = self._service.news.count(user_id)
+        p, reply = self._parts, self.now(session, user_id)
+        # A reply that this page does not follow yet: the script asks for it.
+        fresh = reply is not None and reply not in session.following
+        update: Update = {p.cue: cue("reply", reply.number) if reply and fresh else ""}
+        if reply:
+            self.window(session, reply)
+        update |= {p.context: context(session.context.get(session.conversation or 0, ""))}
+        update |= self.heading(session, user_id) | self.busy(session, user_id) | self.live(session, user_id)
+        update |= self.tray(session, user_id)
         update |= self.settings(session, user_id)
         if panel := self._panels.get(session.panel):
             return update | self.stage(panel.name) | panel.show(user_id)
-        if running is None:
+        if reply is None:
             path = self._path(session, user_id)
             drawn = thread(self._service, user_id, path, session.marked, session.shown)
             return (
@@ -140,16 +162,25 @@ class Views:
                 | self.stage(stage or ("chat" if drawn else "empty"))
                 | {p.thread: drawn, p.growing: ""}
             )
-        if running.versus:
-            return update | self.stage("versus") | self.comparing(running)
-        return update | self.stage("chat") | {p.thread: running.thread, p.growing: running.growing}
+        if reply.compared:
+            return update | self.stage("versus") | self.comparing(reply)
+        above = progress.above(self._service, reply, session.marked, session.shown)
+        growing = progress.growing(reply.latest, reply, Growing())
+        return update | self.stage("chat") | {p.thread: above, p.growing: growing}
 
-    def tray(self, session: Session) -> Update:
+    def window(self, session: Session, reply: ReplyInProgress) -> Update:
+        """How full the context window is with this reply; known from now on."""
+        line = progress.context(reply.latest) or session.context.get(reply.conversation_id, "")
+        session.context[reply.conversation_id] = line
+        return {self._parts.context: context(line)}
+
+    def tray(self, session: Session, user_id: int) -> Update:
         """Above the box: files to be sent, and messages that wait."""
         chat = session.conversation or 0
         for file in session.attached.get(chat, ()):
             self.count(file)
-        return {self._parts.tray: tray(chat, session.attached, session.queued, session.restored)}
+        waiting = self._service.in_progress.waiting(user_id)
+        return {self._parts.tray: tray(chat, session.attached, waiting, session.restored)}
 
     def count(self, file: Attached) -> None:
         """Its tokens, as the loaded model counts them."""
@@ -167,12 +198,11 @@ class Views:
         session.settings_of = session.conversation
         return chat_settings.drawn(self._parts.settings, self._service.store.presets(user_id), settings)
 
-    def comparing(self, running: Running) -> Update:
+    def comparing(self, reply: ReplyInProgress) -> Update:
         """A comparison in progress."""
         p, hidden = self._parts, gr.update(visible="hidden")
-        return self.columns(running.arms) | {
-            p.asked: versus.asked(running.text, files(one.file for one in running.files if one.file)),
-            p.replay: hidden, p.back: hidden,
+        return self.columns(progress.arms(reply.latest)) | {
+            p.asked: versus.asked(reply.text, files(reply.files)), p.replay: hidden, p.back: hidden,
             p.verdict: status.waiting("Running both, one after the other"),
         }  # fmt: skip
 
@@ -187,7 +217,7 @@ class Views:
             session.conversation = None
             sentence = deleted(kept)
         update = self.conversation(session, user_id) | self.chats(session, user_id, session.query)
-        return update | self.tell(session, status.error(sentence))
+        return update | self.tell(session, user_id, status.error(sentence))
 
     def exists(self, user_id: int, conversation: int) -> bool:
         """Whether this user has that conversation."""
@@ -217,12 +247,9 @@ def deleted(kept: bool) -> str:
     return f"This chat was deleted in another tab.{more}"
 
 
-def _waiting_title(session: Session, conversation: int) -> str:
-    """The title that a conversation will have once its first message is stored."""
-    running = session.running.get(conversation)
-    if running is None:
-        return ""
-    return title_of(running.text) or next((file.name for file in running.files), "")
+def cue(kind: Literal["reply", "news"], number: int) -> str:
+    """What assets/page/going_on.js acts on, once for each number."""
+    return f'<i data-cue="{kind}" data-number="{number}"></i>'
 
 
 def context(line: str) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict, Written
+from hierchat.chat.in_progress import InProgress
+from hierchat.chat.news import News
 from hierchat.chat.origins import Run
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
@@ -111,6 +113,8 @@ class FakeService:
     titles: FakeTitles = field(default_factory=lambda: FakeTitles())
 
     def __post_init__(self) -> None:
+        self.news = News()
+        self.in_progress = InProgress(self.store, self.news)
         self._runs: dict[int, list[Run]] = {}
         self._figures: dict[int, Figures] = {}
 

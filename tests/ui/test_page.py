@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests import browser as driving
 from tests.browser import Chat
@@ -195,24 +195,6 @@ def test_a_reply_goes_on_while_another_chat_is_open(chat: Chat, service: FakeSer
     expect(chat.page.locator(".hc-user")).to_have_text(["Old chat"])
     chat.page.get_by_role("button", name="Slow chat", exact=True).click()
     expect(chat.words.last).to_contain_text("combined characters")
-
-
-def test_leaving_the_page_stops_the_reply(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService
-) -> None:
-    service.script.seconds = 60
-    before = service.stops
-    with driving.visiting(chromium, server[1]) as visitor:
-        visitor.open()
-        visitor.send("Endless")
-        expect(visitor.page.locator("#hc-live")).to_contain_text("tokens in")
-    with driving.visiting(chromium, server[1]) as visitor:
-        visitor.open()
-        for _ in range(100):  # the server notices a closed connection in its own time
-            if service.stops > before:
-                break
-            visitor.page.wait_for_timeout(200)
-        assert service.stops > before
 
 
 def test_nothing_in_a_reply_can_press_buttons_or_fetch(chat: Chat, service: FakeService) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from hierchat.chat.frames import CompareFrame, Figures, Frame
 from hierchat.ui import status, versus
 from hierchat.ui.launch import is_loopback, login
-from hierchat.ui.sessions import Running, Session, Sessions, Stale
+from hierchat.ui.sessions import Session, Sessions, Stale
 from tests.ui.fake_service import FakeHost, HostStatus
 
 
@@ -21,11 +23,27 @@ def test_what_a_reply_waits_for_is_said() -> None:
     assert "Waiting for the model" in status.waiting_line(0, host)
 
 
-def test_closing_a_session_stops_its_reply() -> None:
+def test_which_chats_the_pages_of_a_user_show() -> None:
     sessions = Sessions()
-    running = sessions.open("a").running[7] = Running()
+    page = sessions.open("a")
+    page.user, page.conversation = 1, 7
+    assert sessions.any_of(1)
+    assert sessions.show(1, 7)
+    assert not sessions.any_of(2)
+    assert not sessions.show(2, 7)
+    assert not sessions.show(1, 8)
+    assert sessions.close("a") is page
+    assert page.gone
+    assert not sessions.any_of(1)
+    assert not sessions.show(1, 7)
+    assert sessions.close("a") is None
+
+
+def test_closing_a_session_stops_its_replay() -> None:
+    sessions = Sessions()
+    replaying = sessions.open("a").replaying = threading.Event()
     sessions.close("a")
-    assert running.stop.is_set()
+    assert replaying.is_set()
 
 
 def test_a_page_that_was_never_opened_here_is_stale() -> None:

@@ -323,7 +323,7 @@ def test_a_server_that_goes_and_comes_again(chromium: Browser, fresh: FakeServic
 def test_a_page_that_the_server_does_not_know_is_loaded_again(
     chromium: Browser, fresh: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a long sleep of the computer: its message must not begin another chat."""
+    """As after a long sleep of the computer: by itself, and its message must not begin another chat."""
     made: list[Sessions] = []
 
     class Kept(Sessions):
@@ -336,9 +336,9 @@ def test_a_page_that_the_server_does_not_know_is_loaded_again(
     with driving.serving(fresh) as address, driving.visiting(chromium, address) as chat:
         chat.open()
         chat.ask("Before")
+        chat.page.locator("#hc-box textarea").fill("And now?")
         for key in list(made[0]._sessions):
             made[0].close(key)
-        chat.send("And now?")
         said(chat, "This page lost its connection to hierchat. It is loaded again")
         expect(chat.page.locator("#hc-live [role=alert]")).to_have_count(0, timeout=driving.PATIENCE_MS)
         expect(chat.page.locator("#hc-box textarea")).to_have_value("And now?")

@@ -1,4 +1,4 @@
-"""Settings: how the page looks, what may draft, where everything lies, and how to be rid of it."""
+"""Settings: how the page looks, what may draft, when replies end, where everything lies, and how to be rid of it."""
 
 from __future__ import annotations
 
@@ -59,6 +59,9 @@ class SettingsPanel:
         self._texts = gr.HTML("", elem_id="hc-texts")
         self._proof = gr.HTML("", elem_id="hc-model-proof")
         gr.HTML("<h2>Chats</h2>")
+        self._keep = gr.Checkbox(
+            True, label="Replies go on when the page is closed", container=False, elem_id="hc-keep"
+        )
         self._titles = gr.Checkbox(
             True, label="The model names new chats, while nobody waits for it", container=False
         )
@@ -91,6 +94,10 @@ class SettingsPanel:
             self._store.allow_model_titles(who(request)[1], bool(allowed))
             return {self._told: ""}
 
+        def keep(on: bool, request: gr.Request) -> dict[Any, Any]:
+            self._store.keep_writing(who(request)[1], bool(on))
+            return {self._told: ""}
+
         def backup(request: gr.Request) -> dict[Any, Any]:
             who(request)
             return {self._told: _told(_back_up(self._store))}
@@ -103,10 +110,12 @@ class SettingsPanel:
             _, user = who(request)
             self._store.set_drafts_from(user, "all")
             self._store.allow_model_titles(user, True)
+            self._store.keep_writing(user, True)
             return self.show(user) | {self._told: _told("All settings are as they were at first.")}
 
         self._drafts.input(choose, self._drafts, self._told, **_QUIET)
         self._titles.input(title, self._titles, self._told, **_QUIET)
+        self._keep.input(keep, self._keep, self._told, **_QUIET)
         self._backup.click(backup, None, self._told, **_QUIET)
         self._unlearn.click(unlearn, None, self._told, **_QUIET)
         self._reset.click(reset, None, self.outputs, js="() => hcTheme('system')", **_QUIET)
@@ -115,7 +124,7 @@ class SettingsPanel:
     def outputs(self) -> list[Any]:
         """The components that `show` may change."""
         return [
-            self._drafts, self._texts, self._proof, self._titles, self._places, self._forget, self._told,
+            self._drafts, self._texts, self._proof, self._keep, self._titles, self._places, self._forget, self._told,
         ]  # fmt: skip
 
     def show(self, user_id: int) -> dict[Any, Any]:
@@ -125,6 +134,7 @@ class SettingsPanel:
         forget = button("hc_forget", "Forget everything…", text=held, css="hc-danger") if chats else ""
         return {
             self._drafts: self._store.drafts_from(user_id),
+            self._keep: self._store.keeps_writing(user_id),
             self._texts: _texts(listed()),
             self._proof: status.model_proof(self._service.host.status),
             self._titles: self._store.model_titles(user_id),

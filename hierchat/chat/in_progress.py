@@ -1,0 +1,320 @@
+"""Replies in progress, by user and conversation. Each is written by a thread of its own, whether or not a page follows
+it. Any number of pages may follow one: each takes the latest state when it is ready for it. Messages that were sent
+meanwhile wait behind it, and go out one after the other."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hierchat import logs
+from hierchat.chat.frames import CompareFrame, Frame
+from hierchat.chat.news import News
+from hierchat.store import Attachment, NotFound, Store, StoreError, title_of
+
+State = Frame | CompareFrame
+Start = Callable[[threading.Event], Generator[State, None, None]]
+TakeBack = Callable[["ReplyInProgress"], bool]
+"""Offers a question that was not asked in the end, with its files, to the page that sent it; whether that took it."""
+PATIENCE_SECONDS = 5.0
+"""How long is waited for a reply that was stopped."""
+
+log = logging.getLogger(__name__)
+_numbers = itertools.count(1)
+
+
+class Pages(Protocol):
+    """What is known above of open pages."""
+
+    def show(self, user_id: int, conversation_id: int) -> bool:
+        """Whether an open page of this user shows that conversation."""
+        ...
+
+
+class NoPages:
+    """Without a page above."""
+
+    def show(self, user_id: int, conversation_id: int) -> bool:
+        """Never."""
+        return False
+
+
+def places_ahead(state: State) -> int | None:
+    """How many replies come before, while it waits for its turn; None afterwards: then the question is stored."""
+    frames = list(state.arms.values()) if isinstance(state, CompareFrame) else [state]
+    return frames[0].ahead if all(frame.phase == "waiting" for frame in frames) else None
+
+
+@dataclass(eq=False, slots=True)
+class ReplyInProgress:
+    """A reply that waits or is being written."""
+
+    user_id: int
+    conversation_id: int
+    text: str = ""
+    """The question, where it is a new one."""
+    files: Sequence[Attachment] = ()
+    """What is sent with it."""
+    below: int | None = None
+    """The last stored message that stands above: above the question, where it is a new one."""
+    resumed: str = ""
+    """The text with which it begins, where a reply that was cut goes on."""
+    compared: bool = False
+    """Whether it is written twice; its states are CompareFrames then."""
+    waited: bool = False
+    """Whether it waited for another one to end; its question goes below that one, then."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    number: int = field(default_factory=lambda: next(_numbers))
+    latest: State | None = None
+    begun: bool = False
+    """Whether its turn came: then its question is stored."""
+    trouble: str = ""
+    """Why it could not begin or go on: a sentence for the page."""
+    missing: bool = False
+    """Whether that is because its conversation was deleted."""
+    taken_back: bool = False
+    """Whether the page that asked has the question again."""
+    withdrawn: bool = False
+    """Whether its conversation went with it, since nothing was asked there."""
+    _count: int = 0
+    _ended: bool = False
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def asks(self) -> bool:
+        """Whether it begins with a new question."""
+        return bool(self.text or self.files)
+
+    @property
+    def title(self) -> str:
+        """The title that its question gives to a new conversation."""
+        return title_of(self.text) or next((file.name for file in self.files), "")
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended by an error."""
+        return bool(self.trouble) or (isinstance(self.latest, Frame) and self.latest.finish == "error")
+
+    def follow(self) -> Iterator[State]:
+        """The latest state, and each later one until it has ended; who is slow misses those between. Who leaves
+        changes nothing."""
+        seen = 0
+        while True:
+            with self._changed:
+                while self._count == seen and not self._ended:
+                    self._changed.wait()
+                fresh, state, ended = self._count != seen, self.latest, self._ended
+                seen = self._count
+            if fresh and state is not None:
+                yield state
+            if ended:
+                return
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end, at most so long; whether it has come."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._ended, seconds)
+
+    def _put(self, state: State) -> None:
+        with self._changed:
+            self.latest = state
+            self.begun = self.begun or places_ahead(state) is None
+            self._count += 1
+            self._changed.notify_all()
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Work:
+    reply: ReplyInProgress
+    start: Start
+    take_back: TakeBack
+
+
+class InProgress:
+    """All replies in progress: at most one in each conversation."""
+
+    def __init__(self, store: Store, news: News) -> None:
+        self.pages: Pages = NoPages()
+        self._store = store
+        self._news = news
+        self._replies: dict[tuple[int, int], ReplyInProgress] = {}
+        self._waiting: dict[tuple[int, int], list[_Work]] = {}
+        self._lock = threading.Lock()
+
+    def begin(
+        self,
+        reply: ReplyInProgress,
+        start: Start,
+        take_back: TakeBack = lambda reply: False,
+        *,
+        waits: bool = False,
+    ) -> bool:
+        """Write it in a thread of its own, from `start(reply.stop)`; whether that has begun. Where another one is being
+        written in that conversation, it has not: then it waits for the end of that one, if it `waits`.
+
+        A question that is not asked in the end goes to `take_back`, and so do those that wait for a reply that fails.
+        Where that refuses it, it stays in the conversation without a reply, or the conversation goes if there is none.
+        """
+        place, work = (reply.user_id, reply.conversation_id), _Work(reply, start, take_back)
+        with self._lock:
+            if busy := place in self._replies:
+                if waits:
+                    self._waiting.setdefault(place, []).append(work)
+            else:
+                self._replies[place] = reply
+        if not busy:
+            threading.Thread(target=self._write, args=[work], name="in progress", daemon=True).start()
+        elif waits:
+            self._news.tell(reply.user_id)
+        return not busy
+
+    def of(self, user_id: int, conversation_id: int | None) -> ReplyInProgress | None:
+        """The reply in progress in that conversation."""
+        with self._lock:
+            return self._replies.get((user_id, conversation_id or 0))
+
+    def all_of(self, user_id: int) -> list[ReplyInProgress]:
+        """A user's, in the order in which they were asked for."""
+        with self._lock:
+            return [reply for (user, _), reply in self._replies.items() if user == user_id]
+
+    def waiting(self, user_id: int) -> list[ReplyInProgress]:
+        """A user's messages that wait for a reply to end; of one conversation in the order in which they go out."""
+        with self._lock:
+            return [
+                work.reply for (user, _), many in self._waiting.items() if user == user_id for work in many
+            ]
+
+    def take_out(self, user_id: int, number: int) -> ReplyInProgress | None:
+        """A message that waits, which waits no more; None where it does not any longer."""
+        with self._lock:
+            for (user, _), many in self._waiting.items():
+                found = [work for work in many if user == user_id and work.reply.number == number]
+                if found:
+                    many.remove(found[0])
+                    break
+            else:
+                return None
+        self._news.tell(user_id)
+        return found[0].reply
+
+    def stop(self, user_id: int) -> None:
+        """Stop all of a user's; what waits does not go out, but stays in its conversation."""
+        with self._lock:
+            for (user, _), many in self._waiting.items():
+                for work in many if user == user_id else ():
+                    work.reply.stop.set()
+        for reply in self.all_of(user_id):
+            reply.stop.set()
+
+    def end(self, user_id: int, conversation_id: int | None = None) -> list[ReplyInProgress]:
+        """Stop what is being written in a conversation, or in all of a user's, and wait for its end, some seconds at
+        most. What waited there goes out no more: it is returned."""
+        with self._lock:
+            places = [
+                place
+                for place in self._replies
+                if place[0] == user_id and conversation_id in (None, place[1])
+            ]
+            dropped = [work.reply for place in places for work in self._waiting.pop(place, [])]
+            ending = [self._replies[place] for place in places]
+        for reply in ending:
+            reply.stop.set()
+        for reply in ending:
+            reply.wait(PATIENCE_SECONDS)
+        return dropped
+
+    def _write(self, work: _Work) -> None:
+        """One reply, and then those to the messages that wait for its end."""
+        following: _Work | None = work
+        while following is not None:
+            following = self._one(following)
+
+    def _one(self, work: _Work) -> _Work | None:
+        """One reply; what follows it, which stands in its place from now on."""
+        reply, place = work.reply, (work.reply.user_id, work.reply.conversation_id)
+        self._news.tell(*place)
+        try:
+            if not reply.trouble:
+                with closing(work.start(reply.stop)) as states:
+                    for state in states:
+                        begins = not reply.begun
+                        reply._put(state)
+                        if begins and reply.begun:
+                            self._news.tell(*place)
+        except Exception as error:
+            reply.missing, reply.trouble = isinstance(error, NotFound), logs.said(error)
+        try:
+            if reply.begun:
+                self._mark(reply)
+            self._put_back(work)
+        except Exception as error:  # as when the program ends meanwhile
+            log.debug("a reply's end could not be noted: %s", type(error).__name__)
+        following = self._next(place)
+        self._news.tell(*place)
+        reply._end()
+        return following
+
+    def _next(self, place: tuple[int, int]) -> _Work | None:
+        """What waits there begins now, below the last message."""
+        below, error = None, None
+        try:
+            below = self._last(place)
+        except Exception as caught:
+            error = caught
+        with self._lock:
+            waiting = self._waiting.get(place, [])
+            following = waiting.pop(0) if waiting else None
+            if not waiting:
+                self._waiting.pop(place, None)
+            if following is None:
+                del self._replies[place]
+                return None
+            reply = self._replies[place] = following.reply
+            reply.below, reply.waited = below, True
+            if error is not None:
+                reply.missing, reply.trouble = isinstance(error, NotFound), logs.said(error)
+        return following
+
+    def _last(self, place: tuple[int, int]) -> int | None:
+        """The last message of a conversation."""
+        path = [message.id for message in self._store.messages(*place) if message.role != "system"]
+        return path[-1] if path else None
+
+    def _mark(self, reply: ReplyInProgress) -> None:
+        """A reply that comes while its conversation is not open is marked in the list."""
+        if not self.pages.show(reply.user_id, reply.conversation_id):
+            self._store.mark_unread(reply.user_id, reply.conversation_id, True)
+
+    def _put_back(self, work: _Work) -> None:
+        """What was not asked, and what is not asked any more. Where the store fails, an empty conversation stays."""
+        reply, place = work.reply, (work.reply.user_id, work.reply.conversation_id)
+        goes_on = reply.begun and not reply.failed
+        unasked = [work] if reply.asks and not reply.begun else []
+        with self._lock:
+            waiting = self._waiting.get(place, [])
+            unasked += [one for one in waiting if not goes_on or one.reply.stop.is_set()]
+            waiting[:] = [one for one in waiting if one not in unasked]
+        left = []
+        for one in unasked:
+            one.reply.taken_back = one.take_back(one.reply)
+            if not one.reply.taken_back:
+                left.append(one.reply)
+        if left:
+            text = "\n\n".join(one.text for one in left if one.text)
+            files = [file for one in left for file in one.files]
+            with suppress(StoreError):  # deleted: that was wanted
+                below = self._last(place) if reply.begun else reply.below
+                self._store.add_message(*place, below, "user", text, files)
+        if not reply.begun:
+            reply.withdrawn = self._store.discard_conversation(*place)

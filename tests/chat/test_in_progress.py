@@ -1,0 +1,211 @@
+"""Replies that are written without a page, and what is left of those that never began."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from hierchat.chat.frames import Frame
+from hierchat.chat.in_progress import InProgress, ReplyInProgress, State
+from hierchat.chat.news import News
+from hierchat.chat.service import ChatService
+from hierchat.config import GenerationSettings
+from hierchat.store import Store
+
+from .conftest import Talk
+from .tiny import END, ready_host
+
+PATIENCE = 20.0
+USUAL = GenerationSettings(max_new_tokens=400, logit_bias={END: -100.0})
+
+
+class Script:
+    """States of a reply, one after the other as a test lets them go."""
+
+    def __init__(self) -> None:
+        self.steps = threading.Semaphore(0)
+        self.written = 0
+        self.error: Exception | None = None
+
+    def start(self, stop: threading.Event) -> Generator[State, None, None]:
+        yield Frame("waiting", ahead=1)
+        while True:
+            assert self.steps.acquire(timeout=PATIENCE)
+            if self.error:
+                raise self.error
+            if stop.is_set():
+                return
+            self.written += 1
+            yield Frame("writing", "x" * self.written)
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.steps.release()
+
+
+class Shown:
+    """A page that shows one conversation."""
+
+    def __init__(self, conversation: int) -> None:
+        self.conversation = conversation
+
+    def show(self, user_id: int, conversation_id: int) -> bool:
+        return conversation_id == self.conversation
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def replies(store: Store) -> InProgress:
+    return InProgress(store, News())
+
+
+@pytest.fixture
+def asked(store: Store) -> ReplyInProgress:
+    user = store.ensure_user("ann")
+    return ReplyInProgress(user, store.create_conversation(user), "Question")
+
+
+def end(reply: ReplyInProgress, script: Script) -> None:
+    reply.stop.set()
+    script.step()
+    assert reply.wait(PATIENCE)
+
+
+def take(states: Iterator[State]) -> str:
+    state = next(states)
+    assert isinstance(state, Frame)
+    return state.text
+
+
+def test_one_reply_in_a_conversation_and_each_user_his_own(
+    replies: InProgress, asked: ReplyInProgress, script: Script
+) -> None:
+    assert replies.begin(asked, script.start)
+    second = ReplyInProgress(asked.user_id, asked.conversation_id, "Another")
+    assert not replies.begin(second, script.start)
+    assert replies.of(asked.user_id, asked.conversation_id) is asked
+    assert replies.of(asked.user_id + 1, asked.conversation_id) is None
+    assert replies.all_of(asked.user_id + 1) == []
+    end(asked, script)
+    assert replies.all_of(asked.user_id) == []
+
+
+def test_who_is_slow_gets_the_latest_and_who_leaves_changes_nothing(
+    replies: InProgress, asked: ReplyInProgress, script: Script
+) -> None:
+    replies.begin(asked, script.start)
+    slow, quick = asked.follow(), asked.follow()
+    assert take(slow) == take(quick) == ""
+    script.step()
+    assert take(quick) == "x"
+    quick.close()  # type: ignore[attr-defined]
+    script.step(3)
+    third = asked.follow()
+    while take(third) != "xxxx":
+        pass
+    assert take(slow) == "xxxx"
+    assert not asked.stop.is_set()
+    end(asked, script)
+    assert list(slow) == []
+    assert take(asked.follow()) == "xxxx"  # who comes late sees how it ended
+
+
+def test_a_question_that_was_not_asked_goes_back_to_its_page(
+    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
+) -> None:
+    given: list[str] = []
+    script.error = RuntimeError("no luck")
+    replies.begin(asked, script.start, lambda text: not given.append(text))
+    script.step()
+    assert asked.wait(PATIENCE)
+    assert given == ["Question"]
+    assert asked.trouble
+    assert asked.withdrawn
+    assert store.conversations(asked.user_id) == []
+
+
+def test_a_question_whose_page_is_gone_stays_in_its_chat(
+    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
+) -> None:
+    replies.begin(asked, script.start)
+    end(asked, script)
+    (message,) = store.messages(asked.user_id, asked.conversation_id)
+    assert (message.role, message.text) == ("user", "Question")
+    assert not asked.withdrawn
+
+
+@pytest.mark.parametrize("open_", [True, False])
+def test_a_reply_that_came_while_its_chat_was_not_open_is_marked(
+    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store, open_: bool
+) -> None:
+    replies.pages = Shown(asked.conversation_id if open_ else 0)
+    replies.begin(asked, script.start)
+    script.step()
+    states = asked.follow()
+    while take(states) != "x":
+        pass
+    end(asked, script)
+    conversation = store.conversation(asked.user_id, asked.conversation_id)
+    assert conversation.unread is not open_
+    assert [c.unread for c in store.conversations(asked.user_id)] == [not open_]
+
+
+def test_news_are_told_when_it_begins_gets_its_turn_and_ends(
+    asked: ReplyInProgress, script: Script, store: Store
+) -> None:
+    news = News()
+    replies = InProgress(store, news)
+    replies.begin(asked, script.start)
+    states = asked.follow()
+    take(states)
+    assert news.count(asked.user_id) == 1
+    script.step()
+    take(states)
+    end(asked, script)
+    assert news.count(asked.user_id) == news.changed(asked.user_id, asked.conversation_id) == 3
+    assert news.count(asked.user_id + 1) == 0
+    assert news.changed(asked.user_id, asked.conversation_id + 1) == 0
+
+
+def test_a_real_reply_comes_to_its_end_without_a_page(store: Store) -> None:
+    service = ChatService(store, ready_host())
+    user = store.ensure_user("ann")
+    talk = Talk(service, user, store.create_conversation(user))
+    reply = ReplyInProgress(user, talk.conversation, "Go on")
+    settings = USUAL.model_copy(update={"max_new_tokens": 24})
+    service.in_progress.begin(
+        reply, lambda stop: service.send(user, talk.conversation, None, "Go on", settings, stop)
+    )
+    assert reply.wait(PATIENCE)
+    assert not reply.trouble
+    question, answer = talk.messages()
+    assert (question.text, answer.state) == ("Go on", "complete")
+    assert len(store.reply_tokens(user, answer.id)) == 24
+    service.close()
+
+
+def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path: Path) -> None:
+    path = tmp_path / "ends.db"
+    with Store.open(path) as store:
+        service = ChatService(store, ready_host())
+        user = store.ensure_user("ann")
+        conversation = store.create_conversation(user)
+        reply = ReplyInProgress(user, conversation, "Long")
+        service.in_progress.begin(
+            reply, lambda stop: service.send(user, conversation, None, "Long", USUAL, stop)
+        )
+        states = reply.follow()
+        while not take(states):
+            pass
+        assert not reply.wait(0)
+    assert reply.wait(PATIENCE)  # it ends by itself: the store is closed
+    with Store.open(path) as again:
+        assert again.messages(user, conversation)[-1].state == "interrupted"
+        assert again.messages(user, conversation)[0].text == "Long"
