@@ -221,7 +221,7 @@ def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
     try:
         with driving.visiting(chromium, server[1]) as visitor:
             visitor.open("?view=settings")
-            switch = visitor.page.get_by_label("Go on writing when the page is closed")
+            switch = visitor.page.get_by_label("Replies go on when the page is closed")
             expect(switch).to_be_checked()
             switch.uncheck()
             visitor.shot("keep-writing")
