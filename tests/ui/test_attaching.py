@@ -190,7 +190,7 @@ def test_a_question_that_is_edited_keeps_its_files(chat: Chat, service: FakeServ
     expect(files(chat)).to_have_count(1)
     chat.ask("First")
     chat.page.locator(".hc-turn").first.hover()
-    chat.page.get_by_role("button", name="Edit").click()
+    chat.page.locator(".hc-turn").first.get_by_role("button", name="Edit").click()
     chat.page.get_by_role("textbox", name="Edit your message").fill("Second")
     chat.page.get_by_role("button", name="Send edited message").click()
     expect(chat.page.locator(".hc-user")).to_have_text(["Second"])
