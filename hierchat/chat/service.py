@@ -24,6 +24,7 @@ from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.prompt import Said
+from hierchat.runtime.shelf import Shelf
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import Message, Store
 
@@ -45,6 +46,7 @@ class ChatService:
         self._learned = Learned(store)
         self._completions = Completions(host, self._histories, self._learned, store)
         host.costs = store
+        self.models = Shelf(host, store)
 
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""

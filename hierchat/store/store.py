@@ -18,10 +18,22 @@ from hierchat.store.new_file import new_file
 from hierchat.store.over_time import OverTime
 from hierchat.store.portable import Portable
 from hierchat.store.replies import Replies
+from hierchat.store.speeds import ModelSpeeds
 from hierchat.store.turns import Turns
 
 
-class Store(Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable):
+class Store(
+    Conversations,
+    Deletion,
+    Forks,
+    Replies,
+    Turns,
+    DraftingTexts,
+    LearnedValues,
+    OverTime,
+    ModelSpeeds,
+    Portable,
+):
     """One SQLite file, usable from any thread and by several processes at once.
 
     Every method may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is then

@@ -13,6 +13,8 @@ KEY = secrets.token_hex(16)
 EVENTS = (
     "hc_open", "hc_go", "hc_panel", "hc_more", "hc_rename", "hc_pin", "hc_archive", "hc_shelf", "hc_delete",
     "hc_restore", "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example",
+    "hc_model_fetch", "hc_model_stop", "hc_model_load", "hc_model_eject", "hc_model_remove", "hc_model_removed",
+    "hc_model_keep", "hc_model_add",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
 ASSETS = shipped("assets")
@@ -31,12 +33,12 @@ def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", 
 
 _SCRIPTS = (
     "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details", "edit", "keys",
-    "shortcuts", "spoken", "unsent", "address", "theme", "hit", "login", "connection",
+    "shortcuts", "spoken", "unsent", "address", "theme", "models", "hit", "login", "connection",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "status", "composer", "compare",
-    "dialogs", "menu", "panels", "narrow",
+    "dialogs", "menu", "panels", "models", "narrow",
 )  # fmt: skip
 
 

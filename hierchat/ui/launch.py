@@ -11,6 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.ui.actions import ASSETS, style
+from hierchat.ui.doors.dropped import Dropped
 from hierchat.ui.doors.login import USER, Login
 from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
 from hierchat.ui.sources import css as source_css
@@ -58,7 +59,7 @@ class DooredApp(App):
     def build_middleware_stack(self) -> ASGIApp:
         """Starlette asks for it once, before the first request."""
         origins = Origins(self._host, share=lambda: self.get_blocks().share_url)
-        app: ASGIApp = super().build_middleware_stack()
+        app: ASGIApp = Dropped(super().build_middleware_stack(), lambda: bool(self.get_blocks().share_url))
         if self._account:
             app = Login(app, self._account, origins, starting=lambda: not self.startup_events_triggered)
         return OwnOriginOnly(OwnOrigins(app, origins))

@@ -11,6 +11,7 @@ from hierchat.ui import layout
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.organising import OrganisingHandlers
+from hierchat.ui.panels.models import ModelsPanel
 from hierchat.ui.panels.panel import Panel
 from hierchat.ui.panels.settings import SettingsPanel
 from hierchat.ui.replies import ReplyHandlers
@@ -27,13 +28,14 @@ _ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_li
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
-        panels: list[Panel] = [SettingsPanel(place)]
-        p = layout.build(service.host.names, place, login, panels)
+        models = ModelsPanel(service, shared=lambda: bool(app.share_url))
+        panels: list[Panel] = [models, SettingsPanel(place)]
+        p = layout.build(service.models.names, place, login, panels)
         handlers = Handlers(service, p, panels)
         replies = ReplyHandlers(service, p, handlers.views, handlers.who)
         organising = OrganisingHandlers(service, p, handlers.views, handlers.who)
 
-        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus, p.links]
+        middle = [p.empty, p.tiny, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus, p.links]
         middle += [*p.panels.values(), *(output for panel in panels for output in panel.outputs)]
         chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
@@ -45,8 +47,13 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         polled = [p.host, p.proof, p.timer, p.model]
         app.load(handlers.load, None, [*every, *polled, *p.sampling], **_QUIET)
         app.unload(handlers.unload)
-        p.timer.tick(handlers.poll, None, [*polled, p.plan, p.live], **_QUIET)
-        p.model.select(handlers.choose, p.model, [*polled, p.plan, p.live, *p.sampling], **_QUIET)
+        # The panel looks after the poll that may have ended the timer: so it never misses the end.
+        polling: dict[str, Any] = {"outputs": [*polled, p.plan, p.live], **_QUIET}
+        p.timer.tick(handlers.poll, None, **polling).then(models.tick, None, models.outputs, **_QUIET)
+        p.model.select(handlers.choose, [p.model, p.query], [*every, *polled, *p.sampling], **_QUIET)
+        for name, does in models.acts.items():
+            done = getattr(p.bus, name)(does, None, models.outputs, **_QUIET)
+            done.then(handlers.poll, None, **polling).then(models.tick, None, models.outputs, **_QUIET)
 
         # "multiple": a message may wait for the reply in another chat.
         for trigger in (p.box.submit, p.send.click):

@@ -15,6 +15,7 @@ from hierchat.store import NotFound, title_of
 from hierchat.ui import sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
+from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Running, Session
@@ -49,6 +50,7 @@ class Views:
         }
         return panels | {
             p.empty: gr.update(visible=_shown(name == "empty")),
+            p.tiny: gr.update(visible=_shown(name == "empty")),
             p.chat: gr.update(elem_classes=[] if name == "chat" else [OFF]),
             p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
         }
@@ -130,14 +132,18 @@ class Views:
             return update | self.stage(panel.name) | panel.show(user_id)
         if running is None:
             drawn = thread(self._service, user_id, self._path(session, user_id), session.marked)
-            return (
-                update
-                | self.stage(stage or ("chat" if drawn else "empty"))
-                | {p.thread: drawn, p.growing: ""}
-            )
+            update |= {p.thread: drawn, p.growing: ""}
+            if not drawn and not stage:
+                return update | self.stage("empty") | self.tiny(user_id)
+            return update | self.stage(stage or "chat")
         if running.versus:
             return update | self.stage("versus") | self.comparing(running)
         return update | self.stage("chat") | {p.thread: running.thread, p.growing: running.growing}
+
+    def tiny(self, user_id: int) -> Update:
+        """On the empty page: that the model is tiny, and which one to use instead."""
+        line = tiny_line(self._service.models.better(user_id))
+        return {self._parts.tiny: gr.update(value=line, visible=True)}
 
     def comparing(self, running: Running) -> Update:
         """A comparison in progress."""

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser
 from tests import browser as driving
 from tests.browser import Chat
 from tests.ui.fake_service import FakeHost, FakeService, Script, make
+from tests.ui.fake_shelf import FakeShelf
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +32,7 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     """The service behind the page, its script and its data as new."""
     fake = server[0]
     fake.script, fake.host.status, fake.host.started = Script(), FakeHost().status, []
+    fake.models = FakeShelf(fake.host)
     user = fake.store.ensure_user("local")
     for conversation in fake.store.conversations(user):
         fake.store.delete_conversation(user, conversation.id)

@@ -15,6 +15,7 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import NewTurn, Store, StoreError, TurnFigures
+from tests.ui.fake_shelf import FakeShelf
 
 REPLY = """Here is a Python function that reverses a string:
 
@@ -62,6 +63,9 @@ class FakeHost:
         self.started.append(name)
         self.status = HostStatus(name, "ready")
 
+    def eject(self) -> None:
+        self.status = HostStatus("", "none")
+
     def settings(self, name: str) -> GenerationSettings:
         return GenerationSettings(temperature=0.7 if "Qwen" in name else 0.0, max_new_tokens=512)
 
@@ -92,6 +96,7 @@ class FakeService:
     asked: list[tuple[str, GenerationSettings]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.models = FakeShelf(self.host)
         self._spans: dict[int, list[tuple[str, str]]] = {}
         self._figures: dict[int, Figures] = {}
 
