@@ -20,7 +20,7 @@ from hierchat.models.fetch.wheel import wheel_file
 
 def removable(entry: ModelEntry, device: str) -> int:
     """The bytes that removing frees. The first time, a GGUF file is read once to know what was made of it."""
-    return sum(cache.size_of(path) for path in _paths(entry, device))
+    return sum(cache.size_of(path) for path in _paths(entry, device) if not path.is_symlink())
 
 
 def remove(entry: ModelEntry, device: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hierchat.models.cache import gigabytes
+from hierchat.runtime.shelf import TINY
 from hierchat.ui.actions import button
 from hierchat.ui.status import progress_bar
 
@@ -87,16 +88,10 @@ def _present(loaded: ModelRow | None, host: HostStatus, best: ModelRow | None) -
         if host.phase not in ("none", "failed"):
             said = f"{host.name} is on its way."
         return f'<p class="hc-present">{html.escape(said)}</p>'
-    # Of the same kind, a larger one is better.
-    small = (
-        loaded.parameters is not None and best is not None and (best.parameters or 0) > 2 * loaded.parameters
-    )
     hint = ""
-    if small and best and loaded.parameters and loaded.parameters < 400_000_000:
-        hint = f" It is tiny. {best.name} is the best one for this machine."
-    return (
-        f'<p class="hc-present"><strong>{html.escape(loaded.name)}</strong> answers.{html.escape(hint)}</p>'
-    )
+    if best and loaded.parameters and loaded.parameters < min(TINY, best.parameters or 0):
+        hint = f" It is tiny. {html.escape(best.name)} is the best one for this machine."
+    return f'<p class="hc-present"><strong>{html.escape(loaded.name)}</strong> answers.{hint}</p>'
 
 
 def _entry(
@@ -119,7 +114,7 @@ def _entry(
     asked = _asked(row, frees) if frees is not None else ""
     return (
         f'<li class="hc-model" data-model="{html.escape(row.name)}"><h3>{html.escape(row.name)}</h3>{badges}'
-        f'<p class="hc-facts">{_facts(row)}</p>'
+        f'<p class="hc-model-facts">{_facts(row)}</p>'
         f'<p class="hc-fit" data-fit="{row.fit.verdict}"><strong>{_FITS[row.fit.verdict]}.</strong> '
         f"{html.escape(row.fit.why)}</p>{_drafts(row)}{_fetch(row.fetch)}"
         f"{asked or _buttons(row, host, may_change)}</li>"
