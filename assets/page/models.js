@@ -1,7 +1,7 @@
 // The Models panel: what is typed or dropped there. A file goes to the server as a stream, piece by piece.
 const modelField = () => find('#hc-model-said');
 const copying = (text) => { find('#hc-model-copying').textContent = text; };
-let sending = null;
+let modelSending = null;
 
 acts.hc_model_add = () => {
   trigger('hc_model_add', { id: 0, text: modelField().value });
@@ -10,24 +10,24 @@ acts.hc_model_add = () => {
 acts.hc_model_file = () => find('#hc-model-file').click();
 
 function copyModel(file) {
-  if (sending) return;
+  if (modelSending) return;
   if (!/\.gguf$/i.test(file.name)) return void copying(`${file.name} is no GGUF file. Choose a file whose name ends in .gguf.`);
-  sending = new XMLHttpRequest();
+  modelSending = new XMLHttpRequest();
   const done = (text) => {
-    sending = null;
+    modelSending = null;
     copying(text);
   };
-  sending.upload.onprogress = ({ loaded }) => copying(`Copying ${file.name}: ${Math.floor((100 * loaded) / file.size)} %`);
-  sending.onload = () => {
-    const { status, responseText } = sending;
+  modelSending.upload.onprogress = ({ loaded }) => copying(`Copying ${file.name}: ${Math.floor((100 * loaded) / file.size)} %`);
+  modelSending.onload = () => {
+    const { status, responseText } = modelSending;
     done(status === 201 ? '' : responseText || `${file.name} could not be copied.`);
     if (status === 201) trigger('hc_model_add', { id: 0, text: responseText });
   };
-  sending.onerror = () => done(`${file.name} could not be copied: the connection was lost. Try again.`);
-  sending.onabort = () => done('');
+  modelSending.onerror = () => done(`${file.name} could not be copied: the connection was lost. Try again.`);
+  modelSending.onabort = () => done('');
   const path = window.location.pathname.replace(/[^/]*$/, '');
-  sending.open('PUT', `${path}models/${encodeURIComponent(file.name)}`);
-  sending.send(file);
+  modelSending.open('PUT', `${path}models/${encodeURIComponent(file.name)}`);
+  modelSending.send(file);
 }
 
 on('change', (event) => {

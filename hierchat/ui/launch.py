@@ -11,7 +11,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.ui.actions import ASSETS, style
-from hierchat.ui.doors.dropped import Dropped
+from hierchat.ui.doors.dropped import take_model
+from hierchat.ui.doors.files import give_out, take_in
 from hierchat.ui.doors.login import USER, Login
 from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
 from hierchat.ui.sources import css as source_css
@@ -55,11 +56,14 @@ class DooredApp(App):
         )
         self._host = host
         self._account = account
+        self.add_route("/transfer/in", take_in, methods=["POST"])
+        self.add_route("/transfer/out/{ticket}", give_out, methods=["GET"])
+        self.add_route("/models/{name}", take_model, methods=["PUT"])
 
     def build_middleware_stack(self) -> ASGIApp:
         """Starlette asks for it once, before the first request."""
         origins = Origins(self._host, share=lambda: self.get_blocks().share_url)
-        app: ASGIApp = Dropped(super().build_middleware_stack(), lambda: bool(self.get_blocks().share_url))
+        app: ASGIApp = super().build_middleware_stack()
         if self._account:
             app = Login(app, self._account, origins, starting=lambda: not self.startup_events_triggered)
         return OwnOriginOnly(OwnOrigins(app, origins))

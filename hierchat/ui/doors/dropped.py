@@ -5,19 +5,15 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import unquote
 
 from anyio import to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hierchat.config import models_dir
 
-_PATH = re.compile(r"/models/([^/]+)$")
 _NAME = re.compile(r"[\w][\w .()+-]{0,200}\.gguf", re.IGNORECASE)
 _MAGIC = b"GGUF"
 _SPARE = 2**28
@@ -34,54 +30,42 @@ class Refused(Exception):
         self.status = status
 
 
-class Dropped:
-    """`PUT models/NAME.gguf` keeps the body as a file of that name and answers 201 with the name. `shared`: the page is
-    open to others, so that nothing is taken."""
-
-    def __init__(self, app: ASGIApp, shared: Callable[[], bool]) -> None:
-        self._app = app
-        self._shared = shared
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = _PATH.search(scope.get("path", "")) if scope["type"] == "http" else None
-        if not found or scope["method"] != "PUT":
-            await self._app(scope, receive, send)
-            return
-        answer: Response
-        try:
-            name = await self._take(Request(scope, receive), unquote(found[1]))
-            answer = PlainTextResponse(name, 201)
-        except Refused as refused:
-            answer = PlainTextResponse(str(refused), refused.status)
-        except ClientDisconnect:
-            return
-        except OSError as error:
-            sentence = f"The file could not be written into {models_dir()} ({error.strerror})."
-            answer = PlainTextResponse(sentence, 507)
-        await answer(scope, receive, send)
-
-    async def _take(self, request: Request, name: str) -> str:
-        if self._shared():
+async def take_model(request: Request) -> Response:
+    """`PUT models/NAME` keeps the body as a file of that name and answers 201 with the name. A page that is shared by a
+    public link takes nothing."""
+    try:
+        if request.app.get_blocks().share_url:
             raise Refused(403, "This page is shared by a public link, so it takes no files.")
-        if not _NAME.fullmatch(name):
-            raise Refused(400, "Only GGUF files with plain names are taken. Rename the file.")
-        target = models_dir() / name
-        if target.exists():
-            raise Refused(
-                409, f"There is a file {name} in {models_dir()} already. Add it by its path, or rename this."
-            )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        length = request.headers.get("content-length", "0")
-        if length.isdecimal() and int(length) + _SPARE > shutil.disk_usage(target.parent).free:
-            raise Refused(507, f"The disk that holds {models_dir()} has too little room for {name}.")
-        part = target.with_name(f".{secrets.token_hex(8)}.part")
-        try:
-            await _write(request, part)
-            part.replace(target)
-        finally:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
-        return name
+        return PlainTextResponse(await _take(request, request.path_params["name"]), 201)
+    except Refused as refused:
+        return PlainTextResponse(str(refused), refused.status)
+    except ClientDisconnect:
+        return PlainTextResponse("", 400)
+    except OSError as error:
+        sentence = f"The file could not be written into {models_dir()} ({error.strerror})."
+        return PlainTextResponse(sentence, 507)
+
+
+async def _take(request: Request, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise Refused(400, "Only GGUF files with plain names are taken. Rename the file.")
+    target = models_dir() / name
+    if target.exists():
+        raise Refused(
+            409, f"There is a file {name} in {models_dir()} already. Add it by its path, or rename this."
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) + _SPARE > shutil.disk_usage(target.parent).free:
+        raise Refused(507, f"The disk that holds {models_dir()} has too little room for {name}.")
+    part = target.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        await _write(request, part)
+        part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    return name
 
 
 async def _write(request: Request, part: Path) -> None:
