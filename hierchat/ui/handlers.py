@@ -194,15 +194,14 @@ class Handlers:
         session.leave()
         return self.views.conversation(session, user)
 
-    def choose(self, name: str, query: str, *given: Any) -> Update:
+    def choose(self, name: str, query: str, request: gr.Request, *values: Any) -> Update:
         """Another model, of those that are here: it loads in the background. Sampling in which nothing was set follows
         the model. Or the page with all others."""
-        *values, request = given
         now = self._service.host.status
         if name == MORE:
             present = gr.update(value=now.name or None)
             return self._to_panel("models", query, request) | {self._parts.model: present}
-        sampled = self._following(name, values)
+        sampled = self._following(name, list(values))
         # Gradio 6.31 reports one choice in a dropdown twice.
         if now.name != name or now.phase in ("none", "failed"):
             self._service.models.load(name)

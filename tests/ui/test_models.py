@@ -136,6 +136,19 @@ def test_a_dropped_file_goes_into_the_models_folder(
     assert (tmp_path / "data" / "models" / "my model.gguf").read_bytes() == body
     chosen.set_input_files(tmp_path / "my model.gguf")
     expect(said).to_contain_text("There is a file my model.gguf in")
+    chat.page.evaluate(
+        """() => {
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File(['GGUF and more'], 'dropped.gguf'));
+            const at = document.querySelector('#hc-models');
+            for (const type of ['dragover', 'drop']) {
+                at.dispatchEvent(new DragEvent(type, { dataTransfer, bubbles: true, cancelable: true }));
+            }
+        }"""
+    )
+    expect(said).to_be_empty()
+    assert (tmp_path / "data" / "models" / "dropped.gguf").read_bytes() == b"GGUF and more"
+    assert service.models.asked[-1] == ("add", "dropped.gguf")
 
 
 @pytest.mark.parametrize(
