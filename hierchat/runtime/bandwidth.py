@@ -1,5 +1,5 @@
-"""How fast this machine reads memory, measured once and kept in the cache folder. A forward of one token reads all
-weights once, so no model can decode faster than that allows."""
+"""How fast this machine reads memory: measured in a fifth of a second, kept in the cache folder. A forward of one token
+reads all weights once, so no model can decode faster than that allows."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ def kept_bandwidth() -> float | None:
 
 
 def measure_bandwidth() -> float:
-    """Bytes a second, kept for the next start. The model must not compute meanwhile. Raises MemoryError."""
+    """Bytes a second, kept for the next start. The model must not compute meanwhile. Other programs may: so the highest
+    that was ever measured counts. Raises MemoryError."""
     from hierchat.engine.bandwidth import gigabytes_per_second
 
-    found = 1e9 * gigabytes_per_second(cores(), BYTES, PASSES)
+    found = max(1e9 * gigabytes_per_second(cores(), BYTES, PASSES), kept_bandwidth() or 0.0)
     with suppress(OSError):  # measured again next time
         _file().parent.mkdir(parents=True, exist_ok=True)
         part = _file().with_suffix(f".{os.getpid()}.part")

@@ -26,6 +26,8 @@ from hierchat.runtime.host import ModelHost
 State = Literal["here", "partly", "absent"]
 TINY = 400_000_000
 """Parameters below which a model knows too little to work with."""
+NOBODY = 0
+"""No user: what all of them are told depends on nobody's replies."""
 READABLE = 6.0
 """Tokens a second below which nobody is advised to use a model."""
 
@@ -67,6 +69,10 @@ class ModelRow:
     draft_only: bool = False
 
 
+Advice = tuple[str, ModelRow]
+"""A tiny model's name, and the one to use instead."""
+
+
 class Speeds(Protocol):
     """Where figures of replies are kept: a Store."""
 
@@ -83,7 +89,10 @@ class Shelf:
         self._speeds = speeds
         self._device = best_device()
         self.fetches = Fetches(bring, host.backend)
-        self._measuring = threading.Lock()
+        self._measuring, self._measured = threading.Lock(), False
+        self._looking = threading.Lock()
+        self._advice: dict[tuple[str, ...], Advice | None] = {}
+        """By the loaded model and those that are here."""
         self._refused: dict[tuple[str, int], str] = {}
         """Why a model cannot be computed at all, empty where it can, by the entry and the bytes that are here."""
 
@@ -101,7 +110,7 @@ class Shelf:
     @property
     def busy(self) -> bool:
         """Whether the page has to look again: a model comes or goes, or memory is being measured."""
-        return self.fetches.busy or self._host.leaving or self._measuring.locked()
+        return self.fetches.busy or self._host.leaving or self._measuring.locked() or self._looking.locked()
 
     def rows(self, user_id: int) -> list[ModelRow]:
         """All models, those that are here first, then the smaller before the larger."""
@@ -119,18 +128,33 @@ class Shelf:
         ]  # fmt: skip
         return max(good, key=lambda row: row.parameters or 0, default=None)
 
-    def better(self, user_id: int) -> tuple[str, ModelRow] | None:
-        """The loaded model's name, if it is tiny, and the one to use instead, if there is any."""
+    def better(self) -> Advice | None:
+        """What to use in place of the loaded model, if that is tiny. Looked up in the background, since it opens many
+        files: None until that is done."""
         name = self._host.hosted.name if self._host.hosted else ""
         entry = self._host.catalogue.models.get(name)
         if not entry or not entry.size or entry.size.parameters >= TINY:
             return None
-        best = self.best(self.rows(user_id))
-        return (name, best) if best and (best.parameters or 0) > entry.size.parameters else None
+        key = (name, *self.names)
+        if key not in self._advice and self._looking.acquire(blocking=False):
+            threading.Thread(target=self._look, args=(key, entry.size.parameters), daemon=True).start()
+        return self._advice.get(key)
+
+    def _look(self, key: tuple[str, ...], parameters: int) -> None:
+        try:
+            best = self.best(self.rows(NOBODY))
+            larger = best and (best.parameters or 0) > parameters
+            self._advice[key] = (key[0], best) if best and larger else None
+        except ModelError:  # the panel says it
+            self._advice[key] = None
+        finally:
+            self._looking.release()
 
     def measure(self) -> None:
-        """How fast memory is read, where that is not known: in the background, when no reply is being written."""
-        if kept_bandwidth() is None and self._measuring.acquire(blocking=False):
+        """How fast memory is read: once in each run of the program, in the background, when no reply is being
+        written."""
+        if not self._measured and self._measuring.acquire(blocking=False):
+            self._measured = True
             threading.Thread(target=self._measure, name="bandwidth", daemon=True).start()
 
     def _measure(self) -> None:
@@ -138,7 +162,7 @@ class Shelf:
             with self._host.scheduler.turn(first=True):
                 measure_bandwidth()
         except MemoryError:
-            pass  # nothing is expected then
+            pass  # what is known from earlier stays
         finally:
             self._measuring.release()
 

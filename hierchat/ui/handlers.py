@@ -14,6 +14,7 @@ import gradio as gr
 from hierchat.store import LOCAL_USER
 from hierchat.ui import chat_settings, sampling, status
 from hierchat.ui.layout import MORE, Parts, model_choices
+from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel
 from hierchat.ui.sessions import PAGE, UNKNOWN, Session, Sessions
 from hierchat.ui.views import Update, Views
@@ -218,6 +219,7 @@ class Handlers:
             self._parts.proof: status.model_proof(now),
             **self.views.plan(),
             self._parts.timer: gr.Timer(active=not done),
+            self._parts.tiny: gr.update(value=tiny_line(self._service.models.better())),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             self._parts.model: gr.update(choices=model_choices(names), value=chosen),
         }

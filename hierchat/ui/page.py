@@ -70,7 +70,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         app.load(handlers.load, None, [*every, *polled, p.titles], **_QUIET)
         app.unload(handlers.unload)
         # The panel looks after the poll that may have ended the timer: so it never misses the end.
-        polling: dict[str, Any] = {"outputs": [*polled, p.plan, p.live], **_QUIET}
+        polling: dict[str, Any] = {"outputs": [*polled, p.plan, p.live, p.tiny], **_QUIET}
         p.timer.tick(handlers.poll, None, **polling).then(models.tick, None, models.outputs, **_QUIET)
         p.model.select(handlers.choose, [p.model, p.query, *p.settings.fields], [*every, *polled], **_QUIET)
         for name, does in models.acts.items():

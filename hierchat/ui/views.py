@@ -52,7 +52,9 @@ class Views:
         }
         return panels | {
             p.empty: gr.update(visible=_shown(name == "empty")),
-            p.tiny: gr.update(visible=_shown(name == "empty")),
+            p.tiny: gr.update(
+                value=tiny_line(self._service.models.better()), visible=_shown(name == "empty")
+            ),
             p.chat: gr.update(elem_classes=[] if name == "chat" else [OFF]),
             p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
         }
@@ -137,18 +139,14 @@ class Views:
         if running is None:
             path = self._path(session, user_id)
             drawn = thread(self._service, user_id, path, session.marked, session.shown)
-            update |= {p.thread: drawn, p.growing: ""}
-            if not drawn and not stage:
-                return update | self.stage("empty") | self.tiny(user_id)
-            return update | self.stage(stage or "chat")
+            return (
+                update
+                | self.stage(stage or ("chat" if drawn else "empty"))
+                | {p.thread: drawn, p.growing: ""}
+            )
         if running.versus:
             return update | self.stage("versus") | self.comparing(running)
         return update | self.stage("chat") | {p.thread: running.thread, p.growing: running.growing}
-
-    def tiny(self, user_id: int) -> Update:
-        """On the empty page: that the model is tiny, and which one to use instead."""
-        line = tiny_line(self._service.models.better(user_id))
-        return {self._parts.tiny: gr.update(value=line, visible=True)}
 
     def tray(self, session: Session) -> Update:
         """Above the box: files to be sent, and messages that wait."""

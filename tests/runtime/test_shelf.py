@@ -199,13 +199,16 @@ def test_the_best_one_is_the_largest_that_fits_and_is_fast_enough(
     best = shelf.best(shelf.rows(1))
     assert best
     assert best.name == "good"
-    assert shelf.better(1) is None  # nothing is loaded
+    assert shelf.better() is None  # nothing is loaded
     shelf._host.hosted = hosted("tiny")
-    found = shelf.better(1)
+    shelf.better()
+    wait(lambda: not shelf.busy)
+    found = shelf.better()
     assert found
     assert (found[0], found[1].name) == ("tiny", "good")
     shelf._host.hosted = hosted("good")
-    assert shelf.better(1) is None
+    assert shelf.better() is None
+    assert not shelf.busy
 
 
 def test_what_is_added_can_be_removed_and_own_files_stay(tmp_path: Path) -> None:

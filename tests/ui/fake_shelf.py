@@ -58,7 +58,7 @@ class FakeShelf:
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
         return next((row for row in rows if row.name == "Qwen3 1.7B"), None)
 
-    def better(self, user_id: int) -> tuple[str, ModelRow] | None:
+    def better(self) -> tuple[str, ModelRow] | None:
         best = self.best(self.listed)
         return ("SmolLM2 135M", best) if self.hint and best else None
 
