@@ -16,6 +16,7 @@ from hierchat.store.errors import (
 from hierchat.store.portable import Chat, ChatMessage
 from hierchat.store.privacy import DraftsFrom
 from hierchat.store.records import (
+    UNKNOWN,
     Attachment,
     AttachmentHead,
     Baseline,
@@ -26,6 +27,7 @@ from hierchat.store.records import (
     LoggedReply,
     Message,
     NewTurn,
+    Origin,
     Preset,
     Role,
     SourceCount,
@@ -34,6 +36,7 @@ from hierchat.store.records import (
     Totals,
     Turn,
     TurnFigures,
+    Whereabouts,
 )
 from hierchat.store.store import Store
 from hierchat.store.suffix_runs import SuffixRun
@@ -43,6 +46,7 @@ __all__ = [
     "FOUND_BEGINS",
     "FOUND_ENDS",
     "LOCAL_USER",
+    "UNKNOWN",
     "Attachment",
     "AttachmentHead",
     "Baseline",
@@ -62,6 +66,7 @@ __all__ = [
     "Message",
     "NewTurn",
     "NotFound",
+    "Origin",
     "Preset",
     "Role",
     "SourceCount",
@@ -74,6 +79,7 @@ __all__ = [
     "Totals",
     "Turn",
     "TurnFigures",
+    "Whereabouts",
     "storable",
     "title_of",
 ]

@@ -70,7 +70,6 @@ class Handlers:
             update |= self.views.tell(
                 session, status.error("There is no chat at this address. It may have been deleted.")
             )
-        update[self._parts.titles] = self._service.store.model_titles(user)
         return update
 
     def unload(self, request: gr.Request) -> None:
@@ -216,7 +215,6 @@ class Handlers:
         chosen = now.name if now.name in names and now.phase != "none" else None
         return {
             self._parts.host: status.host_line(now),
-            self._parts.proof: status.model_proof(now),
             **self.views.plan(),
             self._parts.timer: gr.Timer(active=not done),
             self._parts.tiny: gr.update(value=tiny_line(self._service.models.better())),

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.frames import Arm
-from hierchat.ui import chat_settings, transfer_panel
+from hierchat.ui import chat_settings
 from hierchat.ui.actions import button, script
 from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.versus import ARMS
@@ -24,7 +24,7 @@ OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
 MORE = ":more"
 """In the list of models: not one of them, but the page where others are."""
-_ARM_NAMES: dict[Arm, str] = {"vanilla": "Plain", "speculative": "Speculative"}
+_ARM_NAMES: dict[Arm, str] = {"vanilla": "Without drafts", "speculative": "With drafts"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,6 @@ class Parts:
     links: Any
     footer: Any
     settings: chat_settings.Panel
-    proof: Any
     plan: Any
     title: Any
     model: Any
@@ -68,8 +67,6 @@ class Parts:
     context: Any
     tray: Any
     count: Any
-    titles: Any
-    transfer: transfer_panel.Panel
 
 
 def empty_page(place: str) -> str:
@@ -79,7 +76,8 @@ def empty_page(place: str) -> str:
         '<div class="hc-empty"><h2>What shall we talk about?</h2>'
         f'<div class="hc-cards">{cards}</div>'
         f'<p class="hc-quiet">Everything stays on this machine, in <span class="hc-path">{html.escape(place)}</span>. '
-        "Notes, code and exported chats of yours can draft: <code>python -m hierchat corpus add PATH</code>.</p></div>"
+        "Notes, code and exported chats of yours can make it faster: "
+        "<code>python -m hierchat corpus add PATH</code>.</p></div>"
     )
 
 
@@ -97,7 +95,6 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
-    fetch = transfer_panel.build_fetch()
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
             gr.HTML('<div class="hc-brand">hierchat</div>')
@@ -108,13 +105,8 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
         )  # fmt: skip
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
-        with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
-            proof = gr.HTML("", elem_id="hc-model-proof")
+        with gr.Accordion("Plan", open=False, elem_id="hc-settings"):
             plan = gr.HTML("", elem_id="hc-plan")
-            titles = gr.Checkbox(
-                True, label="Name new chats by the model, while nobody waits for it", container=False
-            )
-            transfer = transfer_panel.build(fetch)
         ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
@@ -173,9 +165,9 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             count = gr.HTML("", elem_id="hc-count")
     panel = chat_settings.build()
     return Parts(
-        bus, timer, new, query, chats, undo, ways, footer, panel, proof, plan, title, model, compare, host, empty,
+        bus, timer, new, query, chats, undo, ways, footer, panel, plan, title, model, compare, host, empty,
         tiny, chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop,
-        context, tray, count, titles, transfer,
+        context, tray, count,
     )  # fmt: skip
 
 
