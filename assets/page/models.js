@@ -39,7 +39,7 @@ on('keydown', (event) => {
   if (event.key === 'Enter' && event.target.matches('#hc-model-said') && !event.isComposing) acts.hc_model_add();
 });
 
-const modelsShown = () => Boolean(find('#hc-models')?.checkVisibility());
+const modelsShown = () => Boolean(find('#hc-panel-models')?.checkVisibility());
 on('dragover', (event) => {
   if (modelsShown() && event.dataTransfer.types.includes('Files')) event.preventDefault();
 });

@@ -140,7 +140,7 @@ def test_a_dropped_file_goes_into_the_models_folder(
         """() => {
             const dataTransfer = new DataTransfer();
             dataTransfer.items.add(new File(['GGUF and more'], 'dropped.gguf'));
-            const at = document.querySelector('#hc-models');
+            const at = document.querySelector('#hc-panel-models');
             for (const type of ['dragover', 'drop']) {
                 at.dispatchEvent(new DragEvent(type, { dataTransfer, bubbles: true, cancelable: true }));
             }
