@@ -29,6 +29,7 @@ from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.prompt import Said
+from hierchat.runtime.shelf import Shelf
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import Attachment, Message, Store
 
@@ -53,6 +54,7 @@ class ChatService:
         self._completions = Completions(host, self._histories, self._learned, store)
         self.titles = TitleWriter(store, host, self._said_in_chat)
         host.costs = store
+        self.models = Shelf(host, store)
 
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""

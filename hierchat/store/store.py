@@ -19,6 +19,7 @@ from hierchat.store.portable import Portable
 from hierchat.store.presets import Presets
 from hierchat.store.privacy import Privacy
 from hierchat.store.replies import Replies
+from hierchat.store.speeds import ModelSpeeds
 from hierchat.store.tags import Tags
 from hierchat.store.titles import Titles
 from hierchat.store.turns import Turns
@@ -37,6 +38,7 @@ class Store(
     DraftingTexts,
     LearnedValues,
     OverTime,
+    ModelSpeeds,
     Portable,
     WhileAway,
 ):

@@ -22,6 +22,8 @@ EXAMPLES = (
 )
 OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
+MORE = ":more"
+"""In the list of models: not one of them, but the page where others are."""
 _ARM_NAMES: dict[Arm, str] = {"vanilla": "Without drafts", "speculative": "With drafts"}
 
 
@@ -49,6 +51,8 @@ class Parts:
     compare: Any
     host: Any
     empty: Any
+    tiny: Any
+    """Below the empty page, where the model is tiny and a better one would run."""
     chat: Any
     thread: Any
     growing: Any
@@ -81,12 +85,17 @@ def empty_page(place: str) -> str:
     )
 
 
+def model_choices(names: Sequence[str]) -> list[tuple[str, str]]:
+    """What the list of models offers: those that are here, and the way to all others."""
+    return [*((name, name) for name in names), ("More models…", MORE)]
+
+
 def heading(title: str) -> str:
     """The title of the open conversation."""
     return f'<h1 class="hc-heading" dir="auto" title="{html.escape(title)}">{html.escape(title)}</h1>'
 
 
-def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) -> Parts:
+def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]) -> Parts:
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
@@ -112,13 +121,14 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         with gr.Row(elem_id="hc-head"):
             title = gr.HTML(heading("New chat"), elem_id="hc-title")
             model = gr.Dropdown(
-                names, value=names[0] if names else None, label="Model", show_label=False, container=False,
-                elem_id="hc-model", min_width=0, filterable=False,
+                model_choices(names), value=names[0] if names else None, label="Model", show_label=False,
+                container=False, elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
             chat_settings.opener()
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
         host = gr.HTML("", elem_id="hc-host")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
+        tiny = gr.HTML("", elem_id="hc-tiny")
         with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as chat:
             thread = _still("hc-thread")
             growing = _still("hc-growing")
@@ -160,8 +170,8 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
             count = gr.HTML("", elem_id="hc-count")
     panel = chat_settings.build()
     return Parts(
-        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, plan, title, model, compare, host,
-        empty, chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop,
+        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, plan, title, model, compare, host, empty,
+        tiny, chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop,
         context, tray, count,
     )  # fmt: skip
 

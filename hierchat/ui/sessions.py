@@ -42,6 +42,8 @@ class Session:
     """The same for the conversation on the screen."""
     replaying: threading.Event | None = None
     """Stops the replay of a comparison; None while there is none."""
+    removing: str = ""
+    """The model that shall be removed, once that is confirmed."""
     listed: int = PAGE
     """How many conversations the list shows at most."""
     marked: set[int] = field(default_factory=set)
@@ -91,7 +93,7 @@ class Session:
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = self.note = self.panel = ""
+        self.remark = self.note = self.panel = self.removing = ""
         if self.replaying is not None:
             self.replaying.set()
 

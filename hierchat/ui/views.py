@@ -17,6 +17,7 @@ from hierchat.store import NotFound
 from hierchat.ui import chat_settings, progress, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
+from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Session
@@ -52,6 +53,9 @@ class Views:
         }
         return panels | {
             p.empty: gr.update(visible=_shown(name == "empty")),
+            p.tiny: gr.update(
+                value=tiny_line(self._service.models.better()), visible=_shown(name == "empty")
+            ),
             p.chat: gr.update(elem_classes=[] if name == "chat" else [OFF]),
             p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
         }

@@ -19,6 +19,7 @@ from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import UNKNOWN, NewTurn, Origin, Store, StoreError, TurnFigures
+from tests.ui.fake_shelf import FakeShelf
 
 REPLY = """Here is a Python function that reverses a string:
 
@@ -70,6 +71,9 @@ class FakeHost:
         self.started.append(name)
         self.status = HostStatus(name, "ready")
 
+    def eject(self) -> None:
+        self.status = HostStatus("", "none")
+
     def settings(self, name: str) -> GenerationSettings:
         return GenerationSettings(temperature=0.7 if "Qwen" in name else 0.0, max_new_tokens=512)
 
@@ -115,6 +119,7 @@ class FakeService:
     def __post_init__(self) -> None:
         self.news = News()
         self.in_progress = InProgress(self.store, self.news)
+        self.models = FakeShelf(self.host)
         self._runs: dict[int, list[Run]] = {}
         self._figures: dict[int, Figures] = {}
 
