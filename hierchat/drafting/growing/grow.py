@@ -92,7 +92,9 @@ def _consider(databases, places, place, parent, text, end, model, worth, lookup)
 
 
 @kernel
-def teach(places, model, prior, recent, considered, tree, size, tokens, rate, forget, recency, curve, matches):  # type: ignore[no-untyped-def]
+def teach(  # type: ignore[no-untyped-def]
+    places, model, prior, recent, considered, tree, size, tokens, rate, forget, recency, curve, matches
+):
     """`tokens` followed the committed text: a lesson at every place that they passed.
 
     curve [SLOTS, bins, 3]: of the likeliest candidates, by source and by estimated chance: how many there were, the sum
