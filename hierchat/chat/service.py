@@ -13,6 +13,7 @@ from hierchat import logs
 from hierchat.chat.compare import compare_arms
 from hierchat.chat.completions import Completions, Writing, failed
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame, Span
+from hierchat.chat.insights import ForwardCosts, IndexMemory, forward_costs, index_memory
 from hierchat.chat.plan import PlanView, plan_view
 from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
@@ -154,6 +155,15 @@ class ChatService:
         """The hierarchy in force, at the length of the last context; None where the model has no draft models."""
         hosted = self.host.hosted
         return plan_view(hosted) if hosted else None
+
+    def costs(self) -> ForwardCosts | None:
+        """What forwards of the loaded model cost; None where none is loaded, or it is computed elsewhere."""
+        hosted = self.host.hosted
+        return forward_costs(hosted) if hosted else None
+
+    def index_memory(self, user_id: int) -> IndexMemory:
+        """What this user's texts take in memory to draft from, and those that all share."""
+        return index_memory(user_id, self.host.hosted, self._histories)
 
     def _ask(
         self,

@@ -36,7 +36,7 @@ _SCRIPTS = (
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "status", "composer", "compare",
-    "dialogs", "menu", "panels", "narrow",
+    "dialogs", "menu", "panels", "insights", "narrow",
 )  # fmt: skip
 
 

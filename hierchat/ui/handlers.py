@@ -188,7 +188,6 @@ class Handlers:
         update = {
             self._parts.host: status.host_line(now),
             self._parts.proof: status.model_proof(now),
-            **self.views.plan(),
             self._parts.timer: gr.Timer(active=not done),
         }
         if now.phase == "ready" and now.message and now.name in self._service.host.names:

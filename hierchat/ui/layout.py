@@ -40,7 +40,6 @@ class Parts:
     footer: Any
     sampling: list[Any]
     proof: Any
-    plan: Any
     title: Any
     model: Any
     compare: Any
@@ -97,7 +96,6 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
             controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
-            plan = gr.HTML("", elem_id="hc-plan")
         ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
@@ -140,7 +138,7 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
         context = gr.HTML("", elem_id="hc-context")
     return Parts(
-        bus, timer, new, query, chats, undo, ways, footer, controls, proof, plan, title, model, compare, host, empty,
+        bus, timer, new, query, chats, undo, ways, footer, controls, proof, title, model, compare, host, empty,
         chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop, context,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from hierchat.ui import layout
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.organising import OrganisingHandlers
+from hierchat.ui.panels.insights import InsightsPanel
 from hierchat.ui.panels.panel import Panel
 from hierchat.ui.panels.settings import SettingsPanel
 from hierchat.ui.replies import ReplyHandlers
@@ -27,7 +28,7 @@ _ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_li
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
-        panels: list[Panel] = [SettingsPanel(place)]
+        panels: list[Panel] = [InsightsPanel(service), SettingsPanel(place)]
         p = layout.build(service.host.names, place, login, panels)
         handlers = Handlers(service, p, panels)
         replies = ReplyHandlers(service, p, handlers.views, handlers.who)
@@ -38,15 +39,15 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
-        every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
+        every = [*middle, *chats, *columns, *buttons, p.live, p.box]
         every += [p.verdict, p.asked, p.replay, p.back]
         asking, settled = [p.compare, p.query], [p.box, p.live, *buttons]
 
         polled = [p.host, p.proof, p.timer, p.model]
         app.load(handlers.load, None, [*every, *polled, *p.sampling], **_QUIET)
         app.unload(handlers.unload)
-        p.timer.tick(handlers.poll, None, [*polled, p.plan, p.live], **_QUIET)
-        p.model.select(handlers.choose, p.model, [*polled, p.plan, p.live, *p.sampling], **_QUIET)
+        p.timer.tick(handlers.poll, None, [*polled, p.live], **_QUIET)
+        p.model.select(handlers.choose, p.model, [*polled, p.live, *p.sampling], **_QUIET)
 
         # "multiple": a message may wait for the reply in another chat.
         for trigger in (p.box.submit, p.send.click):

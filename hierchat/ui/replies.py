@@ -299,7 +299,7 @@ class ReplyHandlers:
         self, session: Session, user: int, running: Running, query: str, begun: bool, on_screen: bool
     ) -> Update:
         p = self._parts
-        update = self._views.chats(session, user, query) | self._views.plan()
+        update = self._views.chats(session, user, query)
         if on_screen:
             compared = running.versus and begun
             update |= self._views.conversation(session, user, "versus" if compared else None)

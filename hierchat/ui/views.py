@@ -16,7 +16,6 @@ from hierchat.ui import sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
 from hierchat.ui.panels.panel import Panel, links
-from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Running, Session
 from hierchat.ui.thread import thread
 
@@ -101,10 +100,6 @@ class Views:
             self._parts.undo: session.undo,
             self._parts.footer: sidebar.footer(store.totals(user_id)),
         }
-
-    def plan(self) -> Update:
-        """The arrangement of draft models, as it is now."""
-        return {self._parts.plan: plan_picture(self._service.plan())}
 
     def heading(self, session: Session, user_id: int) -> Update:
         """The title of the open conversation, and its id for the address."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
+from hierchat.chat.insights import ForwardCosts, IndexMemory
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
@@ -79,6 +80,7 @@ class Script:
     baseline: str | None = "measured"
     notice: str | None = None
     plan: PlanView | None = None
+    costs: ForwardCosts | None = None
 
 
 @dataclass
@@ -156,6 +158,12 @@ class FakeService:
 
     def plan(self) -> PlanView | None:
         return self.script.plan
+
+    def costs(self) -> ForwardCosts | None:
+        return self.script.costs
+
+    def index_memory(self, user_id: int) -> IndexMemory:
+        return IndexMemory(14_600_000, 61_000_000)
 
     def spans(self, user_id: int, message_id: int) -> list[tuple[str, str]]:
         return self._spans.get(message_id, [])

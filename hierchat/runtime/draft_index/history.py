@@ -119,6 +119,15 @@ class Histories:
         held.follow(tokenize, before)
         return held
 
+    def nbytes(self, user_id: int) -> int:
+        """What this user's take in memory."""
+        return sum(
+            source.index.nbytes
+            for (user, _), held in list(self._held.items())
+            for source in held.sources
+            if user == user_id
+        )
+
     def changed(self, user_id: int, message_id: int) -> None:
         """A reply of this user was continued."""
         for (user, _), held in self._held.items():
