@@ -167,11 +167,12 @@ def _chart(drawn: str, across: Axis, up: Axis, said: str) -> str:
         f'<span class="hc-across" style="left:{across.at(value):.2f}%">{html.escape(label)}</span>'
         for value, label in across.ticks
     )
+    caption = f'<p class="hc-caption">{html.escape(across.caption)}</p>' if across.caption else ""
     return (
         f'<figure class="hc-chart"><figcaption>{html.escape(up.caption)}</figcaption><div class="hc-plot">'
         f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="{html.escape(said)}">'
         f'{grid}{drawn}</svg><div aria-hidden="true">{beside}{below}</div></div>'
-        f'<p class="hc-caption">{html.escape(across.caption)}</p></figure>'
+        f"{caption}</figure>"
     )
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from hierchat.chat.insights import ForwardCosts
 from hierchat.runtime.meters import Meter, meters
 from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
-from hierchat.ui import insights
+from hierchat.ui.insights import machine, over_time, parts
 from tests import browser as driving
 from tests.browser import Chat
 from tests.ui.fake_service import FakeService
@@ -42,7 +42,7 @@ def over(days: dict[date, DraftingFigures], whole: DraftingFigures | None = None
     [(0, "0 bytes"), (999, "999 bytes"), (24_100_000, "24.1 MB"), (240e6, "240 MB"), (16e9, "16.0 GB")],
 )
 def test_sizes(given: float, said: str) -> None:
-    assert insights.size(given) == said
+    assert parts.size(given) == said
 
 
 @pytest.mark.parametrize(
@@ -50,22 +50,22 @@ def test_sizes(given: float, said: str) -> None:
     [(0.2, "0 s"), (52, "52 s"), (-12.4, "\u221212 s"), (860, "14 min"), (11_500, "3.2 h"), (-0.2, "0 s")],
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert insights.duration(seconds) == said
+    assert parts.duration(seconds) == said
 
 
 def test_tiles_say_over_how_many_replies() -> None:
-    said = visible(insights.tiles(figures()))
-    assert "2.00\u00d7 faster than without drafts median of 2 replies" in said
+    said = visible(over_time.tiles(figures()))
+    assert "2.00\u00d7 faster than without drafts median of 2 replies where both were measured" in said
     assert "2 min saved against plain decoding over 2 of 3 measured replies" in said
     assert "45 % of the tokens came from drafts" in said
 
 
 def test_tiles_without_a_baseline_claim_nothing() -> None:
-    said = visible(insights.tiles(figures(None)))
+    said = visible(over_time.tiles(figures(None)))
     assert "\u00d7" not in said
     assert said.count("\u2013") == 2
     assert "100 tokens in 3 measured replies" in said
-    assert visible(insights.tiles(NONE)).count("\u2013") == 3
+    assert visible(over_time.tiles(NONE)).count("\u2013") == 3
 
 
 def test_the_speed_of_days_without_a_baseline_is_left_out() -> None:
@@ -74,7 +74,7 @@ def test_the_speed_of_days_without_a_baseline_is_left_out() -> None:
         TODAY - timedelta(days=2): figures(None),
         TODAY: figures(3.0),
     }
-    drawn = insights.speed_card(over(days), TODAY, 7, True)
+    drawn = over_time.speed_card(over(days), TODAY, 7, True)
     assert "6 Mar 1.50\u00d7 2" in visible(drawn)
     assert "8 Mar \u2013" not in visible(drawn)
     assert 'd="M33.33 50.00L100.00 0.00"' in drawn  # seven days from 4 Mar on; the axis ends at 3
@@ -82,69 +82,69 @@ def test_the_speed_of_days_without_a_baseline_is_left_out() -> None:
 
 
 def test_shares_are_of_all_tokens_and_long_ranges_go_by_weeks() -> None:
-    drawn = insights.shares_card(over({TODAY: figures()}), TODAY, 7, True)
+    drawn = over_time.shares_card(over({TODAY: figures()}), TODAY, 7, True)
     assert "10 Mar 15 % 30 %" in visible(drawn)  # context, history
     begin = TODAY - timedelta(days=100)
     long = {begin: figures(), begin + timedelta(days=1): figures(tokens=300), TODAY: figures()}
-    said = visible(insights.shares_card(over(long), TODAY, None, True))
+    said = visible(over_time.shares_card(over(long), TODAY, None, True))
     assert "Week from" in said
     assert "30 Nov 8 % 15 %" in said  # 30 and 60 of 400: two days of one week
     assert "2 Mar" not in said  # a week without replies
 
 
 def test_a_source_keeps_its_colour_and_its_line() -> None:
-    drawn = insights.shares_card(over({TODAY: figures()}), TODAY, 7, True)
+    drawn = over_time.shares_card(over({TODAY: figures()}), TODAY, 7, True)
     assert re.search(r'var\(--history-line\)" stroke-dasharray', drawn)
     assert not re.search(r'var\(--context-line\)" stroke-dasharray', drawn)
 
 
 def test_names_from_a_model_are_escaped() -> None:
     sources = {"<img src=x>": SourceCount(4, 2)}
-    page = insights.replies_page(
+    page = over_time.replies_page(
         OverTimeFigures(figures(sources=sources), {TODAY: figures(sources=sources)}, {"k": figures(), "l": figures()}),
         {"k": "<b>k", "l": "l"}, TODAY, 7, True,
     )  # fmt: skip
     assert "<img" not in page
     assert "<b>k" not in page
-    costs = insights.costs_card(ForwardCosts("<i>m", 0, (1.0, 2.0)))
+    costs = machine.costs_card(ForwardCosts("<i>m", 0, (1.0, 2.0)))
     assert "<i>m" not in costs
 
 
 def test_matches_are_grouped_and_few_cases_draw_nothing() -> None:
     counts = [[0, 0] for _ in range(33)]
     counts[1], counts[3], counts[4], counts[32] = [100, 25], [30, 20], [10, 10], [5, 5]
-    drawn = insights.match_card(counts)
+    drawn = machine.match_card(counts)
     said = visible(drawn)
     for row in ("1 25 % 100", "2 \u2013 0", "3\u20134 75 % 40", "17+ 100 % 5"):
         assert row in said
     assert drawn.count("fill-opacity") == 2
-    assert "It is counted while replies are written" in insights.match_card([[0, 0]] * 33)
+    assert "It is counted while replies are written" in machine.match_card([[0, 0]] * 33)
 
 
 def test_chances_against_what_came_true() -> None:
-    drawn = insights.calibration_card({"history": [(0.25, 0.5, 40), (0.75, 0.7, 3)]})
+    drawn = machine.calibration_card({"history": [(0.25, 0.5, 40), (0.75, 0.7, 3)]})
     assert "your" in visible(drawn) or "history" in visible(drawn)
     assert 'd="M25.00 50.00h0"' in drawn  # the other is too few
     assert "75 % 70 % 3" in visible(drawn)
-    assert "six in ten" in insights.calibration_card({})
+    assert "six in ten" in machine.calibration_card({})
 
 
 def test_what_a_run_costs_beside_one_token() -> None:
-    said = visible(insights.costs_card(ForwardCosts("m", 1200, tuple(10.0 + n for n in range(32)))))
+    said = visible(machine.costs_card(ForwardCosts("m", 1200, tuple(10.0 + n for n in range(32)))))
     assert "8 17.0 ms 1.70\u00d7" in said
     assert "1,200 tokens into a chat" in said
-    assert "measured when a model has been loaded" in insights.costs_card(None)
+    assert "measured when a model has been loaded" in machine.costs_card(None)
 
 
 def test_a_longer_range_is_advised_only_where_it_has_something() -> None:
-    assert "choose a longer range" in insights.replies_page(over({}), {}, TODAY, 7, True)
-    never = insights.replies_page(over({}), {}, TODAY, 7, False)
+    assert "choose a longer range" in over_time.replies_page(over({}), {}, TODAY, 7, True)
+    never = over_time.replies_page(over({}), {}, TODAY, 7, False)
     assert "longer range" not in never
     assert "first reply" in never
 
 
 def test_a_meter_parts_ours_from_others() -> None:
-    drawn = insights.meters_card([Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("GPU <0>", 1, 1, 10)])
+    drawn = machine.meters_card([Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("GPU <0>", 1, 1, 10)])
     assert "hierchat 2.0 GB, others 4.0 GB, of 16.0 GB" in visible(drawn)
     assert 'width:12.50%"></i><i style="width:25.00%' in drawn
     assert "GPU &lt;0&gt;" in drawn

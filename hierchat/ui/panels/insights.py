@@ -10,13 +10,15 @@ import gradio as gr
 
 from hierchat.runtime.learned import counted
 from hierchat.runtime.meters import meters
-from hierchat.ui.insights import machine_page, meters_card, replies_page
+from hierchat.ui.insights.machine import machine_page, meters_card
+from hierchat.ui.insights.over_time import replies_page
 from hierchat.ui.panels.panel import Who
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
 RANGES = {"7 days": 7, "30 days": 30, "All": None}
+USUAL = "30 days"
 ALL_MODELS = ("All models", "")
 METER_SECONDS = 2.0
 
@@ -25,7 +27,7 @@ METER_SECONDS = 2.0
 class Choice:
     """What is shown: a name in RANGES, and a model's key or an empty one for all."""
 
-    range: str = "30 days"
+    period: str = USUAL
     model: str = ""
 
 
@@ -43,7 +45,7 @@ class InsightsPanel:
         """Its components."""
         with gr.Row(elem_id="hc-insights-choice"):
             self._range = gr.Radio(
-                list(RANGES), value=Choice.range, label="Days", show_label=False, container=False,
+                list(RANGES), value=USUAL, label="Days", show_label=False, container=False,
                 elem_id="hc-range", min_width=0, scale=0,
             )  # fmt: skip
             self._model = gr.Dropdown(
@@ -65,7 +67,7 @@ class InsightsPanel:
         def chosen(name: str, model: str, request: gr.Request) -> dict[Any, Any]:
             _, user = who(request)
             self._chosen[user] = Choice(
-                name if name in RANGES else Choice.range, model if isinstance(model, str) else ""
+                name if name in RANGES else USUAL, model if isinstance(model, str) else ""
             )
             return self._drawn(user)
 
@@ -98,12 +100,12 @@ class InsightsPanel:
         names = store.models_that_wrote(user_id)
         if choice.model not in names:  # its chats may have been deleted
             choice = replace(choice, model="")
-        model, days = choice.model or None, RANGES[choice.range]
+        model, days = choice.model or None, RANGES[choice.period]
         found = store.figures_over_time(user_id, model, days)
         ever = bool(found.whole.replies or (days and store.figures_over_time(user_id, model).whole.replies))
         models = [ALL_MODELS, *((name, key) for key, name in names.items())]
         return {
-            self._range: choice.range,
+            self._range: choice.period,
             self._model: gr.update(choices=models, value=choice.model),
             self._replies: replies_page(found, names, date.today(), days, ever),
             self._machine: machine_page(
