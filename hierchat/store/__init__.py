@@ -14,8 +14,12 @@ from hierchat.store.errors import (
     StoreError,
 )
 from hierchat.store.portable import Chat, ChatMessage
+from hierchat.store.privacy import DraftsFrom
 from hierchat.store.records import (
+    Attachment,
+    AttachmentHead,
     Baseline,
+    ChatSettings,
     Conversation,
     DraftingFigures,
     FinalState,
@@ -24,6 +28,7 @@ from hierchat.store.records import (
     Message,
     NewTurn,
     OverTimeFigures,
+    Preset,
     Role,
     SourceCount,
     SourceSpan,
@@ -34,21 +39,25 @@ from hierchat.store.records import (
 )
 from hierchat.store.store import Store
 from hierchat.store.suffix_runs import SuffixRun
-from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, title_of
+from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, storable, title_of
 
 __all__ = [
     "FOUND_BEGINS",
     "FOUND_ENDS",
     "LOCAL_USER",
+    "Attachment",
+    "AttachmentHead",
     "Baseline",
     "Chat",
     "ChatMessage",
+    "ChatSettings",
     "Conversation",
     "DatabaseCorrupt",
     "DatabaseLocked",
     "DatabaseNewer",
     "DatabaseUnwritable",
     "DraftingFigures",
+    "DraftsFrom",
     "FinalState",
     "HistorySize",
     "LoggedReply",
@@ -57,6 +66,7 @@ __all__ = [
     "NewTurn",
     "NotFound",
     "OverTimeFigures",
+    "Preset",
     "Role",
     "SourceCount",
     "SourceSpan",
@@ -68,5 +78,6 @@ __all__ = [
     "Totals",
     "Turn",
     "TurnFigures",
+    "storable",
     "title_of",
 ]

@@ -136,8 +136,8 @@ def key(entries: Iterable[tuple[str, Ink]]) -> str:
     return f'<ul class="hc-key">{drawn}</ul>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same as figures, folded in."""
+def table(of: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The same as figures, folded in. `of`: the chart's title, for screen readers."""
     titles = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
     cells = "".join(
         f'<tr><th scope="row">{html.escape(row[0])}</th>'
@@ -146,7 +146,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         for row in rows
     )
     return (
-        '<details class="hc-table"><summary>As a table</summary><div tabindex="0" role="group" aria-label="Table">'
+        f'<details class="hc-table"><summary>As a table<span class="hc-spoken">: {html.escape(of)}</span></summary>'
+        f'<div tabindex="0" role="group" aria-label="{html.escape(of)}">'
         f"<table><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table></div></details>"
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.frames import Arm
-from hierchat.ui import sampling
+from hierchat.ui import chat_settings, transfer_panel
 from hierchat.ui.actions import button, script
 from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.versus import ARMS
@@ -38,7 +38,7 @@ class Parts:
     undo: Any
     links: Any
     footer: Any
-    sampling: list[Any]
+    settings: chat_settings.Panel
     proof: Any
     title: Any
     model: Any
@@ -61,6 +61,10 @@ class Parts:
     send: Any
     stop: Any
     context: Any
+    tray: Any
+    count: Any
+    titles: Any
+    transfer: transfer_panel.Panel
 
 
 def empty_page(place: str) -> str:
@@ -83,6 +87,7 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
+    fetch = transfer_panel.build_fetch()
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
             gr.HTML('<div class="hc-brand">hierchat</div>')
@@ -94,8 +99,11 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
-            controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
+            titles = gr.Checkbox(
+                True, label="Name new chats by the model, while nobody waits for it", container=False
+            )
+            transfer = transfer_panel.build(fetch)
         ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
@@ -108,6 +116,7 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
                 names, value=names[0] if names else None, label="Model", show_label=False, container=False,
                 elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
+            chat_settings.opener()
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
         host = gr.HTML("", elem_id="hc-host")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
@@ -129,17 +138,32 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
             button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
         )
         live = gr.HTML("", elem_id="hc-live")
+        tray = gr.HTML("", elem_id="hc-tray")
         with gr.Row(elem_id="hc-composer"):
+            gr.HTML(
+                button(
+                    "hc_attach",
+                    "+",
+                    css="hc-attach",
+                    title="Attach text, code or PDF",
+                    aria_label="Attach files",
+                ),
+                elem_id="hc-attach",
+            )
             box = gr.Textbox(
                 label="Message", show_label=False, container=False, placeholder="Message…", elem_id="hc-box", lines=1,
                 max_lines=8, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
             )  # fmt: skip
             send = gr.Button("Send", elem_id="hc-send", variant="primary", min_width=0, scale=0)
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
-        context = gr.HTML("", elem_id="hc-context")
+        with gr.Row(elem_id="hc-under"):
+            context = gr.HTML("", elem_id="hc-context")
+            count = gr.HTML("", elem_id="hc-count")
+    panel = chat_settings.build()
     return Parts(
-        bus, timer, new, query, chats, undo, ways, footer, controls, proof, title, model, compare, host, empty,
+        bus, timer, new, query, chats, undo, ways, footer, panel, proof, title, model, compare, host, empty,
         chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop, context,
+        tray, count, titles, transfer,
     )  # fmt: skip
 
 
@@ -149,7 +173,7 @@ def _still(elem_id: str) -> Any:
 
 
 def _place(panel: Panel) -> Any:
-    with gr.Column(elem_id=f"hc-{panel.name}", elem_classes=["hc-panel", OFF]) as place:
+    with gr.Column(elem_id=f"hc-panel-{panel.name}", elem_classes=["hc-panel", OFF]) as place:
         panel.build()
     return place
 

@@ -45,9 +45,9 @@ def verdict_line(verdict: Verdict) -> str:
     return f'<div class="hc-verdict {kind}" role="status">{html.escape(verdict.sentence)} {proof}</div>'
 
 
-def asked(text: str) -> str:
-    """The prompt of a comparison."""
-    return f'<div class="hc-asked"><div class="hc-user" dir="auto">{html.escape(text)}</div></div>'
+def asked(text: str, files: str = "") -> str:
+    """The prompt of a comparison; `files` as HTML."""
+    return f'<div class="hc-asked">{files}<div class="hc-user" dir="auto">{html.escape(text)}</div></div>'
 
 
 def record(

@@ -14,6 +14,7 @@ from hierchat.chat.insights import ForwardCosts, IndexMemory
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
+from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import NewTurn, Store, StoreError, TurnFigures
 
@@ -81,6 +82,16 @@ class Script:
     notice: str | None = None
     plan: PlanView | None = None
     costs: ForwardCosts | None = None
+    window: int = 8192
+
+
+class FakeTitles:
+    """A test counts the titles that have come."""
+
+    count = 0
+
+    def came(self, user_id: int) -> int:
+        return self.count
 
 
 @dataclass
@@ -92,23 +103,35 @@ class FakeService:
     script: Script = field(default_factory=Script)
     stops: int = 0
     asked: list[tuple[str, GenerationSettings]] = field(default_factory=list)
+    titles: FakeTitles = field(default_factory=lambda: FakeTitles())
 
     def __post_init__(self) -> None:
         self._spans: dict[int, list[tuple[str, str]]] = {}
         self._figures: dict[int, Figures] = {}
 
-    def send(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[Frame]:
+    def tokens(self, text: str) -> tuple[int, int] | None:
+        return (len(text.split()), self.script.window) if self.host.status.phase == "ready" else None
+
+    def require_room(self, text, settings, system_prompt="") -> None:
+        over = len(text.split()) - self.script.window
+        if over > 0:
+            raise MessageTooLong(f"This message is {over:,} tokens too long. Shorten it.")
+
+    def send(self, user_id, conversation_id, parent_id, text, settings, stop, files=()) -> Iterator[Frame]:
         def begin() -> Iterator[Frame]:
             if self.script.raises:
                 raise self.script.raises
-            question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+            question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
             self.asked.append((text, settings))
             yield from self._reply(user_id, conversation_id, question, settings, stop)
 
         yield from self._in_turn(stop, begin)
 
-    def regenerate(self, user_id, user_message_id, settings, stop) -> Iterator[Frame]:
+    def regenerate(self, user_id, user_message_id, settings, stop, *, seed_of=None) -> Iterator[Frame]:
         message = self.store.message(user_id, user_message_id)
+        seed = self.store.turn(user_id, seed_of).begun.seed if seed_of else settings.seed
+        settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
+        self.asked.append(("", settings))
         yield from self._in_turn(
             stop, lambda: self._reply(user_id, message.conversation_id, message.id, settings, stop)
         )
@@ -128,16 +151,18 @@ class FakeService:
             if turn.hosted is not None:
                 yield from begin()
 
-    def compare(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[CompareFrame]:
+    def compare(
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=()
+    ) -> Iterator[CompareFrame]:
         arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
         with ModelTurn(self.host, stop) as turn:
             for ahead in turn.waiting():
                 yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
             if turn.hosted is not None:
-                yield from self._compared(user_id, conversation_id, parent_id, text, settings, stop)
+                question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
+                yield from self._compared(user_id, conversation_id, question, settings, stop)
 
-    def _compared(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[CompareFrame]:
-        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+    def _compared(self, user_id, conversation_id, question, settings, stop) -> Iterator[CompareFrame]:
         arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
         yield CompareFrame(dict(arms), None)
         for arm, factor in (("speculative", 1.0), ("vanilla", 2.0)):
@@ -156,6 +181,10 @@ class FakeService:
         sentence = f"Identical, {tokens} of {tokens} tokens. 2.0\u00d7 faster."
         yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, 2.0, sentence, True))
 
+    def read_in(self, user_id: int) -> Iterator[int]:
+        if self.host.hosted is not None:
+            yield from (0, 1234)
+
     def plan(self) -> PlanView | None:
         return self.script.plan
 
@@ -169,7 +198,11 @@ class FakeService:
         return self._spans.get(message_id, [])
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
-        return self._figures.get(message_id)
+        if (figures := self._figures.get(message_id)) is None:
+            return None
+        turn = self.store.turn(user_id, message_id)
+        sampled = turn is not None and bool(turn.begun.settings.get("temperature"))
+        return replace(figures, seed=turn.begun.seed if sampled else None)
 
     def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
         turn = NewTurn("fake", "fake", settings.model_dump(mode="json"), settings.seed, True)

@@ -16,6 +16,7 @@ from tests import browser as driving
 from tests.browser import Chat
 from tests.ui.fake_service import FakeService
 from tests.ui.measured import CODER, COSTS, SMALL, measured_reply, weeks
+from tests.ui.test_access import in_order, well_named
 from tests.ui.test_rendering import PLAN, visible
 
 TODAY = date(2026, 3, 10)
@@ -244,7 +245,13 @@ def test_other_users_figures_are_not_shown(chat: Chat, service: FakeService) -> 
     measured_reply(service.store, other, 0, speedup=9.0)
     open_insights(chat)
     expect(chat.page.locator(".hc-tile").first).to_contain_text("\u2013")
-    assert CODER[0] not in chat.page.locator("#hc-insights").inner_text()
+    assert CODER[0] not in chat.page.locator("#hc-panel-insights").inner_text()
+
+
+def test_every_control_has_a_name_and_headings_form_an_outline(chat: Chat, rich: FakeService) -> None:
+    open_insights(chat)
+    well_named(chat)
+    assert in_order(chat) == [1, *[2] * 9, 3, 3, 2, 2]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -254,7 +261,7 @@ def test_nothing_is_cut_off_at_any_width(
 ) -> None:
     with driving.visiting(chromium, server[1], width, 2600, dark) as chat:
         open_insights(chat)
-        panel = chat.page.locator("#hc-insights")
+        panel = chat.page.locator("#hc-panel-insights")
         assert panel.evaluate("e => e.scrollWidth <= e.clientWidth")
         edge = panel.evaluate("e => e.getBoundingClientRect().right")
         labels = chat.page.locator(".hc-across, .hc-up, .hc-bar-said")

@@ -73,7 +73,7 @@ def match_card(counts: Sequence[Sequence[float]]) -> str:
         title,
         charts.columns(stacks, across, charts.percentages("of the likeliest drafts were right"), said)
         + note("Of all days.")
-        + charts.table(("Tokens that matched", "Right", "Drafts"), rows),
+        + charts.table(title, ("Tokens that matched", "Right", "Drafts"), rows),
     )
 
 
@@ -102,7 +102,7 @@ def calibration_card(calibration: Calibration) -> str:
         charts.lines(series, across, charts.percentages("were right"), said, charts.diagonal())
         + charts.key((line.name, line.ink) for line in series)
         + note("On the dashed line, what was expected came true. Of all days.")
-        + charts.table(("Source", "Expected", "Right", "Drafts"), rows),
+        + charts.table(title, ("Source", "Expected", "Right", "Drafts"), rows),
     )
 
 
@@ -127,7 +127,7 @@ def costs_card(costs: ForwardCosts | None) -> str:
             [Line("ms", Ink(), points, marked=False)], across, charts.upward("milliseconds", max(ms)), said
         )
         + note(f"{model}, {costs.context:,} tokens into a chat. Measured here, and anew with every reply.")
-        + charts.table(("Tokens", "Time", "Beside one"), rows),
+        + charts.table(title, ("Tokens", "Time", "Beside one"), rows),
     )
 
 

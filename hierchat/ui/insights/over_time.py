@@ -77,7 +77,7 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
         + note(
             "The dashed line is plain decoding. A point is the median of the replies where both were measured."
         )
-        + charts.table(("Day", "Faster", "Replies"), rows),
+        + charts.table(title, ("Day", "Faster", "Replies"), rows),
     )
 
 
@@ -115,7 +115,7 @@ def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: boo
         + charts.key((style_of(name).label, ink_of(name)) for name in names)
         + note("The rest the model wrote by itself.")
         + charts.table(
-            ("Day" if step == 1 else "Week from", *(style_of(name).label for name in names)), rows
+            title, ("Day" if step == 1 else "Week from", *(style_of(name).label for name in names)), rows
         ),
     )
 
