@@ -15,6 +15,7 @@ from hierchat.chat.compare import compare_arms
 from hierchat.chat.completions import Completions, Writing, failed
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import InProgress
+from hierchat.chat.insights import ForwardCosts, IndexMemory, forward_costs, index_memory
 from hierchat.chat.news import News
 from hierchat.chat.origins import Run, runs_of
 from hierchat.chat.plan import PlanView, plan_view
@@ -196,6 +197,15 @@ class ChatService:
         """The hierarchy in force, at the length of the last context; None where the model has no draft models."""
         hosted = self.host.hosted
         return plan_view(hosted) if hosted else None
+
+    def costs(self) -> ForwardCosts | None:
+        """What forwards of the loaded model cost; None where none is loaded, or it is computed elsewhere."""
+        hosted = self.host.hosted
+        return forward_costs(hosted) if hosted else None
+
+    def index_memory(self, user_id: int) -> IndexMemory:
+        """What this user's texts take in memory to draft from, and those that all share."""
+        return index_memory(user_id, self.host.hosted, self._histories)
 
     def _ask(
         self,

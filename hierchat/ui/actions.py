@@ -42,7 +42,7 @@ _SCRIPTS = (
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status", "composer",
-    "attach", "compare", "dialogs", "menu", "panels", "drawer", "chats", "going_on", "models", "narrow",
+    "attach", "compare", "dialogs", "menu", "panels", "insights", "drawer", "chats", "going_on", "models", "narrow",
 )  # fmt: skip
 
 

@@ -229,7 +229,6 @@ class Handlers:
         chosen = now.name if now.name in names and now.phase != "none" else None
         return {
             self._parts.host: status.host_line(now),
-            **self.views.plan(),
             self._parts.timer: gr.Timer(active=not done),
             self._parts.tiny: gr.update(value=tiny_line(self._service.models.better())),
             # It may have been chosen elsewhere, or another one that was asked for did not come.

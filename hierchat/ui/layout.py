@@ -45,7 +45,6 @@ class Parts:
     links: Any
     footer: Any
     settings: chat_settings.Panel
-    plan: Any
     title: Any
     model: Any
     compare: Any
@@ -110,8 +109,6 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
         )  # fmt: skip
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
-        with gr.Accordion("Plan", open=False, elem_id="hc-settings"):
-            plan = gr.HTML("", elem_id="hc-plan")
         ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
@@ -170,7 +167,7 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             count = gr.HTML("", elem_id="hc-count")
     panel = chat_settings.build()
     return Parts(
-        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, plan, title, model, compare, host, empty,
+        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, title, model, compare, host, empty,
         tiny, chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop,
         context, tray, count,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.naming import NamingHandlers
 from hierchat.ui.organising import OrganisingHandlers
+from hierchat.ui.panels.insights import InsightsPanel
 from hierchat.ui.panels.models import ModelsPanel
 from hierchat.ui.panels.panel import Panel
 from hierchat.ui.panels.settings import SettingsPanel
@@ -37,7 +38,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         models = ModelsPanel(service, shared=lambda: bool(app.share_url))
         settings_panel = SettingsPanel(service)
-        panels: list[Panel] = [models, settings_panel]
+        panels: list[Panel] = [InsightsPanel(service), models, settings_panel]
         p = layout.build(service.models.names, place, login, panels)
         handlers = Handlers(service, p, panels)
         unsent = Kept()
@@ -63,7 +64,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
-        every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
+        every = [*middle, *chats, *columns, *buttons, p.live, p.box]
         every += p.settings.components
         every += [p.verdict, p.asked, p.replay, p.back, p.cue]
         asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
@@ -75,7 +76,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **_QUIET)
         p.bus.hc_watch(handlers.going_on.watch, None, every, trigger_mode="always_last", **_QUIET)
         # The panel looks after the poll that may have ended the timer: so it never misses the end.
-        polling: dict[str, Any] = {"outputs": [*polled, p.plan, p.live, p.tiny], **_QUIET}
+        polling: dict[str, Any] = {"outputs": [*polled, p.live, p.tiny], **_QUIET}
         p.timer.tick(handlers.poll, None, **polling).then(models.tick, None, models.outputs, **_QUIET)
         p.model.select(handlers.choose, [p.model, p.query, *p.settings.fields], [*every, *polled], **_QUIET)
         for name, does in models.acts.items():

@@ -330,7 +330,7 @@ class ReplyHandlers:
         if on_screen and reply.withdrawn:
             session.gone_from(reply.conversation_id)
             session.settings_of = None  # what the panel shows is for the next one
-        update = self._views.chats(session, user, query) | self._views.plan()
+        update = self._views.chats(session, user, query)
         if not on_screen:
             return update | self._views.live(session, user) | self._views.tray(session, user)
         # Where a message waited, the reply to it is in progress by now.

@@ -19,7 +19,6 @@ from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
 from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel, links
-from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Session
 from hierchat.ui.thread import files, thread
 from hierchat.ui.unsent import Attached, tray
@@ -121,10 +120,6 @@ class Views:
             self._parts.undo: session.undo,
             self._parts.footer: sidebar.footer(store.totals(user_id)),
         }
-
-    def plan(self) -> Update:
-        """The arrangement of draft models, as it is now."""
-        return {self._parts.plan: plan_picture(self._service.plan())}
 
     def heading(self, session: Session, user_id: int) -> Update:
         """The title of the open conversation, and its id for the address."""

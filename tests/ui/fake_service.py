@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict, Written
 from hierchat.chat.in_progress import InProgress
+from hierchat.chat.insights import ForwardCosts, IndexMemory
 from hierchat.chat.news import News
 from hierchat.chat.origins import Run
 from hierchat.chat.plan import PlanView
@@ -93,6 +94,7 @@ class Script:
     plan: PlanView | None = None
     origin: int | None = None
     """The message that history drafts the next replies from."""
+    costs: ForwardCosts | None = None
     window: int = 8192
 
 
@@ -207,6 +209,12 @@ class FakeService:
         runs = self._runs.get(message_id, [])
         there = self.store.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
         return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
+
+    def costs(self) -> ForwardCosts | None:
+        return self.script.costs
+
+    def index_memory(self, user_id: int) -> IndexMemory:
+        return IndexMemory(14_600_000, 61_000_000)
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         if (figures := self._figures.get(message_id)) is None:
