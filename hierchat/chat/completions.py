@@ -17,7 +17,8 @@ from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.draft_index.history import Histories
-from hierchat.runtime.drafters import Memory, reply_drafter
+from hierchat.runtime.drafters import Memory
+from hierchat.runtime.drafting_choice import ALL, Drafting, apart, chosen_drafter
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
@@ -89,16 +90,20 @@ class Completions:
         stop: threading.Event,
         room: int | None = None,
         before: int | None = None,
+        drafting: Drafting = ALL,
+        *,
+        learns: bool = True,
     ) -> Reply:
         """A reply that is ready to be written. `room`: tokens that its prompt leaves free, where that is not
         `settings.max_new_tokens`; `before`: the message that it answers, where that is stored.
 
-        Raises MessageTooLong.
+        `drafting`: what may draft. `learns`: whether drafting for later replies learns from it. Raises MessageTooLong.
         """
         prompt = hosted.prompts.build(messages, room or settings.max_new_tokens, hosted.end_ids)
         held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=before)
         learned = self._learned.held(user_id, hosted.model_key)
         memory = Memory(held.sources, learned.acceptance, learned.successors, learned.levels)
+        memory = memory if learns else apart(memory)
         statistics = ReplyStatistics(partial(reply_text, hosted), settings.stop)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
@@ -107,7 +112,7 @@ class Completions:
             prompt.ids,
             settings,
             statistics,
-            reply_drafter(hosted, memory, settings, stop) if hosted.is_local else None,
+            chosen_drafter(hosted, memory, settings, stop, drafting) if hosted.is_local else None,
             _left_out(prompt.dropped_turns),
         )
 

@@ -31,6 +31,7 @@ class Record:
         """`resumed`: the message of the reply that is continued."""
         self.reply = reply
         self._store = store
+        self.question = question
         self._place = (user_id, conversation_id, question)
         self._resumed = resumed
         self._written = len(reply.statistics.tokens)

@@ -5,26 +5,24 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import closing
-from dataclasses import replace
 from functools import partial
 
-from hierchat import logs
-from hierchat.chat.compare import compare_arms
-from hierchat.chat.completions import Completions, Writing, failed
+from hierchat.chat.comparing import Comparing, with_id
+from hierchat.chat.comparison import ARMS
+from hierchat.chat.completions import Completions
+from hierchat.chat.configuration import USUAL, Pair
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame, Span
 from hierchat.chat.plan import PlanView, plan_view
 from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
-from hierchat.chat.reply_thread import in_reply_thread
-from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
+from hierchat.chat.statistics import stored_figures, text_spans
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.runtime.draft_index.history import Histories
+from hierchat.runtime.drafting_choice import ALL, Drafting
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.prompt import Said
-from hierchat.runtime.turn import ModelTurn
 from hierchat.store import Message, Store
 
 CLOSE_SECONDS = 2.0
@@ -101,32 +99,35 @@ class ChatService:
         text: str,
         settings: GenerationSettings,
         stop: threading.Event,
+        pair: Pair = USUAL,
     ) -> Generator[CompareFrame, None, None]:
-        """Answer a message twice, vanilla and speculative in random order; the speculative reply is stored.
+        """Answer a message in two ways, one after the other. The second reply is stored, and the result where both come
+        to their end.
 
-        Raises as `send`.
+        Raises WrongConfiguration, and as `send`.
         """
         self.store.conversation(user_id, conversation_id)
-        with ModelTurn(self.host, stop) as turn:
-            for ahead in turn.waiting():
-                waiting = Frame("waiting", ahead=ahead)
-                yield CompareFrame({"vanilla": waiting, "speculative": waiting}, None)
-            if (hosted := turn.hosted) is None:
-                return
-            record = self._ask(user_id, conversation_id, parent_id, text, settings, stop, hosted)
-            speculative = record.reply
-            statistics = ReplyStatistics(partial(reply_text, hosted), settings.stop)
-            vanilla = replace(speculative, statistics=statistics, drafter=None)
-            try:
-                run = partial(compare_arms, vanilla, speculative, record, stop)
-                with closing(in_reply_thread(run, stop)) as frames:
-                    yield from frames
-            except Exception as error:
-                notice = logs.said(error)
-                arms: dict[Arm, Writing] = {"vanilla": vanilla, "speculative": record}
-                yield CompareFrame({arm: failed(notice, writing) for arm, writing in arms.items()}, None)
-            finally:
-                self._completions.keep(hosted)
+        first, second = (pair[arm].settings(settings) for arm in ARMS)
+        question: Message | None = None
+
+        def begin(hosted: Hosted, arm: Arm) -> Record:
+            nonlocal question
+            drafting, chosen = pair[arm].drafting, first if arm == "first" else second
+            # What drafts as always goes on learning; each other side must leave nothing behind, for its rival either.
+            learns = arm == "second" and drafting == ALL
+            if question is not None:
+                return self._answer_again(user_id, question, chosen, stop, hosted, drafting, learns=learns)
+            asked = (user_id, conversation_id, parent_id, text, chosen, stop, hosted, drafting)
+            record = self._ask(*asked, learns=learns)
+            question = self.store.message(user_id, record.question)
+            return record
+
+        running = Comparing(self.host, pair, text, begin, self._completions.keep, alone=parent_id is None)
+        for frame in running.frames(stop):
+            if frame.result:
+                kept = partial(self.store.keep_comparison, user_id, conversation_id)
+                frame = with_id(frame, kept)
+            yield frame
 
     def complete(
         self, messages: Sequence[Said], settings: GenerationSettings, user_id: int, stop: threading.Event
@@ -164,11 +165,16 @@ class ChatService:
         settings: GenerationSettings,
         stop: threading.Event,
         hosted: Hosted,
+        drafting: Drafting = ALL,
+        *,
+        learns: bool = True,
     ) -> Record:
         """A reply to a new message, which is stored once nothing more can keep it from being answered."""
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
         said = [*self._said(hosted, user_id, path), Said("user", text)]
-        reply = self._completions.reply(hosted, user_id, said, settings, stop)
+        reply = self._completions.reply(
+            hosted, user_id, said, settings, stop, drafting=drafting, learns=learns
+        )
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
         return Record(self.store, reply, user_id, conversation_id, question)
 
@@ -179,10 +185,15 @@ class ChatService:
         settings: GenerationSettings,
         stop: threading.Event,
         hosted: Hosted,
+        drafting: Drafting = ALL,
+        *,
+        learns: bool = True,
     ) -> Record:
         path = self.store.messages(user_id, question.conversation_id, question.id)
         said = self._said(hosted, user_id, path)
-        reply = self._completions.reply(hosted, user_id, said, settings, stop, before=question.id)
+        reply = self._completions.reply(
+            hosted, user_id, said, settings, stop, before=question.id, drafting=drafting, learns=learns
+        )
         return Record(self.store, reply, user_id, question.conversation_id, question.id)
 
     def _take_up(

@@ -204,3 +204,18 @@ def m0006_organised(db: Database) -> None:
         CREATE INDEX conversations_hidden ON conversations (id) WHERE hidden_by IS NOT NULL;
         CREATE INDEX messages_by_original ON messages (copy_of) WHERE copy_of IS NOT NULL;
     """)
+
+
+@migrations()
+def m0014_comparisons(db: Database) -> None:
+    # result: JSON of chat/comparison.py, which alone reads it.
+    db.executescript("""
+        CREATE TABLE comparisons (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+            created_at REAL NOT NULL,
+            question TEXT NOT NULL,
+            result TEXT NOT NULL
+        );
+        CREATE INDEX comparisons_by_conversation ON comparisons (conversation_id);
+    """)

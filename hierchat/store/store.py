@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hierchat.store.comparisons import Comparisons
 from hierchat.store.conversations import Conversations
 from hierchat.store.deletion import Deletion
 from hierchat.store.drafting_texts import DraftingTexts
@@ -21,7 +22,9 @@ from hierchat.store.replies import Replies
 from hierchat.store.turns import Turns
 
 
-class Store(Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable):
+class Store(
+    Comparisons, Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable
+):  # fmt: skip
     """One SQLite file, usable from any thread and by several processes at once.
 
     Every method may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is then
