@@ -7,12 +7,17 @@ function paint() {
   document.body.classList.toggle('dark', theme === 'system' ? preferred.matches : theme === 'dark');
 }
 paint();
+window.hcTheme = (theme) => { // for what Gradio runs by itself, outside of this script
+  localStorage.setItem(THEME, theme);
+  paint();
+  const choice = find(`#hc-theme input[value=${theme}]`);
+  if (choice) choice.checked = true;
+};
 preferred.addEventListener('change', () => setTimeout(paint), { signal: window.hcEnd.signal });
 
 on('change', (event) => {
   if (!event.target.matches('#hc-theme input')) return;
-  localStorage.setItem(THEME, event.target.value);
-  paint();
+  window.hcTheme(event.target.value);
 });
 when('#hc-theme input', () => {
   find(`#hc-theme input[value=${localStorage.getItem(THEME) || 'system'}]`).checked = true;

@@ -15,6 +15,7 @@ from hierchat.chat.reply import Reply, reply_text
 from hierchat.chat.reply_thread import in_reply_thread
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
+from hierchat.drafting.acceptance import Acceptance
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.drafters import Memory
@@ -24,6 +25,7 @@ from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.turn import ModelTurn
+from hierchat.store import DraftsFrom
 
 
 class Writing(Protocol):
@@ -90,20 +92,23 @@ class Completions:
         stop: threading.Event,
         room: int | None = None,
         before: int | None = None,
+        drafts_from: DraftsFrom = "all",
         drafting: Drafting = ALL,
         *,
         learns: bool = True,
     ) -> Reply:
         """A reply that is ready to be written. `room`: tokens that its prompt leaves free, where that is not
-        `settings.max_new_tokens`; `before`: the message that it answers, where that is stored.
+        `settings.max_new_tokens`; `before`: the message that it answers, where that is stored;
+        `drafts_from`: which texts may draft it; `drafting`: what else is left out; `learns`: whether drafting of later
+        replies learns from it.
 
-        `drafting`: what may draft. `learns`: whether drafting for later replies learns from it. Raises MessageTooLong.
+        Raises MessageTooLong.
         """
         prompt = hosted.prompts.build(messages, room or settings.max_new_tokens, hosted.end_ids)
-        held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=before)
-        learned = self._learned.held(user_id, hosted.model_key)
-        memory = Memory(held.sources, learned.acceptance, learned.successors, learned.levels)
-        memory = memory if learns else apart(memory)
+        drafter = None
+        if hosted.is_local and drafts_from != "none":
+            memory = self._memory(hosted, user_id, before, drafts_from)
+            drafter = chosen_drafter(hosted, memory if learns else apart(memory), settings, stop, drafting)
         statistics = ReplyStatistics(partial(reply_text, hosted), settings.stop)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
@@ -112,9 +117,17 @@ class Completions:
             prompt.ids,
             settings,
             statistics,
-            chosen_drafter(hosted, memory, settings, stop, drafting) if hosted.is_local else None,
+            drafter,
             _left_out(prompt.dropped_turns),
         )
+
+    def _memory(self, hosted: Hosted, user_id: int, before: int | None, drafts_from: DraftsFrom) -> Memory:
+        """What may draft; of a reply that only its own chat may draft, nothing is learned either."""
+        learned = self._learned.held(user_id, hosted.model_key)
+        if drafts_from == "chat":
+            return Memory(acceptance=Acceptance.from_bytes(learned.acceptance.to_bytes()))
+        held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=before)
+        return Memory(held.sources, learned.acceptance, learned.successors, learned.levels)
 
     def keep(self, hosted: Hosted | None, *, now: bool = False) -> None:
         """Write down what was learned, if it is time."""

@@ -172,8 +172,9 @@ class ChatService:
         """A reply to a new message, which is stored once nothing more can keep it from being answered."""
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
         said = [*self._said(hosted, user_id, path), Said("user", text)]
+        allowed = self.store.drafts_from(user_id, conversation_id)
         reply = self._completions.reply(
-            hosted, user_id, said, settings, stop, drafting=drafting, learns=learns
+            hosted, user_id, said, settings, stop, None, None, allowed, drafting, learns=learns
         )
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
         return Record(self.store, reply, user_id, conversation_id, question)
@@ -191,8 +192,9 @@ class ChatService:
     ) -> Record:
         path = self.store.messages(user_id, question.conversation_id, question.id)
         said = self._said(hosted, user_id, path)
+        allowed = self.store.drafts_from(user_id, question.conversation_id)
         reply = self._completions.reply(
-            hosted, user_id, said, settings, stop, before=question.id, drafting=drafting, learns=learns
+            hosted, user_id, said, settings, stop, None, question.id, allowed, drafting, learns=learns
         )
         return Record(self.store, reply, user_id, question.conversation_id, question.id)
 
@@ -212,8 +214,9 @@ class ChatService:
         path = self.store.messages(user_id, message.conversation_id, question)
         said = self._said(hosted, user_id, path)
         # The prompt is the one that the reply began with, and so is the room that was left for it.
+        allowed = self.store.drafts_from(user_id, message.conversation_id)
         reply = self._completions.reply(
-            hosted, user_id, said, settings, stop, room=before.max_new_tokens, before=question
+            hosted, user_id, said, settings, stop, before.max_new_tokens, question, allowed
         )
         if len(reply.prompt_ids) + len(tokens) >= hosted.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")

@@ -117,5 +117,7 @@ def size_of(path: Path) -> int:
 
 
 def gigabytes(count: float) -> str:
-    """`count` bytes for people: '98 MB', '1.3 GB' (10**6, 10**9)."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+    """`count` bytes for people: '98 MB', '1.3 GB', '12 KB' (10**6, 10**9, 10**3)."""
+    if count >= 1e9:
+        return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} KB"

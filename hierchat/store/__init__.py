@@ -15,6 +15,7 @@ from hierchat.store.errors import (
     StoreError,
 )
 from hierchat.store.portable import Chat, ChatMessage
+from hierchat.store.privacy import DraftsFrom
 from hierchat.store.records import (
     Baseline,
     Conversation,
@@ -48,6 +49,7 @@ __all__ = [
     "DatabaseNewer",
     "DatabaseUnwritable",
     "DayFigures",
+    "DraftsFrom",
     "FinalState",
     "LoggedReply",
     "Mark",

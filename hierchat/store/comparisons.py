@@ -33,9 +33,10 @@ class Comparisons(Deletion):
     def keep_comparison(
         self, user_id: int, conversation_id: int, question: str, created_at: float, result: str
     ) -> int:
-        """Its id. Raises NotFound where the conversation is gone."""
+        """Its id; 0 in an incognito conversation, of which nothing is kept. Raises NotFound where it is gone."""
         with self._write() as db:
-            owned_conversation(db, user_id, conversation_id)
+            if owned_conversation(db, user_id, conversation_id)["incognito"]:
+                return 0
             row = db.execute(
                 "INSERT INTO comparisons (conversation_id, created_at, question, result) VALUES (?, ?, ?, ?)",
                 [conversation_id, created_at, question, result],

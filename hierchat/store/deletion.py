@@ -42,7 +42,7 @@ class Deletion(Connected):
         with self._write() as db:
             _forget(db, user_id, conversation_id)
             db.execute(
-                "UPDATE conversations SET hidden_by = ?, hider_started = ? WHERE id = ?",
+                "UPDATE conversations SET hidden_by = ?, hider_started = ?, incognito = 0 WHERE id = ?",
                 [*this_process(), conversation_id],
             )
         self._hidden.add(conversation_id)
@@ -124,7 +124,7 @@ class Deletion(Connected):
 def show_again(db: Database, user_id: int, conversation_id: int) -> bool:
     """Take back that a conversation was hidden; False where none of this user's is."""
     found = db.execute(
-        "UPDATE conversations SET hidden_by = NULL, hider_started = NULL"
+        "UPDATE conversations SET hidden_by = NULL, hider_started = NULL, incognito = 0"
         " WHERE id = ? AND user_id = ? AND hidden_by IS NOT NULL",
         [conversation_id, user_id],
     ).rowcount

@@ -12,7 +12,7 @@ from hierchat.store.errors import NotFound
 def owned_conversation(db: Database, user_id: int, conversation_id: int) -> dict[str, Any]:
     """The conversation's row. Raises NotFound if it is missing, hidden or another user's, the same for all."""
     for row in db.query(
-        "SELECT * FROM conversations WHERE id = ? AND user_id = ? AND hidden_by IS NULL",
+        "SELECT * FROM conversations WHERE id = ? AND user_id = ? AND (hidden_by IS NULL OR incognito)",
         [conversation_id, user_id],
     ):
         return row
@@ -23,7 +23,7 @@ def owned_message(db: Database, user_id: int, message_id: int) -> dict[str, Any]
     """The message's row. Raises NotFound as owned_conversation does."""
     for row in db.query(
         "SELECT messages.* FROM messages JOIN conversations ON conversations.id = conversation_id"
-        " WHERE messages.id = ? AND user_id = ? AND hidden_by IS NULL",
+        " WHERE messages.id = ? AND user_id = ? AND (hidden_by IS NULL OR incognito)",
         [message_id, user_id],
     ):
         return row

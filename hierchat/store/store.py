@@ -10,7 +10,6 @@ from typing import Self
 
 from hierchat.store.comparisons import Comparisons
 from hierchat.store.conversations import Conversations
-from hierchat.store.deletion import Deletion
 from hierchat.store.drafting_texts import DraftingTexts
 from hierchat.store.errors import corrupt, translated
 from hierchat.store.forks import Forks
@@ -18,12 +17,13 @@ from hierchat.store.learned import LearnedValues
 from hierchat.store.new_file import new_file
 from hierchat.store.over_time import OverTime
 from hierchat.store.portable import Portable
+from hierchat.store.privacy import Privacy
 from hierchat.store.replies import Replies
 from hierchat.store.turns import Turns
 
 
 class Store(
-    Comparisons, Conversations, Deletion, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable
+    Comparisons, Conversations, Privacy, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable
 ):  # fmt: skip
     """One SQLite file, usable from any thread and by several processes at once.
 

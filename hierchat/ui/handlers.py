@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _DIGITS = 18
 """Of a number that SQLite can hold."""
+_NOT_WHOLE = (
+    " Bytes of them may be left in the file while another program reads it or the disk is full: run `hierchat forget` "
+    "when hierchat has ended."
+)
 _LATER = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
 
 
@@ -126,6 +130,23 @@ class Handlers:
             update[self._parts.bus] = f"gone {wanted}"
             update[self._parts.live] = status.notice("The chat that was open here has been deleted.")
         return update
+
+    def forget(self, query: str, request: gr.Request) -> Update:
+        """All that is stored of this user, and what went."""
+        session, user = self.who(request)
+        for running in list(session.running.values()):
+            running.stop.set()
+        store = self._service.store
+        chats, messages = store.held_of(user)
+        whole = store.forget_user(user)
+        self._users.pop(request.username or LOCAL_USER, None)
+        session.conversation = None
+        session.undo, session.marked = "", set()
+        _, user = self.who(request)
+        gone = f"Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
+        stays = " Texts of your own, models and backups stay." + ("" if whole else _NOT_WHOLE)
+        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
+        return update | self.views.tell(session, status.notice(gone + stays))
 
     def branch(self, event: gr.EventData, request: gr.Request) -> Update:
         """Another version of a question or a reply."""

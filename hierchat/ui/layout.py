@@ -151,7 +151,7 @@ def _still(elem_id: str) -> Any:
 
 
 def _place(panel: Panel) -> Any:
-    with gr.Column(elem_id=f"hc-{panel.name}", elem_classes=["hc-panel", OFF]) as place:
+    with gr.Column(elem_id=f"hc-panel-{panel.name}", elem_classes=["hc-panel", OFF]) as place:
         panel.build()
     return place
 

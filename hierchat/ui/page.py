@@ -27,7 +27,7 @@ _ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_li
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
-        panels: list[Panel] = [SettingsPanel(place)]
+        panels: list[Panel] = [SettingsPanel(service)]
         p = layout.build(service.host.names, place, login, panels)
         handlers = Handlers(service, p, panels)
         replies = ReplyHandlers(service, p, handlers.views, handlers.who)
@@ -75,6 +75,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             (p.bus.hc_fork, organising.fork),
         ):  # fmt: skip
             act(does, p.query, every, **_QUIET)
+        p.bus.hc_forget(handlers.forget, p.query, every, **_QUIET)
         p.bus.hc_branch(handlers.branch, None, every, **_QUIET)
         p.bus.hc_sources(handlers.sources, None, every, **_QUIET)
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)

@@ -279,7 +279,10 @@ def test_two_models_one_after_the_other_and_back(store: Store) -> None:
     frames = compared(talk, pair({"model": "other"}, {}))
     last = frames[-1]
     assert any("Loading other" in (frame.arms["first"].notice or "") for frame in frames)
-    assert {arm: side.model for arm, side in last.result.sides.items()} == {"first": "other", "second": "tiny"}
+    assert {arm: side.model for arm, side in last.result.sides.items()} == {
+        "first": "other",
+        "second": "tiny",
+    }
     assert last.result.verdict.exact is None
     assert "as expected: the models differ." in last.verdict.sentence
     assert talk.messages()[-1].text == last.arms["second"].text

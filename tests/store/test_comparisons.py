@@ -60,6 +60,12 @@ def test_they_go_with_their_chat_and_come_back_with_it(store: Store, user: int, 
     assert (store.comparisons(user, 9), held(path, b"cccaracal")) == ([], False)
 
 
+def test_nothing_is_kept_of_an_incognito_chat(store: Store, user: int) -> None:
+    chat = store.begin_incognito(user)
+    assert store.keep_comparison(user, chat, "why?", 0.0, "{}") == 0
+    assert store.comparisons(user, 9) == []
+
+
 def test_they_go_with_their_user(store: Store, user: int, path: Path) -> None:
     kept(store, user, "dddingo")
     store.forget_user(user)

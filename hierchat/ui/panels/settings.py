@@ -1,15 +1,32 @@
-"""Settings: how the page looks, and where everything lies."""
+"""Settings: how the page looks, what may draft, where everything lies, and how to be rid of it."""
 
 from __future__ import annotations
 
 import html
-from typing import Any
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.config import cache_dir, data_dir
+from hierchat.corpus.stored import Stored, corpora_dir, listed
+from hierchat.models.cache import gigabytes, size_of
+from hierchat.store import DraftsFrom, Store
+from hierchat.ui import status
+from hierchat.ui.actions import button
 from hierchat.ui.panels.panel import Who
 
-THEMES = (("As the system", "system"), ("Light", "light"), ("Dark", "dark"))
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+
+_THEMES = (("As the system", "system"), ("Light", "light"), ("Dark", "dark"))
+_DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
+    ("All of my chats and texts (fastest)", "all"),
+    ("Only the chat itself", "chat"),
+    ("Nothing (slowest)", "none"),
+)
+_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
 
 
 class SettingsPanel:
@@ -18,30 +35,137 @@ class SettingsPanel:
     name = "settings"
     title = "Settings"
 
-    def __init__(self, place: str) -> None:
-        self._place = place
+    def __init__(self, service: ChatService) -> None:
+        self._store = service.store
 
     def build(self) -> None:
         """Its components."""
-        # The choice belongs to this browser, not to the account: the page's script keeps it (theme.js).
+        # The theme belongs to this browser, not to the account: the page's script keeps it (theme.js).
         choices = "".join(
             f'<label><input type="radio" name="hc-theme" value="{value}">{name}</label>'
-            for name, value in THEMES
+            for name, value in _THEMES
         )
         gr.HTML(f'<fieldset class="hc-choice" id="hc-theme"><legend>Theme</legend>{choices}</fieldset>')
         gr.HTML(
-            f'<h2>Your data</h2><p class="hc-quiet">Everything lies on this machine, in '
-            f'<span class="hc-path">{html.escape(self._place)}</span>.</p>'
+            "<h2>What may make replies faster</h2>"
+            '<p class="hc-quiet">The words of a reply are the same whatever you choose: earlier texts are only used to '
+            "guess ahead, and the model checks each guess.</p>"
         )
+        self._drafts = gr.Radio(
+            [*_DRAFTS], label="Earlier texts that may be used", show_label=False, container=False,
+            elem_id="hc-drafts-from",
+        )  # fmt: skip
+        self._texts = gr.HTML("", elem_id="hc-texts")
+        gr.HTML("<h2>Your data</h2>")
+        self._places = gr.HTML("", elem_id="hc-places")
+        with gr.Row(elem_classes="hc-buttons"):
+            self._backup = gr.Button("Back up now", elem_id="hc-backup", size="sm", scale=0, min_width=0)
+            self._unlearn = gr.Button(
+                "Forget what was learned about drafting",
+                elem_id="hc-unlearn",
+                size="sm",
+                scale=0,
+                min_width=0,
+            )
+            self._reset = gr.Button(
+                "Settings as they were", elem_id="hc-reset", size="sm", scale=0, min_width=0
+            )
+        self._forget = gr.HTML("", elem_id="hc-forget")
+        self._told = gr.HTML("", elem_id="hc-settings-told")
 
     def wire(self, who: Who) -> None:
-        """Nothing reaches the server."""
+        """Join its controls to their handlers."""
+
+        def choose(chosen: DraftsFrom, request: gr.Request) -> dict[Any, Any]:
+            self._store.set_drafts_from(who(request)[1], chosen)
+            return {self._told: ""}
+
+        def backup(request: gr.Request) -> dict[Any, Any]:
+            who(request)
+            return {self._told: _told(_back_up(self._store))}
+
+        def unlearn(request: gr.Request) -> dict[Any, Any]:
+            self._store.forget_learned(who(request)[1])
+            return {self._told: _told("Forgotten. It is learned again from the next replies on.")}
+
+        def reset(request: gr.Request) -> dict[Any, Any]:
+            _, user = who(request)
+            self._store.set_drafts_from(user, "all")
+            return self.show(user) | {self._told: _told("All settings are as they were at first.")}
+
+        self._drafts.input(choose, self._drafts, self._told, **_QUIET)
+        self._backup.click(backup, None, self._told, **_QUIET)
+        self._unlearn.click(unlearn, None, self._told, **_QUIET)
+        self._reset.click(reset, None, self.outputs, js="() => hcTheme('system')", **_QUIET)
 
     @property
     def outputs(self) -> list[Any]:
-        """Nothing changes."""
-        return []
+        """The components that `show` may change."""
+        return [self._drafts, self._texts, self._places, self._forget, self._told]
 
     def show(self, user_id: int) -> dict[Any, Any]:
-        """Nothing changes."""
-        return {}
+        """What is chosen, and what is there."""
+        chats, messages = self._store.held_of(user_id)
+        held = f"{chats:,} chat{'' if chats == 1 else 's'} with {messages:,} messages"
+        forget = button("hc_forget", "Forget everything…", text=held, css="hc-danger") if chats else ""
+        return {
+            self._drafts: self._store.drafts_from(user_id),
+            self._texts: _texts(listed()),
+            self._places: _places(self._store),
+            self._forget: forget,
+            self._told: "",
+        }
+
+
+def _told(sentence: str) -> str:
+    return status.notice(sentence)
+
+
+def _back_up(store: Store) -> str:
+    """A copy of the database in a folder beside it; what was done, as a sentence."""
+    path = data_dir() / "backups" / time.strftime("hierchat-%Y-%m-%d-%H%M%S.db")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        store.backup(path)
+    except OSError as error:
+        return f"{path.parent} cannot be made: {error.strerror}. Make room or make {data_dir()} writable."
+    return f"Copied to {path}, {gigabytes(path.stat().st_size)}, and checked."
+
+
+def _texts(corpora: list[Stored]) -> str:
+    """The user's own texts that draft, each with a way to delete it."""
+    rows = "".join(
+        f"<li><b>{html.escape(one.name)}</b> <span>{html.escape(_about(one))}</span></li>" for one in corpora
+    )
+    there = f'<ul class="hc-rows">{rows}</ul>' if rows else ""
+    return (
+        f"<h3>Texts of your own</h3>{there}"
+        '<p class="hc-quiet">Notes, code and exported chats can be used too: '
+        "<code>python -m hierchat corpus add PATH</code>"
+        f"{', away: <code>python -m hierchat corpus remove NAME</code>' if rows else ''}.</p>"
+    )
+
+
+def _about(one: Stored) -> str:
+    if one.meta is None:
+        return one.trouble or "cannot be read"
+    about = f"{one.meta.tokens:,} tokens for {one.meta.model}"
+    return f"{about}. {one.trouble}" if one.trouble else about
+
+
+def _places(store: Store) -> str:
+    """Where everything lies, and how much of it there is."""
+    rows = [
+        ("Chats and what was learned", store.path, _size(store.path)),
+        ("Texts of your own", corpora_dir(), _size(corpora_dir())),
+        ("Models (can be fetched again)", cache_dir(), _size(cache_dir())),
+    ]
+    cells = "".join(
+        f'<dt>{name}</dt><dd><span class="hc-path">{html.escape(str(path))}</span> {size}</dd>'
+        for name, path, size in rows
+    )
+    return f'<dl class="hc-facts">{cells}</dl>'
+
+
+def _size(path: Path) -> str:
+    return gigabytes(size_of(path)) if path.exists() else "nothing yet"

@@ -1,0 +1,23 @@
+// Everything of this user goes: asked twice, the second time by a word.
+const WORD = 'forget';
+
+function sure({ title, said, action }, then) {
+  const form = titled(title);
+  const row = made('div', {});
+  const cancel = made('button', { type: 'button', textContent: 'Cancel', onclick: () => dialog.close() });
+  row.append(cancel, made('button', { type: 'submit', textContent: action, className: 'hc-danger' }));
+  form.append(made('p', { textContent: said }), row);
+  form.onsubmit = then;
+  show(form);
+  cancel.focus();
+}
+
+acts.hc_forget = ({ text }) => sure({
+  title: 'Forget everything?',
+  said: `${text} will be deleted for good, with all that was learned from them. Only a backup can bring them back.`,
+  action: 'Go on',
+}, () => setTimeout(() => ask({ title: `Type “${WORD}” to delete ${text}`, value: '', action: 'Delete' }, (given) => {
+  if (given.toLowerCase() !== WORD) return;
+  for (const key of Object.keys(sessionStorage)) if (key.startsWith(UNSENT)) sessionStorage.removeItem(key);
+  trigger('hc_forget', {});
+})));

@@ -1,0 +1,59 @@
+"""What may draft is the user's choice, and no choice changes a word."""
+
+from __future__ import annotations
+
+import pytest
+
+from hierchat.store import Mark
+
+from .conftest import Talk
+from .test_service import recalled
+
+
+@pytest.mark.parametrize("chosen", ["chat", "none"])
+def test_earlier_chats_draft_only_where_they_may(talk: Talk, chosen: str) -> None:
+    first = talk.send("hello")
+    talk.store.set_drafts_from(talk.user, chosen)  # type: ignore[arg-type]
+    second = talk.other().send("hello")
+    assert not recalled(second)
+    assert second.text == first.text
+    drafted = {source for source, share in second.figures.shares.items() if share} - {"target"}
+    assert "history" not in drafted
+    if chosen == "none":
+        assert not drafted
+        assert second.figures.tokens_per_forward == 1
+    talk.store.set_drafts_from(talk.user, "all")
+    third = talk.other().send("hello")
+    assert recalled(third)
+    assert third.text == first.text
+
+
+def test_an_incognito_chat_neither_draws_on_others_nor_feeds_them(talk: Talk) -> None:
+    first = talk.send("hello")
+    incognito = talk.other()
+    incognito.conversation = talk.store.begin_incognito(talk.user)
+    same = incognito.send("hello")
+    assert not recalled(same)
+    assert same.text == first.text
+    only_there = incognito.send("something else entirely", incognito.messages()[-1].id)
+    assert only_there.text
+    texts, _ = talk.store.drafting_texts(talk.user, talk.hosted.model_key, "written", Mark())
+    assert len(texts) == 1
+    talk.store.end_incognito(talk.user, incognito.conversation)
+    # A reply that another chat could only know from the incognito one.
+    assert not recalled(talk.other().send("something else entirely"))
+
+
+def test_nothing_is_learned_from_an_incognito_reply(talk: Talk) -> None:
+    talk.send("hello")
+    service = talk.service
+    before = service._learned.held(talk.user, talk.hosted.model_key)
+    learned = before.acceptance.to_bytes(), before.successors.to_bytes()
+    incognito = talk.other()
+    incognito.conversation = talk.store.begin_incognito(talk.user)
+    incognito.send("a new text")
+    after = service._learned.held(talk.user, talk.hosted.model_key)
+    assert (after.acceptance.to_bytes(), after.successors.to_bytes()) == learned
+    talk.other().send("a new text")
+    after = service._learned.held(talk.user, talk.hosted.model_key)
+    assert (after.acceptance.to_bytes(), after.successors.to_bytes()) != learned
