@@ -64,9 +64,11 @@ class Comparing:
         home = self._host.status.name
         models = {arm: self._pair[arm].model or home for arm in ARMS}
         order: list[Arm] = list(ARMS)
-        if (models["first"] == models["second"] and secrets.randbelow(2)) or models["second"] == home:
+        one_model = models["first"] == models["second"]
+        # By chance; of two models, the one that is loaded.
+        if secrets.randbelow(2) if one_model else models["second"] == home:
             order.reverse()
-        turns = [order] if models["first"] == models["second"] else [[arm] for arm in order]
+        turns = [order] if one_model else [[arm] for arm in order]
         try:
             for arms in turns:
                 if stop.is_set():

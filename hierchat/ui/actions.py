@@ -13,6 +13,7 @@ KEY = secrets.token_hex(16)
 EVENTS = (
     "hc_open", "hc_go", "hc_panel", "hc_more", "hc_rename", "hc_pin", "hc_archive", "hc_shelf", "hc_delete",
     "hc_restore", "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example", "hc_forget",
+    "hc_setup", "hc_result", "hc_result_delete",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
 ASSETS = shipped("assets")
@@ -31,12 +32,12 @@ def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", 
 
 _SCRIPTS = (
     "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details", "edit", "keys",
-    "shortcuts", "spoken", "unsent", "address", "theme", "forget", "hit", "login", "connection",
+    "shortcuts", "spoken", "unsent", "address", "theme", "forget", "comparisons", "hit", "login", "connection",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "status", "composer", "compare",
-    "dialogs", "menu", "panels", "narrow",
+    "dialogs", "menu", "panels", "comparisons", "narrow",
 )  # fmt: skip
 
 

@@ -167,8 +167,6 @@ class Handlers:
         session, _ = self.who(request)
         if session.now is not None:
             session.now.stop.set()
-        elif session.replaying is not None:
-            session.replaying.set()
         else:  # the reply has just ended
             return self.views.busy(session)
         return {self._parts.live: gr.skip()}

@@ -9,11 +9,13 @@ from typing import Any
 
 import gradio as gr
 
+from hierchat.chat.comparison import ARMS
+from hierchat.chat.configuration import USUAL
 from hierchat.chat.frames import Arm
 from hierchat.ui import sampling
 from hierchat.ui.actions import button, script
+from hierchat.ui.comparisons import setup
 from hierchat.ui.panels.panel import Panel, links
-from hierchat.ui.versus import ARMS
 
 EXAMPLES = (
     "Write a Python function that reverses a string, and a test for it.",
@@ -22,7 +24,6 @@ EXAMPLES = (
 )
 OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
-_ARM_NAMES: dict[Arm, str] = {"vanilla": "Plain", "speculative": "Speculative"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,9 @@ class Parts:
     versus: Any
     verdict: Any
     asked: Any
-    replay: Any
+    setup: Any
+    """The line that says what Compare runs."""
+    result: Any
     back: Any
     columns: dict[Arm, tuple[Any, Any]]
     panels: dict[str, Any]
@@ -111,6 +114,9 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
                 elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
+        with gr.Row(elem_id="hc-setup"):
+            against = gr.HTML(setup.line(USUAL), elem_id="hc-against")
+            gr.HTML(setup.form(names), elem_id="hc-pair")
         host = gr.HTML("", elem_id="hc-host")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
         with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as chat:
@@ -120,12 +126,10 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
             asked = gr.HTML("", elem_id="hc-asked")
             with gr.Row(elem_id="hc-verdict-row"):
                 verdict = gr.HTML("", elem_id="hc-verdict")
-                replay = gr.Button(
-                    "Replay", elem_id="hc-replay", size="sm", min_width=0, scale=0, visible="hidden"
-                )
                 back = gr.Button("Back to the chat", elem_id="hc-back", size="sm", min_width=0, scale=0)
             with gr.Row(elem_id="hc-columns"):
                 columns = {arm: _column(arm) for arm in ARMS}
+            result = gr.HTML("", elem_id="hc-result", apply_default_css=False, js_on_load=None)
         places = {panel.name: _place(panel) for panel in panels}
         gr.HTML(
             button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
@@ -141,7 +145,8 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         context = gr.HTML("", elem_id="hc-context")
     return Parts(
         bus, timer, new, query, chats, undo, ways, footer, controls, proof, plan, title, model, compare, host, empty,
-        chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop, context,
+        chat, thread, growing, versus, verdict, asked, against, result, back, columns, places, live, box, send,
+        stop, context,
     )  # fmt: skip
 
 
@@ -158,7 +163,6 @@ def _place(panel: Panel) -> Any:
 
 def _column(arm: Arm) -> tuple[Any, Any]:
     with gr.Column(elem_classes="hc-column", elem_id=f"hc-{arm}", min_width=280):
-        gr.HTML(f'<h2 class="hc-arm">{_ARM_NAMES[arm]}</h2>')
         text = gr.HTML("", elem_classes="hc-text", apply_default_css=False, js_on_load=None)
         figures = gr.HTML("", elem_classes="hc-arm-figures")
     return text, figures

@@ -8,9 +8,11 @@ import gradio as gr
 
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.ui import layout
+from hierchat.ui.comparisons.setup import SetupHandlers
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.organising import OrganisingHandlers
+from hierchat.ui.panels.comparisons import ComparisonsPanel
 from hierchat.ui.panels.panel import Panel
 from hierchat.ui.panels.settings import SettingsPanel
 from hierchat.ui.replies import ReplyHandlers
@@ -27,7 +29,8 @@ _ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_li
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
-        panels: list[Panel] = [SettingsPanel(service)]
+        comparisons = ComparisonsPanel(service.store)
+        panels: list[Panel] = [comparisons, SettingsPanel(service)]
         p = layout.build(service.host.names, place, login, panels)
         handlers = Handlers(service, p, panels)
         replies = ReplyHandlers(service, p, handlers.views, handlers.who)
@@ -39,7 +42,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
         every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
-        every += [p.verdict, p.asked, p.replay, p.back]
+        every += [p.verdict, p.asked, p.result, p.back]
         asking, settled = [p.compare, p.query], [p.box, p.live, *buttons]
 
         polled = [p.host, p.proof, p.timer, p.model]
@@ -60,7 +63,6 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         for go_on, goes_on in ((p.bus.hc_again, replies.again), (p.bus.hc_continue, replies.resume)):
             sent = go_on(goes_on, [p.query, *p.sampling], every, trigger_mode="multiple", **_ENGINE)
             sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
-        p.replay.click(replies.replay, None, every, **_QUIET)
         p.stop.click(handlers.stop, None, every, queue=False, **_QUIET)
 
         p.new.click(handlers.new, p.query, every, **_QUIET)
@@ -81,6 +83,9 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
         p.compare.change(handlers.compare, p.compare, every, **_QUIET)
         p.back.click(handlers.back, None, every, **_QUIET)
+        setup = SetupHandlers(handlers.who, p.setup)
+        p.bus.hc_setup(setup.choose, None, [p.setup, p.live], trigger_mode="always_last", **_QUIET)
+        comparisons.listen(p.bus, handlers.who, p.live)
         for panel in panels:
             panel.wire(handlers.who)
         Guard(p, handlers.views, handlers.who).cover(app)

@@ -1,4 +1,4 @@
-"""Handlers that write a reply: send, again, edit, continue, compare and its replay. Each is a generator of updates.
+"""Handlers that write a reply: send, again, edit, continue, compare. Each is a generator of updates.
 
 Each conversation has its own reply in progress; what the screen shows is that of the conversation on it.
 """
@@ -133,29 +133,6 @@ class ReplyHandlers:
             lambda stop: self._service.resume(user, reply.id, more, stop),
         )  # fmt: skip
 
-    def replay(self, request: gr.Request) -> Iterator[Update]:
-        """The last comparison once more, both arms from the start in their recorded times."""
-        session, _ = self._who(request)
-        if session.now is not None or session.replaying is not None or not session.recording:
-            yield self._nothing
-            return
-        stop = session.replaying = threading.Event()
-        p = self._parts
-        try:
-            yield {
-                p.verdict: status.waiting("Replaying both at their recorded speed"),
-                **self._views.busy(session),
-            }
-            words = versus.words()
-            for arms in versus.replay(session):
-                yield self._views.columns(arms, words)
-                if stop.is_set():
-                    break
-        finally:
-            session.replaying = None
-        last = {arm: track[-1][1] for arm, track in versus.tracks(session.recording).items() if track}
-        yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(session)}
-
     def _path(self, session: Session, user: int) -> list[Message]:
         if session.conversation is None:
             return []
@@ -174,7 +151,7 @@ class ReplyHandlers:
 
         def start(stop: threading.Event) -> Generator[Any, None, None]:
             if compare:
-                return versus.record(session, self._service.compare(*asked, stop))
+                return self._service.compare(*asked, stop, session.pair)
             return self._service.send(*asked, stop)
 
         draw = self._compared if compare else self._drawn
@@ -289,8 +266,8 @@ class ReplyHandlers:
         }
 
     def _compared(self, session: Session, conversation: int, running: Running, frame: CompareFrame) -> Update:
-        running.live, running.arms = "", frame.arms
-        if arm := frame.arms.get("speculative"):
+        running.live, running.arms, running.compared = "", frame.arms, frame
+        if arm := frame.arms.get("second"):
             line = status.context_line(arm)
             session.context[conversation] = line or session.context.get(conversation, "")
         return self._views.columns(frame.arms, running.columns) | {self._parts.live: running.note}
@@ -304,11 +281,8 @@ class ReplyHandlers:
             compared = running.versus and begun
             update |= self._views.conversation(session, user, "versus" if compared else None)
             if compared:
-                update |= self._views.columns(running.arms) | {
-                    p.verdict: session.verdict,
-                    p.back: gr.update(visible=True),
-                    p.replay: gr.update(visible=True if session.recording else "hidden"),
-                }
+                update |= self._views.columns(running.arms) | {p.back: gr.update(visible=True)}
+                update[p.verdict], update[p.result] = versus.ended(running.compared)
         else:
             update |= self._views.live(session, user)
         return update

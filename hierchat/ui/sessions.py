@@ -6,7 +6,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hierchat.chat.frames import Arm, Frame
+from hierchat.chat.configuration import USUAL, Pair
+from hierchat.chat.frames import Arm, CompareFrame, Frame
 from hierchat.ui.markdown import Growing
 
 PAGE = 100
@@ -36,11 +37,11 @@ class Running:
     """What is to be said when it has ended."""
     failed: bool = False
     arms: Mapping[Arm, Frame] = field(default_factory=dict)
+    compared: CompareFrame | None = None
+    """The last one of a comparison."""
     drawn: Growing = field(default_factory=Growing)
     """What of the reply is drawn, from one frame to the next; of a comparison, of each arm:"""
-    columns: dict[Arm, Growing] = field(
-        default_factory=lambda: {"vanilla": Growing(), "speculative": Growing()}
-    )
+    columns: dict[Arm, Growing] = field(default_factory=lambda: {"first": Growing(), "second": Growing()})
 
 
 @dataclass(slots=True)
@@ -53,17 +54,14 @@ class Session:
     """What stands on the screen in place of a conversation."""
     running: dict[int, Running] = field(default_factory=dict)
     """Conversation -> its reply in progress."""
-    replaying: threading.Event | None = None
-    """Stops the replay of a comparison; None while there is none."""
+    pair: Pair = field(default_factory=lambda: USUAL)
+    """What Compare runs."""
     listed: int = PAGE
     """How many conversations the list shows at most."""
     marked: set[int] = field(default_factory=set)
     """Replies whose tokens are shown by source."""
     context: dict[int, str] = field(default_factory=dict)
     """Conversation -> its last line about the context window."""
-    recording: list[tuple[Arm, float, Frame]] = field(default_factory=list)
-    """Frames of the last comparison with the seconds since it began."""
-    verdict: str = ""
     shelf: bool = False
     """Whether the list shows the archived conversations."""
     undo: str = ""
@@ -87,8 +85,6 @@ class Session:
     def leave(self) -> None:
         """What is on the screen is about to change."""
         self.remark = self.panel = ""
-        if self.replaying is not None:
-            self.replaying.set()
 
 
 class Sessions:
@@ -117,5 +113,3 @@ class Sessions:
         if session is not None:
             for running in list(session.running.values()):
                 running.stop.set()
-            if session.replaying is not None:
-                session.replaying.set()

@@ -56,7 +56,7 @@ class Views:
     def busy(self, session: Session) -> Update:
         """Send while idle, Stop while a reply waits or is written in the chat on the screen."""
         p = self._parts
-        running = session.now is not None or session.replaying is not None
+        running = session.now is not None
         return {p.send: gr.update(visible=_shown(not running)), p.stop: gr.update(visible=_shown(running))}
 
     def live(self, session: Session, user_id: int) -> Update:
@@ -143,7 +143,7 @@ class Views:
         """A comparison in progress."""
         p, hidden = self._parts, gr.update(visible="hidden")
         return self.columns(running.arms) | {
-            p.asked: versus.asked(running.text), p.replay: hidden, p.back: hidden,
+            p.asked: versus.asked(running.text), p.result: "", p.back: hidden,
             p.verdict: status.waiting("Running both, one after the other"),
         }  # fmt: skip
 

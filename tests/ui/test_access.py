@@ -91,7 +91,7 @@ def test_every_control_has_a_name_of_its_own(chat: Chat, service: FakeService) -
     chat.page.locator("#hc-compare input").check()
     expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
     chat.send("Both")
-    expect(chat.page.locator("#hc-verdict")).to_contain_text("Identical")
+    expect(chat.page.locator("#hc-verdict")).to_contain_text("Word for word the same")
     chat.idle()
     well_named(chat)
 
@@ -105,7 +105,7 @@ def test_headings_form_an_outline(chat: Chat, service: FakeService) -> None:
     chat.page.locator("#hc-compare input").check()
     expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
     chat.send("Both")
-    expect(chat.page.locator("#hc-verdict")).to_contain_text("Identical")
+    expect(chat.page.locator("#hc-verdict")).to_contain_text("Word for word the same")
     chat.idle()
     assert in_order(chat) == [1, 2, 3, 3, 4, 4, 2, 3, 3, 4, 4]
 
@@ -210,7 +210,7 @@ def test_contrast_and_targets(
         page.locator("#hc-compare input").check()
         expect(page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
         chat.send("Both")
-        expect(page.locator("#hc-verdict")).to_contain_text("Identical")
+        expect(page.locator("#hc-verdict")).to_contain_text("Word for word the same")
         chat.idle()
         good()
 
