@@ -13,7 +13,7 @@ from hierchat.chat.frames import Arm, Figures, Verdict
 ARMS: tuple[Arm, Arm] = ("first", "second")
 _FIGURES = (
     "tokens", "seconds", "first_token_seconds", "tokens_per_second", "tokens_per_forward", "acceptance_rate",
-    "acceptance", "draft_ms", "shares", "finish",
+    "acceptance", "draft_ms", "shares", "finish", "speedup", "baseline", "baseline_tokens_per_second",
 )  # fmt: skip
 Moment = tuple[int, int, int]
 """Milliseconds since this side began, tokens and characters that it had by then."""

@@ -152,7 +152,7 @@ def test_two_configurations_are_chosen_by_keyboard_and_named(chat: Chat, service
     )
     chat.shot("comparison-form")
     compare(chat)
-    expect(page.locator("#hc-result h2").last).to_have_text("Drafts from this chat, temperature 0.7")
+    expect(page.locator("#hc-result .hc-arm h2").last).to_have_text("Drafts from this chat, temperature 0.7")
     page.get_by_role("button", name="As at first").click()
     expect(page.locator("#hc-against")).to_have_text("Without drafts against As now")
 
@@ -177,7 +177,7 @@ def test_a_result_is_kept_opened_saved_and_deleted(chat: Chat, service: FakeServ
     assert "Why is the sky blue?" in whole
     png = saved(page, "Save as PNG", tmp_path).read_bytes()
     page.get_by_label("Show the question").uncheck()
-    page.get_by_label("Dark", exact=True).check()
+    page.get_by_role("checkbox", name="Dark").check()
     bare = saved(page, "Save as SVG", tmp_path).read_text(encoding="utf-8")
     assert "sky" not in bare
     assert 'class="dark"' in bare

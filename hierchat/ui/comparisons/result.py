@@ -54,9 +54,9 @@ def drawn(result: Comparison, more: str = "") -> str:
 def _side(arm: Arm, side: Side) -> str:
     text = below_message(render(side.text))
     return (
-        f'<section class="hc-side" data-arm="{arm}"><h2 class="hc-arm">{html.escape(side.name)}</h2>'
-        f'<div class="hc-text">{text}</div><div class="hc-arm-figures">{figures_line(side.figures)}</div>'
-        '<p class="hc-race" aria-hidden="true" hidden></p></section>'
+        f'<section class="hc-side" data-arm="{arm}"><div class="hc-arm"><h2>{html.escape(side.name)}</h2>'
+        '<p class="hc-race" aria-hidden="true" hidden></p></div>'
+        f'<div class="hc-text">{text}</div><div class="hc-arm-figures">{figures_line(side.figures)}</div></section>'
     )
 
 
