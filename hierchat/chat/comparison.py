@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from hierchat.chat.frames import Arm, Figures, Verdict
+from hierchat.chat.frames import DESERVED_TOKENS, Arm, Figures, Verdict
 
 ARMS: tuple[Arm, Arm] = ("first", "second")
 _FIGURES = (
@@ -69,6 +69,12 @@ class Comparison:
     """Whether the question was the first of its chat: then nothing else was in the prompt."""
     at: float = field(default_factory=time.time)
     id: int = 0
+
+    @property
+    def deserved_speedup(self) -> float | None:
+        """Of the second side over the first, where both are long enough for it to be told."""
+        long = all(side.figures.tokens >= DESERVED_TOKENS for side in self.sides.values())
+        return self.verdict.speedup if long else None
 
     def record(self) -> dict[str, Any]:
         """All but question, time and id, for JSON."""

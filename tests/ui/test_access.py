@@ -209,9 +209,17 @@ def test_contrast_and_targets(
         service.script.fail = None
         page.locator("#hc-compare input").check()
         expect(page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
+        page.locator("#hc-setup summary").click()
+        good()
         chat.send("Both")
         expect(page.locator("#hc-verdict")).to_contain_text("Word for word the same")
         chat.idle()
+        good()
+        page.locator("#hc-result [data-act=hc_picture]").click()
+        good()
+        page.keyboard.press("Escape")
+        page.locator("#hc-result [data-act=hc_panel]").click()
+        expect(page.locator(".hc-results li")).to_have_count(1)
         good()
 
 

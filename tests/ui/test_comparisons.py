@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,7 +20,7 @@ from hierchat.store import Store
 from hierchat.ui.comparisons import setup
 from hierchat.ui.comparisons.difference import difference
 from hierchat.ui.comparisons.export import export
-from hierchat.ui.comparisons.picture import picture
+from hierchat.ui.comparisons.picture import headline, picture
 from hierchat.ui.comparisons.result import drawn
 from tests import browser as driving
 from tests.browser import Chat
@@ -84,6 +85,23 @@ def test_the_picture_is_whole_and_holds_what_was_asked() -> None:
         assert part in said
     assert "SmolLM2 135M on Some Processor, 2 cores" in said
     assert any("hierchat 0.2.0" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "tokens", "said"),
+    [
+        (2.5, 130, "2.5\u00d7 as fast, word for word the same"),
+        (0.5, 130, "2.0\u00d7 slower, word for word the same"),
+        (1.01, 130, "As fast, word for word the same"),
+        (2.5, 63, "Word for word the same"),
+    ],
+)
+def test_the_headline_is_the_second_side_against_the_first(speedup: float, tokens: int, said: str) -> None:
+    made = result()
+    sides = {
+        arm: replace(side, figures=replace(side.figures, tokens=tokens)) for arm, side in made.sides.items()
+    }
+    assert headline(replace(made, sides=sides, verdict=replace(made.verdict, speedup=speedup))) == said
 
 
 def test_nothing_that_was_asked_or_written_becomes_markup() -> None:

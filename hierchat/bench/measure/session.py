@@ -148,7 +148,7 @@ def _talk(service: ChatService, asked: list[str], settings: GenerationSettings) 
 
 
 def _row(number: int, frame: CompareFrame, verdict: Verdict) -> dict[str, Any]:
-    figures, plain = frame.arms["second"].figures, frame.arms["vanilla"].figures
+    figures, plain = frame.arms["second"].figures, frame.arms["first"].figures
     return {
         "turn": number,
         "tokens": figures.tokens,

@@ -55,15 +55,14 @@ def picture(result: Comparison) -> str:
 
 
 def headline(result: Comparison) -> str:
-    """The ratio, and whether the words are the same."""
-    verdict = result.verdict
-    same = "word for word the same" if verdict.identical else "other words"
-    if not verdict.speedup:
+    """How fast the second side is against the first, and whether the words are the same."""
+    same = "word for word the same" if result.verdict.identical else "other words"
+    if not (speedup := result.deserved_speedup):
         return same.capitalize()
-    ratio = max(verdict.speedup, 1 / verdict.speedup)
-    return (
-        f"{ratio:.1f}\N{MULTIPLICATION SIGN} as fast, {same}" if round(ratio, 1) > 1 else f"As fast, {same}"
-    )
+    ratio = f"{max(speedup, 1 / speedup):.1f}"
+    if ratio == "1.0":
+        return f"As fast, {same}"
+    return f"{ratio}\N{MULTIPLICATION SIGN} {'as fast' if speedup > 1 else 'slower'}, {same}"
 
 
 def _quoted(lines: list[str]) -> list[str]:
