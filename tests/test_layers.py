@@ -16,6 +16,7 @@ LAYERS = [
     {"models"},
     {"drafting"},
     {"engine", "hierarchy", "corpus", "store"},
+    {"attachments"},
     {"runtime", "transfer"},
     {"chat"},
     {"ui", "verify", "bench", "distil", "makers", "doctor"},

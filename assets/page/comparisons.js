@@ -133,7 +133,7 @@ function save(name, blob) {
 }
 const nameOf = (result) => `hierchat-comparison${Number(result.dataset.id) ? `-${result.dataset.id}` : ''}`;
 
-acts.hc_export = ({ button }) => {
+acts.hc_result_save = ({ button }) => {
   const result = button.closest('.hc-result');
   save(`${nameOf(result)}.json`, new Blob([result.dataset.export], { type: 'application/json' }));
 };

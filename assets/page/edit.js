@@ -1,4 +1,4 @@
-// A question is edited where it stands. The editor lives in a shadow root of its message: an update of the
+// A question, or a reply, is edited where it stands. The editor lives in a shadow root of its message: an update of the
 // conversation, which changes what stands in the message, does not reach it.
 const EDITOR_STYLE = `
   form { display: flex; flex-direction: column; align-items: flex-end; gap: 8px; margin-bottom: 16px; }
@@ -24,12 +24,31 @@ function closeEditor() {
   article.shadowRoot.replaceChildren(document.createElement('slot'));
 }
 
+const messageOf = (article) => (article.dataset.message ? article : article.querySelector('[data-message]'))?.dataset.message;
+
 acts.hc_edit = ({ button, id }) => {
+  const bubble = button.closest('.hc-turn').querySelector('.hc-user');
+  edit(button, id, bubble, bubble.textContent, {
+    name: 'Edit your message', save: 'Send', saves: 'Send edited message', sends: (text) => trigger('hc_edit', { id, text }),
+  });
+};
+
+// What the model wrote stands in the button that copies it. The user's version stands beside it.
+acts.hc_edit_reply = ({ button, id }) => {
+  const article = button.closest('.hc-turn');
+  const text = article.querySelector('[data-act=hc_copy]').dataset.text;
+  edit(button, id, article.querySelector('.hc-text, .hc-spans') || article, text, {
+    name: 'Edit the reply', save: 'Save', saves: 'Save as your version of the reply',
+    sends: (given) => { if (given !== text) trigger('hc_edit_reply', { id, text: given }); },
+  });
+};
+
+function edit(button, id, bubble, text, { name, save, saves, sends }) {
   closeEditor();
   const article = button.closest('.hc-turn');
-  const bubble = article.querySelector('.hc-user');
+  const { act } = button.dataset;
   const { width, height } = bubble.getBoundingClientRect();
-  const field = made('textarea', { value: drafts.get(id) ?? bubble.textContent, ariaLabel: 'Edit your message', dir: 'auto' });
+  const field = made('textarea', { value: drafts.get(id) ?? text, ariaLabel: name, dir: 'auto' });
   field.style.width = `max(${Math.ceil(width)}px, min(100%, 24rem))`;
   const grow = () => {
     field.style.height = `${height}px`;
@@ -38,14 +57,14 @@ acts.hc_edit = ({ button, id }) => {
   const remark = made('p', { role: 'status' });
   const cancel = made('button', { type: 'button', textContent: 'Cancel' });
   const row = made('div', {});
-  row.append(remark, cancel, made('button', { type: 'submit', textContent: 'Send', ariaLabel: 'Send edited message' }));
-  const form = made('form', { ariaLabel: 'Edit your message' });
+  row.append(remark, cancel, made('button', { type: 'submit', textContent: save, ariaLabel: saves }));
+  const form = made('form', { ariaLabel: name });
   form.append(field, row);
 
   const leave = () => {
     closeEditor();
     drafts.delete(id);
-    article.querySelector('[data-act=hc_edit]')?.focus();
+    article.querySelector(`[data-act=${act}]`)?.focus();
   };
   cancel.onclick = leave;
   field.oninput = grow;
@@ -57,7 +76,7 @@ acts.hc_edit = ({ button, id }) => {
       return;
     }
     leave();
-    trigger('hc_edit', { id, text: field.value });
+    sends(field.value);
   };
   form.onkeydown = (event) => {
     event.stopPropagation();
@@ -74,9 +93,9 @@ acts.hc_edit = ({ button, id }) => {
   field.focus({ preventScroll: true });
   field.setSelectionRange(field.value.length, field.value.length);
   form.scrollIntoView({ block: 'nearest' });
-};
+}
 
 // An update may put another message in its place.
 when('#hc-thread', (thread) => changes(thread, () => {
-  if (editor && (!editor.article.isConnected || editor.article.dataset.message !== String(editor.id))) closeEditor();
+  if (editor && (!editor.article.isConnected || messageOf(editor.article) !== String(editor.id))) closeEditor();
 }, { childList: true, attributes: true, subtree: true, attributeFilter: ['data-message'] }));

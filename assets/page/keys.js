@@ -28,6 +28,11 @@ let sent = NOTHING;
 // Once the page has said why a message did not go, the same text may be sent again.
 when('#hc-live', (live) => changes(live, () => { if (find('#hc-live [role]')) sent = NOTHING; }));
 function hold(event) {
+  if (waitForFiles()) {
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    return;
+  }
   const text = box().value;
   const twice = text === sent.text && performance.now() - sent.at < 1000;
   if (twice || composing(event)) {

@@ -26,6 +26,9 @@ acts.hc_menu = ({ button, id }) => {
     entry('Rename', 'F2', () => rename(title)),
     ...(archived ? [] : [entry(pinned ? 'Unpin' : 'Pin', '', () => trigger('hc_pin', { id, on: !pinned }))]),
     entry(archived ? 'Bring back' : 'Archive', '', () => trigger('hc_archive', { id, on: !archived })),
+    entry('Tags', '', () => editTags(id, title.textContent, JSON.parse(button.dataset.tags || '[]'))),
+    entry('Export as Markdown', '', () => trigger('hc_export', { id, text: 'markdown' })),
+    entry('Export as JSON', '', () => trigger('hc_export', { id, text: 'json' })),
     entry('Delete', 'Delete', () => remove(title)),
   );
   menu.showPopover();

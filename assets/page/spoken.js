@@ -5,6 +5,7 @@ const LANDMARKS = {
   '#hc-chat': ['region', 'Conversation'],
   '#hc-versus': ['region', 'Comparison'],
   '#hc-composer': ['form', 'Message'],
+  '#hc-drawer': ['region', 'Chat settings'],
 };
 for (const [selector, [role, name]] of Object.entries(LANDMARKS)) {
   when(selector, (element) => {

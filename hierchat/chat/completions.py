@@ -109,7 +109,7 @@ class Completions:
         if hosted.is_local and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
             drafter = chosen_drafter(hosted, memory if learns else apart(memory), settings, stop, drafting)
-        statistics = ReplyStatistics(partial(reply_text, hosted), settings.stop)
+        statistics = ReplyStatistics(partial(reply_text, hosted), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
         return Reply(

@@ -44,6 +44,10 @@ class Figures:
     """Source -> share of the reply's tokens; "target" is the model alone. Sums to 1."""
     finish: str | None = None
     """Why the reply ended: engine.step.Finish, or "error"; None while it goes on."""
+    stop_string: str | None = None
+    """The stop string that ended it."""
+    seed: int | None = None
+    """None where it was greedy: no seed matters then."""
 
     @property
     def deserved_speedup(self) -> float | None:

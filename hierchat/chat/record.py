@@ -27,13 +27,15 @@ class Record:
         conversation_id: int,
         question: int,
         resumed: int | None = None,
+        system_prompt: str | None = None,
     ) -> None:
-        """`resumed`: the message of the reply that is continued."""
+        """`resumed`: the message of the reply that is continued; `system_prompt`: what the chat sets."""
         self.reply = reply
         self._store = store
         self.question = question
         self._place = (user_id, conversation_id, question)
         self._resumed = resumed
+        self._system_prompt = system_prompt
         self._written = len(reply.statistics.tokens)
 
     def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
@@ -84,6 +86,7 @@ class Record:
             settings.model_dump(mode="json"),
             settings.seed,
             reply.drafter is not None,
+            self._system_prompt,
         )
         return self._store.begin_reply(*self._place, turn)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 
+from hierchat.attachments.prompt import with_files
 from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.completions import Completions
@@ -16,6 +18,7 @@ from hierchat.chat.plan import PlanView, plan_view
 from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
 from hierchat.chat.statistics import stored_figures, text_spans
+from hierchat.chat.titles import TitleWriter
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.drafting_choice import ALL, Drafting
@@ -23,7 +26,7 @@ from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.prompt import Said
-from hierchat.store import Message, Store
+from hierchat.store import Attachment, Message, Store
 
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
@@ -42,10 +45,12 @@ class ChatService:
         self._histories = Histories(store)
         self._learned = Learned(store)
         self._completions = Completions(host, self._histories, self._learned, store)
+        self.titles = TitleWriter(store, host, self._said_in_chat)
         host.costs = store
 
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""
+        self.titles.close()
         with self.host.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
             if mine:
                 self._completions.keep(self.host.hosted, now=True)
@@ -59,6 +64,7 @@ class ChatService:
         text: str,
         settings: GenerationSettings,
         stop: threading.Event,
+        files: Sequence[Attachment] = (),
     ) -> Generator[Frame, None, None]:
         """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once.
 
@@ -66,16 +72,28 @@ class ChatService:
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
         """
         self.store.conversation(user_id, conversation_id)
-        begin = partial(self._ask, user_id, conversation_id, parent_id, text, settings, stop)
-        yield from self._completions.answer(begin, stop)
+        begin = partial(self._ask, user_id, conversation_id, parent_id, text, files, settings, stop)
+        try:
+            yield from self._completions.answer(begin, stop)
+        finally:
+            self.titles.wake()
 
     def regenerate(
-        self, user_id: int, user_message_id: int, settings: GenerationSettings, stop: threading.Event
+        self,
+        user_id: int,
+        user_message_id: int,
+        settings: GenerationSettings,
+        stop: threading.Event,
+        *,
+        seed_of: int | None = None,
     ) -> Generator[Frame, None, None]:
-        """Another reply to a user message, with a new seed where it is sampled. Raises as `send`."""
+        """Another reply to a user message. Where it is sampled: with the seed of the reply `seed_of`, so that the same
+        settings give the same words, else with a new one. Raises as `send`."""
         question = self.store.message(user_id, user_message_id)
         if settings.temperature > 0:
-            settings = GenerationSettings(**{**settings.model_dump(), "seed": secrets.randbits(32)})
+            turn = None if seed_of is None else self.store.turn(user_id, seed_of)
+            seed = turn.begun.seed if turn else secrets.randbits(32)
+            settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
         yield from self._completions.answer(
             partial(self._answer_again, user_id, question, settings, stop), stop
         )
@@ -99,6 +117,7 @@ class ChatService:
         text: str,
         settings: GenerationSettings,
         stop: threading.Event,
+        files: Sequence[Attachment] = (),
         pair: Pair = USUAL,
     ) -> Generator[CompareFrame, None, None]:
         """Answer a message in two ways, one after the other. The second reply is stored, and the result where both come
@@ -117,23 +136,38 @@ class ChatService:
             learns = arm == "second" and drafting == ALL
             if question is not None:
                 return self._answer_again(user_id, question, chosen, stop, hosted, drafting, learns=learns)
-            asked = (user_id, conversation_id, parent_id, text, chosen, stop, hosted, drafting)
+            asked = (user_id, conversation_id, parent_id, text, files, chosen, stop, hosted, drafting)
             record = self._ask(*asked, learns=learns)
             question = self.store.message(user_id, record.question)
             return record
 
-        running = Comparing(self.host, pair, text, begin, self._completions.keep, alone=parent_id is None)
-        for frame in running.frames(stop):
-            if frame.result:
-                kept = partial(self.store.keep_comparison, user_id, conversation_id)
-                frame = with_id(frame, kept)
-            yield frame
+        alone = parent_id is None and not files and self._system_prompt(user_id, conversation_id) is None
+        running = Comparing(self.host, pair, text, begin, self._completions.keep, alone=alone)
+        kept = partial(self.store.keep_comparison, user_id, conversation_id)
+        try:
+            with closing(running.frames(stop)) as frames:
+                for frame in frames:
+                    yield with_id(frame, kept)
+        finally:
+            self.titles.wake()
 
     def complete(
         self, messages: Sequence[Said], settings: GenerationSettings, user_id: int, stop: threading.Event
     ) -> Generator[Frame, None, None]:
         """The reply to messages that are not stored; nor is the reply. See Completions.complete."""
         yield from self._completions.complete(messages, settings, user_id, stop)
+
+    def tokens(self, text: str) -> tuple[int, int] | None:
+        """How many tokens a text has, and how many the model remembers at once; None while none is loaded. Takes no
+        turn: a reply goes on beside it."""
+        hosted = self.host.hosted
+        return None if hosted is None else (len(hosted.prompts.tokens(text)), hosted.prompts.context_length)
+
+    def require_room(self, text: str, settings: GenerationSettings, system_prompt: str = "") -> None:
+        """Raises MessageTooLong, as `send` would in its turn. While no model is loaded, `send` will find out."""
+        if hosted := self.host.hosted:
+            said = [*([Said("system", system_prompt)] if system_prompt else []), Said("user", text)]
+            hosted.prompts.build(said, settings.max_new_tokens, hosted.end_ids)
 
     def spans(self, user_id: int, message_id: int) -> list[Span]:
         """Runs of a stored reply by source; empty where its model is not loaded now."""
@@ -149,7 +183,17 @@ class ChatService:
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Figures of a stored reply; None where there are none."""
         turn = self.store.turn(user_id, message_id)
-        return stored_figures(turn.figures, turn.reply_tokens) if turn and turn.figures else None
+        if turn is None or turn.figures is None:
+            return None
+        seed = turn.begun.seed if turn.begun.settings.get("temperature") else None
+        return stored_figures(turn.figures, turn.reply_tokens, seed)
+
+    def read_in(self, user_id: int) -> Iterator[int]:
+        """Have all that the user's chats say draft from the next reply on, imported ones too: yields how many tokens
+        can, up to all of them. Nothing where no model is loaded here."""
+        hosted = self.host.hosted
+        if hosted is not None and hosted.is_local:
+            yield from self._histories.read_in(user_id, hosted.model_key, hosted.prompts.tokens)
 
     def plan(self) -> PlanView | None:
         """The hierarchy in force, at the length of the last context; None where the model has no draft models."""
@@ -162,6 +206,7 @@ class ChatService:
         conversation_id: int,
         parent_id: int | None,
         text: str,
+        files: Sequence[Attachment],
         settings: GenerationSettings,
         stop: threading.Event,
         hosted: Hosted,
@@ -171,13 +216,14 @@ class ChatService:
     ) -> Record:
         """A reply to a new message, which is stored once nothing more can keep it from being answered."""
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
-        said = [*self._said(hosted, user_id, path), Said("user", text)]
+        system = self._system_prompt(user_id, conversation_id)
+        said = [*self._said(hosted, user_id, path, system), Said("user", with_files(text, files))]
         allowed = self.store.drafts_from(user_id, conversation_id)
         reply = self._completions.reply(
             hosted, user_id, said, settings, stop, None, None, allowed, drafting, learns=learns
         )
-        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
-        return Record(self.store, reply, user_id, conversation_id, question)
+        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
+        return Record(self.store, reply, user_id, conversation_id, question, system_prompt=system)
 
     def _answer_again(
         self,
@@ -191,12 +237,13 @@ class ChatService:
         learns: bool = True,
     ) -> Record:
         path = self.store.messages(user_id, question.conversation_id, question.id)
-        said = self._said(hosted, user_id, path)
+        system = self._system_prompt(user_id, question.conversation_id)
+        said = self._said(hosted, user_id, path, system)
         allowed = self.store.drafts_from(user_id, question.conversation_id)
         reply = self._completions.reply(
             hosted, user_id, said, settings, stop, None, question.id, allowed, drafting, learns=learns
         )
-        return Record(self.store, reply, user_id, question.conversation_id, question.id)
+        return Record(self.store, reply, user_id, question.conversation_id, question.id, system_prompt=system)
 
     def _take_up(
         self, user_id: int, message: Message, more: int, stop: threading.Event, hosted: Hosted
@@ -212,7 +259,7 @@ class ChatService:
         most = min(len(tokens) + more, MOST_TOKENS)
         settings = GenerationSettings(**{**before.model_dump(), "max_new_tokens": most})
         path = self.store.messages(user_id, message.conversation_id, question)
-        said = self._said(hosted, user_id, path)
+        said = self._said(hosted, user_id, path, turn.begun.system_prompt)
         # The prompt is the one that the reply began with, and so is the room that was left for it.
         allowed = self.store.drafts_from(user_id, message.conversation_id)
         reply = self._completions.reply(
@@ -223,9 +270,21 @@ class ChatService:
         reply.statistics.resume(tokens, self._sources(user_id, message.id), turn.figures)
         return Record(self.store, reply, user_id, message.conversation_id, question, resumed=message.id)
 
-    def _said(self, hosted: Hosted, user_id: int, path: Sequence[Message]) -> list[Said]:
-        """Messages as the prompt takes them: a reply by this model as the tokens that it wrote."""
-        said = []
+    def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:
+        """What the chat sets; None where it leaves that to its messages and the model."""
+        settings = self.store.chat_settings(user_id, conversation_id)
+        return settings.system_prompt if settings else None
+
+    def _said_in_chat(self, hosted: Hosted, user_id: int, path: Sequence[Message]) -> list[Said]:
+        """The same with the system prompt of the messages' chat."""
+        return self._said(hosted, user_id, path, self._system_prompt(user_id, path[0].conversation_id))
+
+    def _said(self, hosted: Hosted, user_id: int, path: Sequence[Message], system: str | None) -> list[Said]:
+        """Messages as the prompt takes them: a reply by this model as the tokens that it wrote. A system prompt takes
+        the place of those that an imported chat brought."""
+        said = [Said("system", system)] if system else []
+        if system is not None:
+            path = [message for message in path if message.role != "system"]
         for message in path:
             tokens: list[int] = []
             if message.role == "assistant":
@@ -233,8 +292,9 @@ class ChatService:
                 # A reasoning template drops earlier thoughts: then the text counts.
                 if turn and turn.begun.model_key == hosted.model_key and "</think>" not in message.text:
                     tokens = self.store.reply_tokens(user_id, message.id)
-            if message.text or tokens:
-                said.append(Said(message.role, message.text, tuple(tokens)))
+            files = self.store.attachments(user_id, message.id) if message.attachments else []
+            if (text := with_files(message.text, files)) or tokens:
+                said.append(Said(message.role, text, tuple(tokens)))
         return said
 
     def _sources(self, user_id: int, message_id: int) -> list[str]:

@@ -9,18 +9,20 @@ from types import MappingProxyType
 from typing import Literal
 
 from hierchat.chat.frames import Figures, Span
+from hierchat.config import GenerationSettings
 from hierchat.engine.step import TARGET, Step
 from hierchat.store import SourceCount, TurnFigures
 
 Decode = Callable[[Sequence[int]], str]
+_GREEDY = GenerationSettings()
 
 
 class ReplyStatistics:
     """One reply while it grows. `decode` turns tokens into text, without special tokens."""
 
-    def __init__(self, decode: Decode, stop_strings: Sequence[str] = ()) -> None:
+    def __init__(self, decode: Decode, settings: GenerationSettings = _GREEDY) -> None:
         self._decode = decode
-        self._stops = stop_strings
+        self._settings = settings
         self.tokens: list[int] = []
         self.sources: list[str] = []
         self.forwards = 0
@@ -86,10 +88,22 @@ class ReplyStatistics:
     def text(self) -> str:
         """The reply so far; an unfinished character and a stop string are left out."""
         text = self._decode(self.tokens)
-        cuts = [at for string in self._stops if (at := text.find(string)) >= 0]
-        if cuts:
-            return text[: min(cuts)]
+        if cut := self._cut(text):
+            return text[: cut[0]]
         return text if self.finish else text.rstrip("\ufffd")
+
+    @property
+    def stop_string(self) -> str | None:
+        """The one that ended the reply."""
+        cut = self._cut(self._decode(self.tokens)) if self.finish == "stop" else None
+        return cut[1] if cut else None
+
+    def _cut(self, text: str) -> tuple[int, str] | None:
+        """Where the first stop string begins, and which it is: the longest of several."""
+        found = [
+            (at, -len(string), string) for string in self._settings.stop if (at := text.find(string)) >= 0
+        ]
+        return (min(found)[0], min(found)[2]) if found else None
 
     def figures(self) -> Figures:
         if not self.tokens:
@@ -111,6 +125,8 @@ class ReplyStatistics:
             baseline=self.baseline,
             shares=_shares(Counter(self.sources)),
             finish=self.finish,
+            stop_string=self.stop_string,
+            seed=self._settings.seed if self._settings.temperature else None,
         )
 
     def record(self) -> TurnFigures:
@@ -133,13 +149,14 @@ class ReplyStatistics:
             baseline=figures.baseline,
             speedup=figures.speedup,
             finish=self.finish,
+            stop_string=figures.stop_string,
         )
 
 
-def stored_figures(recorded: TurnFigures, tokens: int) -> Figures:
+def stored_figures(recorded: TurnFigures, tokens: int, seed: int | None = None) -> Figures:
     """The figures of an earlier reply of `tokens` tokens, as they were measured."""
     if not tokens:
-        return Figures(finish=recorded.finish)
+        return Figures(finish=recorded.finish, seed=seed)
     counts = Counter({name: count.accepted for name, count in recorded.sources.items()})
     counts[TARGET] = tokens - sum(counts.values())
     return Figures(
@@ -163,6 +180,8 @@ def stored_figures(recorded: TurnFigures, tokens: int) -> Figures:
         baseline=recorded.baseline,
         shares=_shares(counts),
         finish=recorded.finish,
+        stop_string=recorded.stop_string,
+        seed=seed,
     )
 
 

@@ -7,6 +7,7 @@ leave. Each wait is short, so that a caller can look between two of them whether
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -51,11 +52,14 @@ class Scheduler:
         self._holder: Ticket | None = None
         self._waiting: list[Ticket] = []
         self._changed = threading.Condition()
+        self._wanted = threading.Event()
+        self._free_since = time.monotonic()
 
     def join(self, *, first: bool = False) -> Ticket:
         """A place at the end, or ahead of all replies. Raises QueueFull."""
         ticket = Ticket(self, first)
         with self._changed:
+            self._wanted.set()
             if not first and len(self._waiting) >= self._most:
                 raise QueueFull("Too many replies are waiting. Please try again in a moment.")
             self._waiting.insert(self._firsts() if first else len(self._waiting), ticket)
@@ -89,6 +93,7 @@ class Scheduler:
                 self._holder = None
             else:
                 self._waiting.remove(ticket)
+            self._free_since = time.monotonic()
             self._changed.notify_all()
 
     @contextmanager
@@ -99,6 +104,27 @@ class Scheduler:
             yield ticket.take(seconds)
         finally:
             ticket.leave()
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long nobody has held the engine or waited for it."""
+        with self._changed:
+            return 0.0 if self._holder or self._waiting else time.monotonic() - self._free_since
+
+    @contextmanager
+    def spare(self) -> Iterator[threading.Event | None]:
+        """Hold the engine as long as nobody else wants it: yields what is set once somebody does, and None where
+        somebody does already."""
+        ticket = Ticket(self, first=True)  # no reply: who waits for it is not told so
+        with self._changed:
+            free = self._holder is None and not self._waiting
+            if free:
+                self._holder, self._wanted = ticket, threading.Event()
+        try:
+            yield self._wanted if free else None
+        finally:
+            if free:
+                self.leave(ticket)
 
     def _firsts(self) -> int:
         return sum(ticket.first for ticket in self._waiting)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cached_property
+from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Any
 
@@ -59,15 +60,16 @@ class PromptBuilder:
         `room` is reduced to a quarter of the context where it asks for more. Raises MessageTooLong.
         """
         limit = self.context_length - min(room, self.context_length // 4)
-        turns = _turns(messages)
+        system = list(takewhile(lambda message: message.role == "system", messages))
+        turns = _turns(messages[len(system) :]) or [[]]
         for dropped in range(len(turns)):
-            said = [message for turn in turns[dropped:] for message in turn]
+            said = [*system, *(message for turn in turns[dropped:] for message in turn)]
             ids = self._render(said, end_ids)
             if len(ids) <= limit:
                 return Prompt(ids, dropped)
         raise MessageTooLong(
-            f"This message has {len(ids):,} tokens; the model's context leaves room for {limit:,}. "
-            "Shorten it, or choose a model with a longer context."
+            f"This message is {len(ids) - limit:,} tokens too long: it has {len(ids):,}, and the model has room for "
+            f"{limit:,}. Shorten it, or choose a model that remembers more."
         )
 
     def _render(self, said: Sequence[Said], end_ids: Collection[int]) -> list[int]:
@@ -90,6 +92,8 @@ class PromptBuilder:
         chat = [{"role": message.role, "content": text} for message, text in zip(said, texts, strict=True)]
         if self.system_prompt and not any(message.role == "system" for message in said):
             chat.insert(0, {"role": "system", "content": self.system_prompt})
+        if not self._takes_system:
+            chat = _told_in_question(chat)
         try:
             return self._encode(chat)
         except TemplateError:
@@ -99,6 +103,15 @@ class PromptBuilder:
             if len(joined) == len(chat):
                 raise
             return self._encode(joined)
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        """Whether the template has a place for a system prompt. Some refuse one, others leave it out."""
+        chat = [{"role": "system", "content": MARK}, {"role": "user", "content": "?"}]
+        try:
+            return MARK in self.tokenizer.apply_chat_template(chat, tokenize=False)
+        except TemplateError:
+            return False
 
     def _encode(self, chat: Sequence[dict[str, str]]) -> list[int]:
         encoded = self.tokenizer.apply_chat_template(
@@ -115,6 +128,18 @@ def _turns(messages: Sequence[Said]) -> list[list[Said]]:
             turns.append([])
         turns[-1].append(message)
     return turns
+
+
+def _told_in_question(chat: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """System messages as the beginning of the first question."""
+    told = [message["content"] for message in chat if message["role"] == "system"]
+    rest = [dict(message) for message in chat if message["role"] != "system"]
+    question = next((message for message in rest if message["role"] == "user"), None)
+    if told and question is None:
+        rest.insert(0, question := {"role": "user", "content": ""})
+    if told and question is not None:
+        question["content"] = "\n\n".join(filter(None, [*told, question["content"]]))
+    return rest
 
 
 def _joined(chat: Sequence[dict[str, str]]) -> list[dict[str, str]]:

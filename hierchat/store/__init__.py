@@ -17,13 +17,17 @@ from hierchat.store.errors import (
 from hierchat.store.portable import Chat, ChatMessage
 from hierchat.store.privacy import DraftsFrom
 from hierchat.store.records import (
+    Attachment,
+    AttachmentHead,
     Baseline,
+    ChatSettings,
     Conversation,
     DayFigures,
     FinalState,
     LoggedReply,
     Message,
     NewTurn,
+    Preset,
     Role,
     SourceCount,
     SourceSpan,
@@ -34,15 +38,18 @@ from hierchat.store.records import (
 )
 from hierchat.store.store import Store
 from hierchat.store.suffix_runs import SuffixRun
-from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, title_of
+from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, storable, title_of
 
 __all__ = [
     "FOUND_BEGINS",
     "FOUND_ENDS",
     "LOCAL_USER",
+    "Attachment",
+    "AttachmentHead",
     "Baseline",
     "Chat",
     "ChatMessage",
+    "ChatSettings",
     "Conversation",
     "DatabaseCorrupt",
     "DatabaseLocked",
@@ -56,6 +63,7 @@ __all__ = [
     "Message",
     "NewTurn",
     "NotFound",
+    "Preset",
     "Role",
     "SourceCount",
     "SourceSpan",
@@ -68,5 +76,6 @@ __all__ = [
     "Totals",
     "Turn",
     "TurnFigures",
+    "storable",
     "title_of",
 ]

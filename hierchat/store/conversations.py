@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -9,39 +10,56 @@ from hierchat.store.connection import Connected
 from hierchat.store.errors import StoreError
 from hierchat.store.ownership import owned_conversation
 from hierchat.store.records import Conversation
-from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, match_expression, storable
+from hierchat.store.tags import spelled, tags_of
+from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, match_expression, split_tags, storable
 
 _COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived")
 LOCAL_USER = "local"
 """Whose chats a page without a login shows."""
-_LIST = """
-    SELECT id, title, created_at, updated_at, pinned, archived FROM conversations
-    WHERE user_id = :user AND archived = :archived AND hidden_by IS NULL
-    ORDER BY pinned DESC, updated_at DESC, id DESC LIMIT :limit
+_TAGS = "(SELECT json_group_array(name) FROM tags WHERE conversation_id = conversations.id) AS tags"
+_TAGGED = """NOT EXISTS (
+        SELECT 1 FROM json_each(:tags) AS wanted
+        WHERE NOT EXISTS (SELECT 1 FROM tags WHERE conversation_id = conversations.id AND name = wanted.value)
+    )"""
+_LIST = f"""
+    SELECT id, title, created_at, updated_at, pinned, archived, {_TAGS} FROM conversations
+    WHERE user_id = :user AND archived = ifnull(:archived, archived) AND hidden_by IS NULL AND {_TAGGED}
+    ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
 # FTS5 makes no snippet inside a GROUP BY: hence first the newest hit of each conversation, then its text.
 # MATERIALIZED and the + keep SQLite from running the match again for every conversation.
 _SEARCH = f"""
-    WITH hits AS MATERIALIZED (
-        SELECT conversation_id AS id, max(messages.id) AS message_id
-        FROM messages_fts
-        JOIN messages ON messages.id = messages_fts.rowid
+    WITH found AS MATERIALIZED (
+        SELECT rowid AS message_id, 0 AS attachment_id FROM messages_fts WHERE messages_fts MATCH :match
+        UNION ALL
+        SELECT message_id, attachments.id
+        FROM attachments_fts JOIN attachments ON attachments.id = attachments_fts.rowid
+        WHERE attachments_fts MATCH :match
+    ),
+    hits AS MATERIALIZED (
+        SELECT conversation_id AS id, max(messages.id) AS message_id, attachment_id
+        FROM found
+        JOIN messages ON messages.id = found.message_id
         JOIN conversations ON conversations.id = conversation_id
-        WHERE messages_fts MATCH :match AND user_id = :user AND hidden_by IS NULL
+        WHERE user_id = :user AND hidden_by IS NULL
         GROUP BY conversation_id
     ),
     snippets AS MATERIALIZED (
         SELECT rowid AS message_id, snippet(messages_fts, 0, '{FOUND_BEGINS}', '{FOUND_ENDS}', '…', 12) AS snippet
         FROM messages_fts
-        WHERE messages_fts MATCH :match AND +rowid IN (SELECT message_id FROM hits)
+        WHERE messages_fts MATCH :match AND +rowid IN (SELECT message_id FROM hits WHERE NOT attachment_id)
+        UNION ALL
+        SELECT message_id, snippet(attachments_fts, -1, '{FOUND_BEGINS}', '{FOUND_ENDS}', '…', 12)
+        FROM attachments_fts JOIN hits ON hits.attachment_id = attachments_fts.rowid
+        WHERE attachments_fts MATCH :match AND +attachments_fts.rowid IN (SELECT attachment_id FROM hits)
     )
     SELECT
-        id, title, created_at, updated_at, pinned, archived, ifnull(snippet, '') AS snippet,
+        id, title, created_at, updated_at, pinned, archived, {_TAGS}, ifnull(snippet, '') AS snippet,
         hits.message_id AS message_id
     FROM conversations LEFT JOIN hits USING (id) LEFT JOIN snippets USING (message_id)
     WHERE user_id = :user AND hidden_by IS NULL AND (
         hits.message_id IS NOT NULL OR id IN (SELECT rowid FROM titles_fts WHERE titles_fts MATCH :match)
-    )
+    ) AND {_TAGGED}
     ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
 
@@ -84,13 +102,16 @@ class Conversations(Connected):
 
         With a query, all whose title, or one of whose messages, holds all its words, archived ones last; the
         last word may be the beginning of one; case, accents and punctuation do not count. A blank query is none; one
-        without a letter or digit finds nothing. A reply is found once it is finished.
+        without a letter or digit finds nothing. A reply is found once it is finished. `tag:name`, or `tag:"two words"`,
+        asks for those with that tag.
         """
-        parameters = {"user": user_id, "limit": limit}
+        words, tags = split_tags(query or "")
         with self._read() as db:
-            if query is None or not query.strip():
-                return [_conversation(row) for row in db.query(_LIST, parameters | {"archived": archived})]
-            if not (match := match_expression(query)):
+            parameters = {"user": user_id, "limit": limit, "tags": spelled(db, user_id, tags)}
+            if not words.strip():
+                which = {"archived": None if tags else archived}
+                return [_conversation(row) for row in db.query(_LIST, parameters | which)]
+            if not (match := match_expression(words)):
                 return []
             return [_conversation(row) for row in db.query(_SEARCH, parameters | {"match": match})]
 
@@ -106,7 +127,8 @@ class Conversations(Connected):
         """One conversation. Raises NotFound."""
         with self._read() as db:
             row = owned_conversation(db, user_id, conversation_id)
-            return _conversation({name: row[name] for name in _COLUMNS})
+            tags = json.dumps(tags_of(db, conversation_id))
+            return _conversation({name: row[name] for name in _COLUMNS} | {"tags": tags})
 
     def discard_conversation(self, user_id: int, conversation_id: int) -> bool:
         """Remove it if it has no message; whether it is gone now. There is nothing of it to forget."""
@@ -120,10 +142,13 @@ class Conversations(Connected):
             return found is None
 
     def rename_conversation(self, user_id: int, conversation_id: int, title: str) -> None:
-        """Give it another title. Raises NotFound."""
+        """Give it another title, which no model replaces. Raises NotFound."""
         with self._write() as db:
             owned_conversation(db, user_id, conversation_id)
-            db.execute("UPDATE conversations SET title = ? WHERE id = ?", [storable(title), conversation_id])
+            db.execute(
+                "UPDATE conversations SET title = ?, title_given = 1 WHERE id = ?",
+                [storable(title), conversation_id],
+            )
 
     def pin_conversation(self, user_id: int, conversation_id: int, pinned: bool) -> None:
         """Keep it at the top of the list, or no longer. Raises NotFound."""
@@ -150,4 +175,6 @@ class Conversations(Connected):
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:
-    return Conversation(**row | {"pinned": bool(row["pinned"]), "archived": bool(row["archived"])})
+    tags = tuple(sorted(json.loads(row["tags"]), key=str.casefold))
+    flags = {"pinned": bool(row["pinned"]), "archived": bool(row["archived"])}
+    return Conversation(**row | flags | {"tags": tags})

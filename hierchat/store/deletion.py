@@ -138,6 +138,7 @@ def _drop_words(db: Database) -> None:
     # Only a merge of the whole index drops the words of what was deleted.
     db.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
     db.execute("INSERT INTO titles_fts (titles_fts) VALUES ('optimize')")
+    db.execute("INSERT INTO attachments_fts (attachments_fts) VALUES ('optimize')")
 
 
 def _forget(db: Database, user_id: int, conversation_id: int) -> None:

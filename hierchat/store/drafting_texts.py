@@ -15,9 +15,8 @@ from hierchat.store.replies import TOKEN
 from hierchat.store.suffix_runs import SuffixRun, covered
 
 TextKind = Literal["written", "asked"]
-"""What models wrote, imported replies among it; what the user wrote."""
+"""What models wrote, imported replies among it; what the user wrote, edited replies among it."""
 
-_ROLES = {"written": "assistant", "asked": "user"}
 _LOGGED = """
     FROM turns
     JOIN token_log USING (message_id)
@@ -30,7 +29,8 @@ _TOKENISED = """
     FROM message_tokens
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
-    WHERE message_tokens.id > :tokenised AND model_key = :model AND role = :role AND user_id = :user
+    WHERE message_tokens.id > :tokenised AND model_key = :model AND user_id = :user
+        AND iif(role = 'user' OR edited, 'asked', 'written') = :kind
         AND length(ids) > 0 AND hidden_by IS NULL
 """
 _WITHOUT_TOKENS = """
@@ -81,6 +81,19 @@ class DraftingTexts(Connected):
         with self._read() as db:
             rows = db.execute(f"SELECT message_id {_LOGGED} UNION ALL SELECT message_id {_TOKENISED}", values)
             return {id for (id,) in rows}
+
+    def drafting_tokens(self, user_id: int, model_key: str) -> int:
+        """How many tokens all texts have that can draft for this model."""
+        parts = []
+        kinds: tuple[TextKind, TextKind] = ("written", "asked")
+        with self._read() as db:
+            for kind in kinds:
+                values = _values(user_id, model_key, kind, Mark())
+                for texts in (_LOGGED, _TOKENISED):
+                    parts.append(
+                        db.execute(f"SELECT ifnull(sum(length(ids)), 0) {texts}", values).fetchone()[0]
+                    )
+        return sum(parts) // TOKEN.itemsize
 
     def texts_without_tokens(
         self, user_id: int, model_key: str, after: int, before: int | None, limit: int
@@ -148,7 +161,6 @@ def _values(user_id: int, model_key: str, kind: TextKind, since: Mark) -> dict[s
         "user": user_id,
         "model": model_key,
         "kind": kind,
-        "role": _ROLES[kind],
         "message": since.message,
         "tokenised": since.tokenised,
     }

@@ -11,6 +11,7 @@ from sqlite_utils import Database
 from hierchat.store.connection import Connected
 from hierchat.store.messages import PATH
 from hierchat.store.ownership import owned_conversation, owned_message
+from hierchat.store.presets import copy_settings
 
 _NUMBER = re.compile(r" \(\d+\)$")
 
@@ -21,8 +22,8 @@ class Forks(Connected):
     def fork_conversation(self, user_id: int, message_id: int) -> int:
         """A new conversation that holds copies of the messages from the root to this one; its id. Raises NotFound.
 
-        Copied replies keep who wrote them, their figures and tokens. A copy neither drafts nor counts while its
-        original is there.
+        It keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A
+        copy neither drafts nor counts while its original is there.
         """
         with self._write() as db:
             source = owned_message(db, user_id, message_id)["conversation_id"]
@@ -32,6 +33,11 @@ class Forks(Connected):
                 "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
                 [user_id, title, now, now],
             ).lastrowid
+            tags = (
+                "INSERT INTO tags (conversation_id, name) SELECT ?, name FROM tags WHERE conversation_id = ?"
+            )
+            db.execute(tags, [fork, source])
+            copy_settings(db, source, fork)
             parent = None
             for (id,) in db.execute(f"SELECT id FROM ({PATH})", [message_id]).fetchall():
                 parent = _copy(db, id, fork, parent)
@@ -51,13 +57,13 @@ def _another_title(db: Database, user_id: int, title: str) -> str:
 
 def _copy(db: Database, message_id: int, conversation_id: int, parent_id: int | None) -> int:
     copy: int = db.execute(
-        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, copy_of)"
-        " SELECT ?, ?, role, text, replace(state, 'writing', 'interrupted'), created_at, ifnull(copy_of, id)"
+        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, edited, copy_of)"
+        " SELECT ?, ?, role, text, replace(state, 'writing', 'interrupted'), created_at, edited, ifnull(copy_of, id)"
         " FROM messages WHERE id = ?",
         [conversation_id, parent_id, message_id],
     ).lastrowid
-    for table in ("turns", "token_log", "spans"):
-        columns = ", ".join(name for name in db.table(table).columns_dict if name != "message_id")
+    for table in ("turns", "token_log", "spans", "attachments", "imported_messages"):
+        columns = ", ".join(name for name in db.table(table).columns_dict if name not in ("id", "message_id"))
         db.execute(
             f"INSERT INTO {table} (message_id, {columns}) SELECT ?, {columns} FROM {table} WHERE message_id = ?",
             [copy, message_id],

@@ -17,6 +17,7 @@ TABLES = (
     "conversations",
     "messages",
     "imports",
+    "presets",
     "turns",
     "message_tokens",
     "suffix_runs",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import Connected
-from hierchat.store.errors import NotFound
+from hierchat.store.attachments import Attachments, attach, heads
+from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.ownership import owned_conversation, owned_message
-from hierchat.store.records import Message, Role, State
+from hierchat.store.records import Attachment, Message, Role, State
 from hierchat.store.text import storable, title_of
 
 # A child is newer than its parent: along a path ids only grow, and the newest node below any node is a leaf.
@@ -23,6 +25,13 @@ PATH = """
     SELECT messages.* FROM path JOIN messages USING (id) ORDER BY id
 """
 """The messages from the root to one of them."""
+_MODELS = """
+    WITH asked (id) AS (SELECT value FROM json_each(?))
+    SELECT message_id, model FROM asked JOIN turns ON message_id = id
+    UNION ALL
+    SELECT message_id, json_extract(written_by, '$.model') FROM asked JOIN imported_messages ON message_id = id
+    WHERE written_by IS NOT NULL
+"""
 _NEWEST_LEAF = """
     WITH RECURSIVE below (id) AS (
         SELECT ?
@@ -35,18 +44,43 @@ _NEWEST_LEAF = """
 _COLUMNS = ("id", "conversation_id", "parent_id", "role", "text", "state", "created_at")
 
 
-class Messages(Connected):
+class Messages(Attachments):
     """The part of Store that knows messages."""
 
     def add_message(
-        self, user_id: int, conversation_id: int, parent_id: int | None, role: Role, text: str
+        self,
+        user_id: int,
+        conversation_id: int,
+        parent_id: int | None,
+        role: Role,
+        text: str,
+        files: Sequence[Attachment] = (),
     ) -> int:
         """Add a complete message below `parent_id` (None: a root) and make its branch current.
 
-        The first user message gives an untitled conversation its title. Raises NotFound.
+        The first user message, or else its first file, gives an untitled conversation its title. Raises NotFound.
         """
         with self._write() as db:
-            return self._add(db, user_id, conversation_id, parent_id, role, text, "complete")
+            title = text if text.strip() or not files else files[0].name
+            message_id = self._add(db, user_id, conversation_id, parent_id, role, text, "complete", title)
+            attach(db, message_id, files)
+            return message_id
+
+    def edit_reply(self, user_id: int, message_id: int, text: str) -> int:
+        """Add this text beside a reply, as the user's version of it, and make it current; its id.
+
+        The reply stays as it is. The version is the user's text: no model's, and without figures. Raises NotFound,
+        StoreError where the message is no reply.
+        """
+        with self._write() as db:
+            reply = owned_message(db, user_id, message_id)
+            if reply["role"] != "assistant":
+                raise StoreError("Only a reply can be edited so.")
+            edited = self._add(
+                db, user_id, reply["conversation_id"], reply["parent_id"], "assistant", text, "complete"
+            )
+            db.execute("UPDATE messages SET edited = 1 WHERE id = ?", [edited])
+            return edited
 
     def messages(self, user_id: int, conversation_id: int, leaf_id: int | None = None) -> list[Message]:
         """The path from the root to `leaf_id`, else to the current leaf. Raises NotFound."""
@@ -81,6 +115,7 @@ class Messages(Connected):
         role: Role,
         text: str,
         state: State,
+        title: str = "",
     ) -> int:
         conversation = owned_conversation(db, user_id, conversation_id)
         if (
@@ -99,7 +134,7 @@ class Messages(Connected):
             [message_id, now, conversation_id],
         )
         if role == "user" and not conversation["title"]:
-            db.execute("UPDATE conversations SET title = ? WHERE id = ?", [title_of(text), conversation_id])
+            db.execute("UPDATE conversations SET title = ? WHERE id = ?", [title_of(title), conversation_id])
         return message_id
 
 
@@ -109,7 +144,15 @@ def _with_siblings(db: Database, conversation_id: int, rows: list[dict[str, Any]
         "SELECT id, parent_id FROM messages WHERE conversation_id = ? ORDER BY id", [conversation_id]
     ):
         children[parent_id].append(id)
+    attached = heads(db, conversation_id)
+    models = dict(db.execute(_MODELS, [json.dumps([row["id"] for row in rows])]).fetchall())
     return [
-        Message(**{name: row[name] for name in _COLUMNS}, siblings=tuple(children[row["parent_id"]]))
+        Message(
+            **{name: row[name] for name in _COLUMNS},
+            siblings=tuple(children[row["parent_id"]]),
+            attachments=attached.get(row["id"], ()),
+            edited=bool(row["edited"]),
+            model=models.get(row["id"], ""),
+        )
         for row in rows
     ]

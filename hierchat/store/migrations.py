@@ -207,6 +207,83 @@ def m0006_organised(db: Database) -> None:
 
 
 @migrations()
+def m0007_presets(db: Database) -> None:
+    # chat_settings: a copy of what a preset held, and what was changed in the chat since.
+    db.executescript("""
+        CREATE TABLE presets (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            user_id INTEGER NOT NULL REFERENCES users ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            system_prompt TEXT NOT NULL,
+            sampling TEXT NOT NULL,
+            is_default INTEGER NOT NULL DEFAULT 0,
+            UNIQUE (user_id, name)
+        );
+        CREATE UNIQUE INDEX presets_default ON presets (user_id) WHERE is_default;
+        CREATE TABLE chat_settings (
+            conversation_id INTEGER PRIMARY KEY REFERENCES conversations ON DELETE CASCADE,
+            system_prompt TEXT NOT NULL,
+            sampling TEXT NOT NULL,
+            preset_id INTEGER REFERENCES presets ON DELETE SET NULL
+        );
+        CREATE INDEX chat_settings_by_preset ON chat_settings (preset_id);
+        ALTER TABLE turns ADD COLUMN system_prompt TEXT;
+        ALTER TABLE turns ADD COLUMN stop_string TEXT;
+    """)
+
+
+@migrations()
+def m0008_attachments(db: Database) -> None:
+    # Their texts are not among the messages' own, so that a page with long files is drawn without reading them.
+    db.executescript("""
+        CREATE TABLE attachments (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            message_id INTEGER NOT NULL REFERENCES messages ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            size INTEGER NOT NULL,
+            text TEXT NOT NULL
+        );
+        CREATE INDEX attachments_by_message ON attachments (message_id);
+        CREATE VIRTUAL TABLE attachments_fts USING fts5 (
+            name, text, content = 'attachments', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
+        );
+        CREATE TRIGGER attachments_fts_insert AFTER INSERT ON attachments BEGIN
+            INSERT INTO attachments_fts (rowid, name, text) VALUES (new.id, new.name, new.text);
+        END;
+        CREATE TRIGGER attachments_fts_delete AFTER DELETE ON attachments BEGIN
+            INSERT INTO attachments_fts (attachments_fts, rowid, name, text)
+            VALUES ('delete', old.id, old.name, old.text);
+        END;
+    """)
+
+
+@migrations()
+def m0009_tags(db: Database) -> None:
+    # What conversations are called: tags; titles that the user gave (title_given) and no model replaces; which models
+    # tried to write one; and whether they may, for each user.
+    db.executescript("""
+        CREATE TABLE tags (
+            conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            PRIMARY KEY (conversation_id, name)
+        ) WITHOUT ROWID;
+        CREATE TABLE title_tries (
+            conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+            model_key TEXT NOT NULL,
+            PRIMARY KEY (conversation_id, model_key)
+        ) WITHOUT ROWID;
+        ALTER TABLE conversations ADD COLUMN title_given INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE users ADD COLUMN model_titles INTEGER NOT NULL DEFAULT 1;
+    """)
+
+
+@migrations()
+def m0010_edited(db: Database) -> None:
+    # edited: a reply as the user changed it. No model wrote it, so it has no turn, and drafts as the user's text.
+    db.executescript("ALTER TABLE messages ADD COLUMN edited INTEGER NOT NULL DEFAULT 0;")
+
+
+@migrations()
 def m0014_comparisons(db: Database) -> None:
     # result: JSON of chat/comparison.py, which alone reads it.
     db.executescript("""

@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from sqlite_utils import Database
 
+from hierchat.store.attachments import attach, attachments_of
 from hierchat.store.connection import Connected
 from hierchat.store.deletion import show_again
 from hierchat.store.ownership import owned_conversation
-from hierchat.store.records import FinalState, Role
+from hierchat.store.records import Attachment, FinalState, Role
+from hierchat.store.tags import add_tags, tags_of
 from hierchat.store.text import storable, title_of
 
 HERE = "hierchat:"
@@ -42,6 +44,10 @@ class ChatMessage:
     state: FinalState = "complete"
     written_by: Mapping[str, Any] | None = None
     """Of a reply: "model", and where it is known "model_key", "settings", "seed", "drafted"."""
+    attachments: Sequence[Attachment] = ()
+    """The files that were sent with it."""
+    edited: bool = False
+    """Whether it is a reply as the user changed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class Chat:
     """A parent stands before its children, an older version before a newer."""
     current: str | None
     """The message at the end of the open branch."""
+    tags: Sequence[str] = ()
 
 
 class Portable(Connected):
@@ -69,6 +76,8 @@ class Portable(Connected):
             found = db.execute("SELECT source FROM imports WHERE conversation_id = ?", [conversation_id])
             imported = found.fetchone()
             rows = list(db.query(_MESSAGES, [conversation_id]))
+            files = {message["id"]: attachments_of(db, message["id"]) for message in rows}
+            tags = tags_of(db, conversation_id)
         names = {message["id"]: _name(message) for message in rows}
         return Chat(
             source=imported[0] if imported else HERE + _own_name(row),
@@ -84,10 +93,13 @@ class Portable(Connected):
                     created_at=message["created_at"],
                     state="interrupted" if message["state"] == "writing" else message["state"],
                     written_by=_written_by(message),
+                    attachments=files[message["id"]],
+                    edited=bool(message["edited"]),
                 )
                 for message in rows
             ],
             current=names.get(row["current_leaf_id"]),
+            tags=tags,
         )
 
     def take_in(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
@@ -114,7 +126,8 @@ class Portable(Connected):
 
 
 def _create(db: Database, user_id: int, chat: Chat) -> int:
-    first = next((message.text for message in chat.messages if message.role == "user"), "")
+    asked = next((message for message in chat.messages if message.role == "user"), None)
+    first = "" if asked is None else asked.text or next((file.name for file in asked.attachments), "")
     conversation_id: int = db.execute(
         "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
         [user_id, title_of(chat.title) or title_of(first), chat.created_at, chat.updated_at],
@@ -123,15 +136,24 @@ def _create(db: Database, user_id: int, chat: Chat) -> int:
         "INSERT INTO imports (conversation_id, user_id, source) VALUES (?, ?, ?)",
         [conversation_id, user_id, storable(chat.source)],
     )
+    add_tags(db, user_id, conversation_id, chat.tags)
     return conversation_id
 
 
 def _insert(db: Database, conversation_id: int, ids: Mapping[str, int], message: ChatMessage) -> int:
     parent = None if message.parent is None else ids[message.parent]
     message_id: int = db.execute(
-        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        [conversation_id, parent, message.role, storable(message.text), message.state, message.created_at],
+        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, edited)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            conversation_id,
+            parent,
+            message.role,
+            storable(message.text),
+            message.state,
+            message.created_at,
+            message.edited,
+        ],
     ).lastrowid
     db.execute(
         "INSERT INTO imported_messages (message_id, source, written_by) VALUES (?, ?, ?)",
@@ -141,6 +163,7 @@ def _insert(db: Database, conversation_id: int, ids: Mapping[str, int], message:
             json.dumps(dict(message.written_by)) if message.written_by else None,
         ],
     )
+    attach(db, message_id, message.attachments)
     return message_id
 
 

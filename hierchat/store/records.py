@@ -29,11 +29,32 @@ class Conversation:
     """When the last message was added."""
     pinned: bool = False
     archived: bool = False
+    tags: tuple[str, ...] = ()
+    """In the order of the alphabet."""
     snippet: str = ""
     """Text around a search hit, the words that were found between FOUND_BEGINS and FOUND_ENDS (text.py); empty
     without a search, or where only the title matched."""
     message_id: int | None = None
     """The message of the hit, the newest of the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that was sent with a message."""
+
+    name: str
+    size: int
+    """Of the file, in bytes."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentHead:
+    """The same without its text, which may be long."""
+
+    id: int
+    name: str
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +70,35 @@ class Message:
     created_at: float
     siblings: tuple[int, ...]
     """Ids of all messages with the same parent, this one among them, oldest first."""
+    attachments: tuple[AttachmentHead, ...] = ()
+    """The files that were sent with it, in their order."""
+    edited: bool = False
+    """Whether it is a reply as the user changed it."""
+    model: str = ""
+    """Of a reply: the model that wrote it, here or elsewhere, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """How the replies of a chat are to be written."""
+
+    system_prompt: str
+    """Empty: the model's own, if it has one."""
+    sampling: Mapping[str, Any]
+    """Sampling settings; anything JSON can hold. A "seed" of None: a new one for each reply."""
+    preset_id: int | None = None
+    """The preset that they were taken from; they may have been changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Settings with a name, to be chosen for a chat."""
+
+    id: int
+    name: str
+    settings: ChatSettings
+    is_default: bool
+    """Whether new chats begin with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +113,8 @@ class NewTurn:
     seed: int
     drafted: bool
     """Whether drafting was on."""
+    system_prompt: str | None = None
+    """What the chat set; None where it left that to its messages and the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +145,8 @@ class TurnFigures:
     speedup: float | None = None
     finish: str | None = None
     """Why the reply ended: engine.step.Finish, or "error"."""
+    stop_string: str | None = None
+    """The stop string that ended it."""
 
 
 @dataclass(frozen=True, slots=True)

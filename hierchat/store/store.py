@@ -17,14 +17,29 @@ from hierchat.store.learned import LearnedValues
 from hierchat.store.new_file import new_file
 from hierchat.store.over_time import OverTime
 from hierchat.store.portable import Portable
+from hierchat.store.presets import Presets
 from hierchat.store.privacy import Privacy
 from hierchat.store.replies import Replies
+from hierchat.store.tags import Tags
+from hierchat.store.titles import Titles
 from hierchat.store.turns import Turns
 
 
 class Store(
-    Comparisons, Conversations, Privacy, Forks, Replies, Turns, DraftingTexts, LearnedValues, OverTime, Portable
-):  # fmt: skip
+    Comparisons,
+    Conversations,
+    Privacy,
+    Tags,
+    Titles,
+    Forks,
+    Presets,
+    Replies,
+    Turns,
+    DraftingTexts,
+    LearnedValues,
+    OverTime,
+    Portable,
+):
     """One SQLite file, usable from any thread and by several processes at once.
 
     Every method may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is then

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 TITLE_CHARACTERS = 60
 SEARCH_WORDS = 16
 FOUND_BEGINS, FOUND_ENDS = "\x02", "\x03"
 """Around the words of a snippet that were searched for. A text may hold them itself: trust no pairing."""
+
+_TAG = re.compile(r'(?<!\S)tag:(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
 
 
 def storable(text: str) -> str:
@@ -31,3 +35,9 @@ def match_expression(query: str) -> str:
     words = [word for word in words if any(map(str.isalnum, word))][:SEARCH_WORDS]
     quoted = ['"' + word.replace('"', '""') + '"' for word in words]
     return " ".join(quoted) + "*" if quoted else ""
+
+
+def split_tags(query: str) -> tuple[str, list[str]]:
+    """The words of a query, and the names behind its tag:"""
+    tags = [quoted or bare for quoted, bare in _TAG.findall(query)]
+    return _TAG.sub(" ", query), tags

@@ -14,12 +14,8 @@ from hierchat.config import data_dir
 from hierchat.store import LOCAL_USER, Store
 from hierchat.transfer.errors import TransferError
 from hierchat.transfer.exporting import export_json, export_markdown
-from hierchat.transfer.importing import Import
+from hierchat.transfer.importing import KNOWN, Import
 
-KNOWN = (
-    "ChatGPT's conversations.json or the zip that holds it, Open WebUI's export of chats, LM Studio's "
-    "*.conversation.json, or what `hierchat export` wrote"
-)
 _WORD = "forget"
 
 

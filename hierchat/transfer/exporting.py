@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from hierchat.attachments.prompt import with_files
 from hierchat.store import Chat, ChatMessage, NotFound, Store, StoreError
 from hierchat.store.errors import translated
 from hierchat.store.new_file import new_file
@@ -54,6 +56,18 @@ def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int],
         yield number
 
 
+def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
+    """The same files in a zip. Yields how many are written; the zip is there when the iterator ends.
+
+    Raises StoreError where it exists or cannot be written.
+    """
+    taken: set[str] = set()
+    with new_file(out) as part, translated(out), zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
+        for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
+            packed.writestr(_file_name(chat, taken), _markdown(chat))
+            yield number
+
+
 def _chats(store: Store, user_id: int, conversation_ids: Sequence[int]) -> Iterator[Chat]:
     """Those that are still there, and in which something was said."""
     for conversation_id in conversation_ids:
@@ -66,8 +80,13 @@ def _chats(store: Store, user_id: int, conversation_ids: Sequence[int]) -> Itera
 def _markdown(chat: Chat) -> str:
     branch = _open_branch(chat)
     parts = [f"# {chat.title or 'Chat'}"]
+    if chat.tags:
+        parts.append(f"Tags: {', '.join(chat.tags)}")
     for message in branch:
-        parts += [f"## {_writer(message)}, {_time(message.created_at)}", message.text.strip()]
+        parts += [
+            f"## {_writer(message)}, {_time(message.created_at)}",
+            with_files(message.text.strip(), message.attachments),
+        ]
     if left := len(chat.messages) - len(branch):
         parts.append(f"*Other versions are left out: {left} messages. The export as JSON has them.*")
     return "\n\n".join(parts) + "\n"
@@ -86,6 +105,8 @@ def _open_branch(chat: Chat) -> list[ChatMessage]:
 def _writer(message: ChatMessage) -> str:
     if message.role != "assistant":
         return "You" if message.role == "user" else "System"
+    if message.edited:
+        return "Reply, edited by you"
     return str(message.written_by["model"]) if message.written_by else "Reply"
 
 
@@ -95,7 +116,7 @@ def _time(seconds: float) -> str:
 
 def _file_name(chat: Chat, taken: set[str]) -> str:
     """Date and title, as every file system takes it, and none twice, whatever it thinks of case."""
-    title = _NOT_IN_NAMES.sub(" ", chat.title)[:_NAME].strip(" .")
+    title = " ".join(_NOT_IN_NAMES.sub(" ", chat.title).split())[:_NAME].strip(" .")
     stem = f"{_time(chat.created_at)[:10]} {title or 'Chat'}"
     name, number = stem, 1
     while name.casefold() in taken:

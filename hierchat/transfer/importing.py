@@ -16,6 +16,11 @@ from hierchat.transfer.files import Source, sources
 from hierchat.transfer.kinds import read, recognised
 from hierchat.transfer.values import record, text
 
+KNOWN = (
+    "ChatGPT's conversations.json or the zip that holds it, Open WebUI's export of chats, LM Studio's "
+    "*.conversation.json, or what hierchat exported as JSON"
+)
+"""What can be read, as the end of a sentence."""
 NAMED = 100
 """Conversations that are named at most, of those that could not be read."""
 _TITLE = 60
@@ -47,6 +52,11 @@ class Import:
         self.bad = 0
         self.reasons: list[str] = []
         """Conversations and files that could not be read, with the reason: the first NAMED."""
+
+    @property
+    def taken(self) -> int:
+        """Conversations that could be read, those that were here too."""
+        return sum(self.outcomes.values())
 
     def __iter__(self) -> Iterator[None]:
         before = 0

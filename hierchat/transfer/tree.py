@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hierchat.store import Chat, ChatMessage, Role
+from hierchat.store import Attachment, Chat, ChatMessage, Role
 from hierchat.store.records import FinalState
 from hierchat.transfer.errors import BadChat
 from hierchat.transfer.values import digest
@@ -25,6 +25,8 @@ class Node:
     created_at: float | None = None
     state: FinalState = "complete"
     written_by: Mapping[str, Any] | None = None
+    attachments: Sequence[Attachment] = ()
+    edited: bool = False
 
 
 def chat(
@@ -34,6 +36,7 @@ def chat(
     updated_at: float | None,
     nodes: Sequence[Node],
     current: str | None,
+    tags: Sequence[str] = (),
 ) -> Chat:
     """The conversation. `source`: the program, a colon, and its id there; without an id it is known by what was said.
 
@@ -52,6 +55,7 @@ def chat(
         updated_at=max(times) if updated_at is None else updated_at,
         messages=messages,
         current=at.get(current or "") or messages[-1].name,
+        tags=tags,
     )
 
 
@@ -75,10 +79,20 @@ def _ordered(
         node, above, before = waiting.pop()
         at = node.created_at or before
         visible[node.name] = above
-        if node.role and node.text.strip():
+        if node.role and (node.text.strip() or node.attachments):
             visible[node.name] = node.name
             messages.append(
-                ChatMessage(node.name, above, node.role, node.text, at, node.state, node.written_by)
+                ChatMessage(
+                    node.name,
+                    above,
+                    node.role,
+                    node.text,
+                    at,
+                    node.state,
+                    node.written_by,
+                    attachments=node.attachments,
+                    edited=node.edited,
+                )
             )
         waiting += [(one, visible[node.name], at) for one in reversed(_versions(below[node.name]))]
     if len(visible) < len(nodes):

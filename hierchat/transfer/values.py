@@ -24,6 +24,11 @@ def label(value: Any) -> str:
     return " ".join(text(value)[:_LONGEST_NAME].split())
 
 
+def labels(value: Any) -> list[str]:
+    """Names to be shown, those that are any."""
+    return list(filter(None, map(label, array(value))))
+
+
 def record(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 

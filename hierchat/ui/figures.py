@@ -6,9 +6,17 @@ import html
 
 from hierchat.chat.frames import Figures
 from hierchat.engine.step import TARGET
+from hierchat.ui.sampling import escaped
 from hierchat.ui.sources import in_order, style_of
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
+_ENDS = {
+    "end": "the model had finished",
+    "stop": "the stop string “{}”",
+    "length": "the longest reply allowed",
+    "context": "the context window was full",
+    "stopped": "stopped by you",
+}
 _MEASURED = "Compared with plain decoding measured during this reply, {} tok/s."
 
 
@@ -49,8 +57,9 @@ def shares_bar(figures: Figures) -> str:
     )
 
 
-def figures_line(figures: Figures, note: str = "") -> str:
-    """Speed and speed-up where they deserve it, else tokens and seconds; and where the tokens came from."""
+def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
+    """Speed and speed-up where they deserve it, else tokens and seconds; the model, where it is to be named; and where
+    the tokens came from."""
     parts: list[str] = []
     tokens = "1 token" if figures.tokens == 1 else f"{figures.tokens:,} tokens"
     speedup = figures.deserved_speedup
@@ -65,12 +74,21 @@ def figures_line(figures: Figures, note: str = "") -> str:
         parts.append(f'<span class="hc-figure">{tokens}{seconds}</span>')
     if note:
         parts.append(f'<span class="hc-note">{html.escape(note)}</span>')
+    if model:
+        parts.append(f'<span class="hc-writer" dir="auto">{html.escape(model)}</span>')
     joined = '<span class="hc-sep">·</span>'.join(parts)
     return f'<div class="hc-figures"><span class="hc-numbers">{joined}</span>{shares_bar(figures)}</div>'
 
 
-def details(figures: Figures) -> str:
-    """Every measured figure by name, for the fold-out under a reply."""
+def details(figures: Figures | None, model: str = "") -> str:
+    """Who wrote it, and every measured figure by name, for the fold-out under a reply."""
+    rows = [("Written by", model)] if model else []
+    rows += _measured(figures) if figures else []
+    cells = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
+    return f'<dl class="hc-facts">{cells}</dl>'
+
+
+def _measured(figures: Figures) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if figures.seconds:
         rows.append(("Decoding time", f"{figures.seconds:.2f} s"))
@@ -92,10 +110,13 @@ def details(figures: Figures) -> str:
     if figures.speedup is not None:
         doubt = "" if figures.deserved_speedup is not None else ", too little measured to rely on"
         rows.append(("Speed-up", f"{figures.speedup:.2f}{_TIMES}{doubt}"))
+    if figures.finish in _ENDS:
+        rows.append(("Stop reason", _ENDS[figures.finish].format(escaped(figures.stop_string or ""))))
+    if figures.seed is not None:
+        rows.append(("Seed", str(figures.seed)))
     for s in in_order(figures.shares):
         accepted = (
             f", {percent(figures.acceptance[s])} of its drafts accepted" if s in figures.acceptance else ""
         )
         rows.append((f"From {style_of(s).label}", percent(figures.shares[s]) + accepted))
-    cells = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
-    return f'<dl class="hc-facts">{cells}</dl>'
+    return rows

@@ -6,15 +6,16 @@ What goes wrong in them, guard.py says on the page.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from hierchat.store import LOCAL_USER
-from hierchat.ui import sampling, status
+from hierchat.ui import chat_settings, sampling, status
 from hierchat.ui.layout import Parts
 from hierchat.ui.panels.panel import Panel
-from hierchat.ui.sessions import PAGE, Session, Sessions
+from hierchat.ui.sessions import PAGE, UNKNOWN, Session, Sessions
 from hierchat.ui.views import Update, Views
 
 if TYPE_CHECKING:
@@ -70,8 +71,9 @@ class Handlers:
             update |= self.views.tell(
                 session, status.error("There is no chat at this address. It may have been deleted.")
             )
+        update[self._parts.titles] = self._service.store.model_titles(user)
         if name in host.names:
-            update |= {self._parts.model: name} | self._defaults(name)
+            update[self._parts.model] = name
         return update
 
     def unload(self, request: gr.Request) -> None:
@@ -82,7 +84,7 @@ class Handlers:
         """An empty page; a conversation is stored with its first message."""
         session, user = self.who(request)
         session.leave()
-        session.conversation = None
+        session.conversation, session.settings_of = None, UNKNOWN
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def open(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
@@ -175,7 +177,7 @@ class Handlers:
         """After a reply: what was sent and not asked in the end goes back, before what is in the box by now. And the
         line once more: of two replies that end at once, the page may have heard of the earlier one last."""
         session, user = self.who(request)
-        update = self.views.live(session, user) | self.views.busy(session)
+        update = self.views.live(session, user) | self.views.busy(session) | self.views.tray(session)
         text, session.unsent = session.unsent, ""
         if text:
             update[self._parts.box] = f"{text}\n\n{box}" if box.strip() else text
@@ -192,13 +194,14 @@ class Handlers:
         session.leave()
         return self.views.conversation(session, user)
 
-    def choose(self, name: str) -> Update:
-        """Another model: it loads in the background, with its own sampling settings."""
+    def choose(self, name: str, *values: Any) -> Update:
+        """Another model: it loads in the background. Sampling in which nothing was set follows the model."""
         now = self._service.host.status
+        sampled = self._following(name, list(values))
         # Gradio 6.31 reports one choice in a dropdown twice.
         if now.name != name or now.phase in ("none", "failed"):
             self._service.host.start(name)
-        return {**self._defaults(name), **self.poll(), self._parts.timer: gr.Timer(active=True)}
+        return {**sampled, **self.poll(), self._parts.timer: gr.Timer(active=True)}
 
     def poll(self) -> Update:
         """How far the model is; the timer rests once there is nothing more to report."""
@@ -219,6 +222,11 @@ class Handlers:
             self.views.tell(session, status.notice(_LATER))
         return self.views.conversation(session, user)
 
-    def _defaults(self, name: str) -> Update:
-        values = sampling.values_of(self._service.host.settings(name))
-        return dict(zip(self._parts.sampling, values, strict=True))
+    def _following(self, name: str, values: list[Any]) -> Update:
+        """The sampling of the model of that name, unless that of the one before was changed."""
+        controls = self._parts.settings.sampling
+        before, after = (chat_settings.own_settings(self._service, model).sampling for model in ("", name))
+        with suppress(sampling.SettingsError):
+            if chat_settings.read(values).sampling == before:
+                return dict(zip(controls, sampling.values_of(after), strict=True))
+        return {}

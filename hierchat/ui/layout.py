@@ -12,7 +12,7 @@ import gradio as gr
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.configuration import USUAL
 from hierchat.chat.frames import Arm
-from hierchat.ui import sampling
+from hierchat.ui import chat_settings, transfer_panel
 from hierchat.ui.actions import button, script
 from hierchat.ui.comparisons import setup
 from hierchat.ui.panels.panel import Panel, links
@@ -39,7 +39,7 @@ class Parts:
     undo: Any
     links: Any
     footer: Any
-    sampling: list[Any]
+    settings: chat_settings.Panel
     proof: Any
     plan: Any
     title: Any
@@ -65,6 +65,10 @@ class Parts:
     send: Any
     stop: Any
     context: Any
+    tray: Any
+    count: Any
+    titles: Any
+    transfer: transfer_panel.Panel
 
 
 def empty_page(place: str) -> str:
@@ -87,6 +91,7 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
+    fetch = transfer_panel.build_fetch()
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
             gr.HTML('<div class="hc-brand">hierchat</div>')
@@ -98,9 +103,12 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
         with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
-            controls = sampling.controls()
             proof = gr.HTML("", elem_id="hc-model-proof")
             plan = gr.HTML("", elem_id="hc-plan")
+            titles = gr.Checkbox(
+                True, label="Name new chats by the model, while nobody waits for it", container=False
+            )
+            transfer = transfer_panel.build(fetch)
         ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
@@ -113,6 +121,7 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
                 names, value=names[0] if names else None, label="Model", show_label=False, container=False,
                 elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
+            chat_settings.opener()
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
         with gr.Row(elem_id="hc-setup"):
             against = gr.HTML(setup.line(USUAL), elem_id="hc-against")
@@ -135,18 +144,32 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
             button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
         )
         live = gr.HTML("", elem_id="hc-live")
+        tray = gr.HTML("", elem_id="hc-tray")
         with gr.Row(elem_id="hc-composer"):
+            gr.HTML(
+                button(
+                    "hc_attach",
+                    "+",
+                    css="hc-attach",
+                    title="Attach text, code or PDF",
+                    aria_label="Attach files",
+                ),
+                elem_id="hc-attach",
+            )
             box = gr.Textbox(
                 label="Message", show_label=False, container=False, placeholder="Message…", elem_id="hc-box", lines=1,
                 max_lines=8, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
             )  # fmt: skip
             send = gr.Button("Send", elem_id="hc-send", variant="primary", min_width=0, scale=0)
             stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
-        context = gr.HTML("", elem_id="hc-context")
+        with gr.Row(elem_id="hc-under"):
+            context = gr.HTML("", elem_id="hc-context")
+            count = gr.HTML("", elem_id="hc-count")
+    panel = chat_settings.build()
     return Parts(
-        bus, timer, new, query, chats, undo, ways, footer, controls, proof, plan, title, model, compare, host, empty,
+        bus, timer, new, query, chats, undo, ways, footer, panel, proof, plan, title, model, compare, host, empty,
         chat, thread, growing, versus, verdict, asked, against, result, back, columns, places, live, box, send,
-        stop, context,
+        stop, context, tray, count, titles, transfer,
     )  # fmt: skip
 
 

@@ -70,6 +70,7 @@ class OrganisingHandlers:
         """A conversation and all that was drafted from it. For some seconds this can be taken back."""
         session, user = self._who(request)
         gone = int(event._data["id"])
+        session.forget(gone)
         _stop(session, gone)
         with suppress(NotFound):  # deleted elsewhere: that was wanted
             title = self._views.title_of(session, user, gone)

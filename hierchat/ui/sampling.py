@@ -1,7 +1,10 @@
-"""The sampling panel: its controls, and settings to and from their values."""
+"""The controls of sampling, and settings to and from their values."""
 
 from __future__ import annotations
 
+import re
+import secrets
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
@@ -11,13 +14,13 @@ from hierchat.config import GenerationSettings
 
 LABELS = {
     "temperature": "Temperature",
+    "max_new_tokens": "Longest reply",
     "top_p": "Top-p",
     "top_k": "Top-k",
     "min_p": "Min-p",
     "repetition_penalty": "Repetition penalty",
     "presence_penalty": "Presence penalty",
     "frequency_penalty": "Frequency penalty",
-    "max_new_tokens": "Longest reply",
     "seed": "Seed",
     "stop": "Stop strings",
 }
@@ -30,6 +33,8 @@ _BOUNDS = {
     "less_than": ("lt", "must be less than {}"),
 }
 _KINDS = {"int_from_float": "must be a whole number"}
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_ESCAPED = re.compile(r"\\[\\ntr]")
 
 
 class SettingsError(ValueError):
@@ -44,36 +49,66 @@ def controls() -> list[Any]:
 
     return [
         slider("temperature", 0, 2, 0, 0.05, "0 always takes the likeliest"),
+        # Without bounds: Gradio answers a number beyond them by itself, and not with a sentence.
+        gr.Number(1024, label=LABELS["max_new_tokens"], info="In tokens"),
         slider("top_p", 0.05, 1, 1, 0.05, "1 is off"),
         slider("top_k", 0, 200, 0, 1, "0 is off"),
         slider("min_p", 0, 1, 0, 0.01, "0 is off"),
         slider("repetition_penalty", 0.5, 2, 1, 0.05, "1 is off"),
         slider("presence_penalty", -2, 2, 0, 0.1, "0 is off"),
         slider("frequency_penalty", -2, 2, 0, 0.1, "0 is off"),
-        # Without bounds: Gradio answers a number beyond them by itself, and not with a sentence.
-        gr.Number(1024, label=LABELS["max_new_tokens"], info="In tokens"),
-        gr.Number(0, label=LABELS["seed"], info="Same seed, same words"),
-        gr.Textbox("", lines=2, max_lines=4, label=LABELS["stop"], info="One a line"),
+        gr.Number(
+            None, label=LABELS["seed"], placeholder="A new one for each reply", info="Same seed, same words"
+        ),
+        gr.Textbox(
+            "", lines=2, max_lines=6, label=LABELS["stop"], info="One a line; \\n stands for a line break"
+        ),
     ]
 
 
-def values_of(settings: GenerationSettings) -> list[Any]:
-    """What the controls show for these settings."""
-    values = settings.model_dump()
-    values["stop"] = "\n".join(settings.stop)
+def own_sampling(settings: GenerationSettings) -> dict[str, Any]:
+    """A model's settings as those of a chat: what has a control, and a new seed for each reply."""
+    dumped = settings.model_dump(mode="json")
+    return {field: dumped[field] for field in FIELDS} | {"seed": None}
+
+
+def values_of(sampling: Mapping[str, Any]) -> list[Any]:
+    """What the controls show for a chat's sampling."""
+    values = {**own_sampling(GenerationSettings()), **sampling}
+    values["stop"] = "\n".join(escaped(string) for string in values["stop"])
     return [values[field] for field in FIELDS]
 
 
-def settings_of(values: list[Any]) -> GenerationSettings:
-    """The settings that the controls show. Raises SettingsError with a sentence for the page."""
+def sampling_of(values: list[Any]) -> dict[str, Any]:
+    """A chat's sampling as the controls show it. Raises SettingsError with a sentence for the page."""
     given = dict(zip(FIELDS, values, strict=True))
-    given["stop"] = tuple(line for line in (given["stop"] or "").split("\n") if line)
+    given["stop"] = tuple(_unescaped(line) for line in (given["stop"] or "").split("\n") if line)
+    random = given["seed"] is None
+    if random:
+        del given["seed"]
     if empty := next((field for field, value in given.items() if value is None), None):
-        raise SettingsError(f"{LABELS[empty]} is empty. Enter a number in Settings.")
+        raise SettingsError(f"{LABELS[empty]} is empty. Enter a number in Chat settings.")
     try:
-        return GenerationSettings(**given)
+        sampling = GenerationSettings(**given).model_dump(mode="json")
     except ValidationError as error:
         raise SettingsError(_sentence(error)) from error
+    return {field: sampling[field] for field in FIELDS} | ({"seed": None} if random else {})
+
+
+def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
+    """The settings of one reply; where the chat names no seed, with a new one."""
+    seed = sampling.get("seed")
+    return GenerationSettings(**{**sampling, "seed": secrets.randbits(32) if seed is None else seed})
+
+
+def escaped(text: str) -> str:
+    """Text on one line, what would not show as an escape."""
+    return "".join(_ESCAPES.get(character, character) for character in text)
+
+
+def _unescaped(line: str) -> str:
+    back = {escape: character for character, escape in _ESCAPES.items()}
+    return _ESCAPED.sub(lambda found: back[found[0]], line)
 
 
 def _sentence(error: ValidationError) -> str:
@@ -83,5 +118,5 @@ def _sentence(error: ValidationError) -> str:
         name, words = _BOUNDS[kind]
         bound = first["ctx"][name]
         unit = "" if field != "max_new_tokens" else " token" if bound == 1 else " tokens"
-        return f"{LABELS[field]} {words.format(f'{bound:,}')}{unit}. Change it in Settings."
-    return f"{LABELS[field]} {_KINDS.get(kind, 'must be a number')}. Change it in Settings."
+        return f"{LABELS[field]} {words.format(f'{bound:,}')}{unit}. Change it in Chat settings."
+    return f"{LABELS[field]} {_KINDS.get(kind, 'must be a number')}. Change it in Chat settings."

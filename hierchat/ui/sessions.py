@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hierchat.chat.configuration import USUAL, Pair
 from hierchat.chat.frames import Arm, CompareFrame, Frame
 from hierchat.ui.markdown import Growing
+from hierchat.ui.unsent import Attached, Queued
 
 PAGE = 100
 """Conversations that the list takes in at a time."""
+UNKNOWN = -1
+"""No conversation, not even a new one."""
 
 
 class Stale(Exception):
@@ -26,6 +29,12 @@ class Running:
     """The question; given back where it is not asked in the end."""
     parent: int | None = None
     """The message below which the question will stand."""
+    files: list[Attached] = field(default_factory=list)
+    """What is sent with it."""
+    asks: bool = False
+    """Whether it begins with a question; a reply may also be written to one that is stored."""
+    begun: bool = False
+    """Whether the question is stored."""
     versus: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     thread: str = ""
@@ -60,6 +69,14 @@ class Session:
     """How many conversations the list shows at most."""
     marked: set[int] = field(default_factory=set)
     """Replies whose tokens are shown by source."""
+    attached: dict[int, list[Attached]] = field(default_factory=dict)
+    """Conversation (0: a new one) -> files for its next message."""
+    queued: dict[int, list[Queued]] = field(default_factory=dict)
+    """Conversation -> messages that wait for its reply in progress to end."""
+    shown: set[int] = field(default_factory=set)
+    """Files of messages whose text is shown."""
+    restored: bool = False
+    """Whether the page has asked for the files that it had before it was loaded again."""
     context: dict[int, str] = field(default_factory=dict)
     """Conversation -> its last line about the context window."""
     shelf: bool = False
@@ -68,12 +85,16 @@ class Session:
     """The line below the list that takes back the last deletion."""
     deleted_open: bool = False
     """Whether what was deleted last was on the screen."""
+    titled: int = 0
+    """How many titles of models the list has shown."""
     query: str = ""
     """What the list of conversations was last searched for."""
     remark: str = ""
     """How a reply ended while its conversation was not on the screen."""
     unsent: str = ""
     """Text that goes back into the box."""
+    settings_of: int | None = UNKNOWN
+    """The conversation whose settings the panel shows; None: one that is not stored yet."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a reply is entered in `running`."""
 
@@ -81,6 +102,30 @@ class Session:
     def now(self) -> Running | None:
         """The reply in progress in the conversation on the screen."""
         return self.running.get(self.conversation or 0)
+
+    def release(self, files: Sequence[Attached]) -> None:
+        """These files go with a message: they are not to be sent once more."""
+        keys = {file.key for file in files}
+        for held in self.attached.values():
+            held[:] = [file for file in held if file.key not in keys]
+
+    def unqueue(self, key: str) -> Queued | None:
+        """Take out a message that waits; None where it does no more."""
+        with self.lock:
+            for waiting in self.queued.values():
+                for one in waiting:
+                    if one.key == key:
+                        waiting.remove(one)
+                        return one
+        return None
+
+    def forget(self, conversation: int) -> None:
+        """It is being deleted: nothing more is sent there, and what was to be sent stays in the box."""
+        with self.lock:
+            waiting = self.queued.pop(conversation, [])
+        files = [file for one in waiting for file in one.files] + self.attached.pop(conversation, [])
+        if conversation == self.conversation:
+            self.attached.setdefault(0, []).extend(files)
 
     def leave(self) -> None:
         """What is on the screen is about to change."""

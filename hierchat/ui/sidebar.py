@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import html
+import json
 import re
 from collections.abc import Iterable
 from datetime import date, datetime
@@ -11,6 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS
+from hierchat.store.text import split_tags
 from hierchat.ui.actions import button
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ def _entry(conversation: Conversation, current: bool) -> str:
     marks = {"aria_current": "page"} if current else {}
     state = {"data_pinned": "1"} if conversation.pinned else {}
     state |= {"data_archived": "1"} if conversation.archived else {}
+    state |= {"data_tags": json.dumps(conversation.tags)} if conversation.tags else {}
     return (
         f'<li class="{"hc-current" if current else ""}">'
         + button("hc_open", title, id=conversation.id, text=str(conversation.message_id or ""), css="hc-title",
@@ -79,8 +82,27 @@ def _entry(conversation: Conversation, current: bool) -> str:
         + '<span class="hc-tools">'
         + button("hc_menu", "Options", id=conversation.id, css="hc-icon hc-dots", tabindex="-1",
                  aria_label=f"Options for {title}", title="Options", aria_haspopup="menu", **state)
-        + f"</span>{_snippet(conversation.snippet)}</li>"
+        + f"</span>{_tags(conversation.tags)}{_snippet(conversation.snippet)}</li>"
     )  # fmt: skip
+
+
+def _tags(tags: Iterable[str]) -> str:
+    drawn = "".join(f'<span dir="auto">{html.escape(tag)}</span>' for tag in tags)
+    return f'<small class="hc-tags">{drawn}</small>' if drawn else ""
+
+
+def filters(tags: Iterable[str], query: str) -> str:
+    """The tags in use: pressed, one is asked for in the search, and the list holds those that have it."""
+    asked = {name.casefold() for name in split_tags(query)[1]}
+    drawn = "".join(
+        button("hc_filter", tag, text=tag, css="hc-filter", dir="auto",
+               aria_pressed="true" if tag.casefold() in asked else "false")
+        for tag in tags
+    )  # fmt: skip
+    if not drawn:
+        return ""
+    clear = button("hc_filter", "Clear", css="hc-clear", aria_label="Show chats of all tags") if asked else ""
+    return f'<div class="hc-filters" role="group" aria-label="Tags">{drawn}{clear}</div>'
 
 
 def _snippet(text: str) -> str:

@@ -128,8 +128,15 @@ def stale(sentence: str) -> str:
     return f'<div class="hc-error" role="alert" data-reload>{html.escape(sentence)} It is loaded again…</div>'
 
 
+def count_line(tokens: int, limit: int) -> str:
+    """How long the message in the box is, as HTML."""
+    over = f": {tokens - limit:,} too many" if tokens > limit else ""
+    kind = "hc-count hc-over" if over else "hc-count"
+    return f'<div class="{kind}">Your message: {tokens:,} of {limit:,} tokens{over}</div>'
+
+
 def context_line(frame: Frame) -> str:
-    """How full the context window is."""
+    """How much of what the model can remember is in use."""
     if not frame.context_limit:
         return ""
-    return f"context {frame.context_tokens:,} / {frame.context_limit:,}"
+    return f"Memory of this chat: {frame.context_tokens:,} of {frame.context_limit:,} tokens"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Figures
@@ -13,9 +13,11 @@ from hierchat.ui.markdown import Growing, render
 from hierchat.ui.outline import below_message, message_heading
 from hierchat.ui.sources import coloured
 from hierchat.ui.status import notice
+from hierchat.ui.unsent import size
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+    from hierchat.store import Attachment, AttachmentHead
     from hierchat.store.records import Message
 
 _BACK, _FORTH = (
@@ -26,16 +28,45 @@ _NO_SPANS = (
     "Sources can be shown only while the model that wrote this reply is loaded, and of no imported reply."
 )
 _NOTES = {"stopped": "stopped", "interrupted": "interrupted", "writing": "still being written"}
+_EDITED = "edited by you"
 _CUT = "cut at the limit of {:,} tokens"
+_SHOWN = 100_000
+"""Characters of a file that are shown: a page of millions would be slow."""
 _FULL = "cut here: the context window is full"
 
 
-def user_message(text: str, actions: str = "", id: int = 0) -> str:
+def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> str:
     """What the user typed, as typed: no Markdown, white space kept. Without actions their place stays free."""
     return (
-        f'<article class="hc-turn" aria-label="You" data-message="{id}">{message_heading("You")}'
+        f'<article class="hc-turn" aria-label="You" data-message="{id}">{message_heading("You")}{files}'
         f'<div class="hc-user" dir="auto">{html.escape(text)}</div>'
         f'<div class="hc-actions hc-mine">{actions}</div></article>'
+    )
+
+
+def files(heads: Iterable[Attachment | AttachmentHead], shown: Mapping[int, Attachment] | None = None) -> str:
+    """Files that were sent, by name and size; those in `shown`, by id, with their text. What is not stored yet cannot
+    be shown."""
+    drawn = "".join(_file(head, (shown or {}).get(getattr(head, "id", 0))) for head in heads)
+    return drawn and f'<div class="hc-sent">{drawn}</div>'
+
+
+def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
+    label = f"{head.name} · {size(head.size)}"
+    id = getattr(head, "id", 0)
+    if not id:
+        return f'<span class="hc-chip hc-chip-name">{html.escape(label)}</span>'
+    name = f"{'Hide' if shown else 'Show'} the text of {head.name}"
+    chip = button("hc_attachment", label, id=id, css="hc-chip", aria_expanded="true" if shown else "false",
+                  title=name, aria_label=f"{label}. {name}")  # fmt: skip
+    if shown is None:
+        return chip
+    more = len(shown.text) - _SHOWN
+    rest = f"\n… and {more:,} more characters" if more > 0 else ""
+    label = html.escape(f"Text of {head.name}")
+    text = html.escape(shown.text[:_SHOWN] + rest)
+    return (
+        f'{chip}<pre class="hc-file" dir="auto" tabindex="0" role="region" aria-label="{label}">{text}</pre>'
     )
 
 
@@ -69,12 +100,13 @@ def _siblings(message: Message) -> str:
     return f'<span class="hc-branches">{inside}</span>'
 
 
-def _user(message: Message, last: bool) -> str:
+def _user(message: Message, last: bool, shown: Mapping[int, Attachment]) -> str:
     # A question without a reply (stopped in the queue, or the machine went down) can be asked again.
     again = button("hc_again", "Again", id=message.id) if last else ""
     edit = button("hc_edit", "Edit", id=message.id)
     copy = button("hc_copy", "Copy", text=message.text)
-    return user_message(message.text, f"{_siblings(message)}{again}{edit}{copy}", message.id)
+    attached = files(message.attachments, shown)
+    return user_message(message.text, f"{_siblings(message)}{again}{edit}{copy}", message.id, attached)
 
 
 def _note(message: Message, figures: Figures) -> str:
@@ -93,32 +125,47 @@ def _cut(message: Message, figures: Figures) -> bool:
     return bool(message.text) and not ended and message.state != "writing" and figures.finish != "context"
 
 
+def _same_seed(message: Message, figures: Figures, question: int | None) -> str:
+    """Nothing for a greedy reply: Again writes the same words."""
+    if figures.seed is None or question is None:
+        return ""
+    title = f"The same words, if the settings are the same (seed {figures.seed})"
+    return button("hc_again", "Same seed", id=question, text=str(message.id), title=title)
+
+
 def _reply(
     message: Message,
     figures: Figures | None,
     spans: list[tuple[str, str]] | None,
     question: int | None,
     last: bool,
+    named: bool = True,
 ) -> str:
-    """`question`: the user's message above it; an imported chat may begin with a reply."""
+    """`question`: the user's message above it; an imported chat may begin with a reply. `named`: the line below it says
+    which model wrote it."""
     known = figures or Figures()
-    note = _note(message, known)
+    note = _EDITED if message.edited else _note(message, known)
     buttons = [
         _siblings(message),
         button("hc_continue", "Continue", id=message.id) if last and _cut(message, known) else "",
-        button("hc_sources", "Sources", id=message.id, aria_pressed="false" if spans is None else "true"),
-        button("hc_again", "Again", id=question) if question else "",
+        "" if message.edited else button("hc_sources", "Sources", id=message.id,
+                                         aria_pressed="false" if spans is None else "true"),
+        button("hc_again", "Again", id=question, title="Another reply") if question else "",
+        _same_seed(message, known, question),
+        button("hc_edit_reply", "Edit", id=message.id) if message.text else "",
         button("hc_copy", "Copy", text=message.text),
         button("hc_fork", "Fork", id=message.id, title="Continue in a new chat from here",
                aria_label="Fork: continue in a new chat"),
     ]  # fmt: skip
     facts = (
-        f'<details class="hc-details"><summary>Details</summary>{figures_view.details(figures)}</details>'
-        if figures
+        f'<details class="hc-details"><summary>Details</summary>{figures_view.details(figures, message.model)}'
+        "</details>"
+        if figures or message.model
         else ""
     )
+    line = figures_view.figures_line(known, note, message.model if named else "")
     footer = (
-        f'<div class="hc-foot" data-message="{message.id}">{figures_view.figures_line(known, note)}'
+        f'<div class="hc-foot" data-message="{message.id}">{line}'
         f'<div class="hc-actions">{"".join(buttons)}{facts}</div></div>'
     )
     if spans:
@@ -131,18 +178,30 @@ def _reply(
 
 
 def thread(
-    service: ChatService, user_id: int, messages: Iterable[Message], marked: Collection[int] = ()
+    service: ChatService,
+    user_id: int,
+    messages: Iterable[Message],
+    marked: Collection[int] = (),
+    shown: Collection[int] = (),
 ) -> str:
-    """A conversation's current path; replies in `marked` show their tokens by source."""
+    """A conversation's current path; replies in `marked` show their tokens by source, files in `shown` their text."""
     path = [message for message in messages if message.role != "system"]
     result = []
     question: int | None = None
+    model = ""
     for place, message in enumerate(path):
         if message.role == "user":
             question = message.id
-            result.append(_user(message, last=place == len(path) - 1))
+            open_files = {
+                file.id: service.store.attachment(user_id, file.id)
+                for file in message.attachments
+                if file.id in shown
+            }
+            result.append(_user(message, place == len(path) - 1, open_files))
         else:
             spans = service.spans(user_id, message.id) if message.id in marked else None
             figures = service.figures(user_id, message.id)
-            result.append(_reply(message, figures, spans, question, last=place == len(path) - 1))
+            last, named = place == len(path) - 1, message.model != model
+            result.append(_reply(message, figures, spans, question, last, named))
+            model = message.model or model
     return "".join(result)

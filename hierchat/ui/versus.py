@@ -43,6 +43,6 @@ def ended(last: CompareFrame | None) -> tuple[str, str]:
     return verdict_line(last.verdict), result
 
 
-def asked(text: str) -> str:
-    """The prompt of a comparison."""
-    return f'<div class="hc-asked"><div class="hc-user" dir="auto">{html.escape(text)}</div></div>'
+def asked(text: str, files: str = "") -> str:
+    """The prompt of a comparison; `files` as HTML."""
+    return f'<div class="hc-asked">{files}<div class="hc-user" dir="auto">{html.escape(text)}</div></div>'

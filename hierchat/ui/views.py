@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gradio as gr
 
+from hierchat.attachments.prompt import fenced
 from hierchat.chat.frames import Arm, Frame
 from hierchat.store import NotFound, title_of
-from hierchat.ui import sidebar, status, versus
+from hierchat.ui import chat_settings, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
 from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Running, Session
-from hierchat.ui.thread import thread
+from hierchat.ui.thread import files, thread
+from hierchat.ui.unsent import Attached, tray
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -97,7 +99,7 @@ class Views:
             shown, session.conversation, date.today(), query, more, archived, session.shelf and not searched
         )
         return {
-            self._parts.list: drawn,
+            self._parts.list: sidebar.filters(store.tags(user_id), query) + drawn,
             self._parts.undo: session.undo,
             self._parts.footer: sidebar.footer(store.totals(user_id)),
         }
@@ -126,10 +128,13 @@ class Views:
         p, running = self._parts, session.now
         update = {p.context: context(session.context.get(session.conversation or 0, ""))}
         update |= self.heading(session, user_id) | self.busy(session) | self.live(session, user_id)
+        update |= self.tray(session)
+        update |= self.settings(session, user_id)
         if panel := self._panels.get(session.panel):
             return update | self.stage(panel.name) | panel.show(user_id)
         if running is None:
-            drawn = thread(self._service, user_id, self._path(session, user_id), session.marked)
+            path = self._path(session, user_id)
+            drawn = thread(self._service, user_id, path, session.marked, session.shown)
             return (
                 update
                 | self.stage(stage or ("chat" if drawn else "empty"))
@@ -139,11 +144,35 @@ class Views:
             return update | self.stage("versus") | self.comparing(running)
         return update | self.stage("chat") | {p.thread: running.thread, p.growing: running.growing}
 
+    def tray(self, session: Session) -> Update:
+        """Above the box: files to be sent, and messages that wait."""
+        chat = session.conversation or 0
+        for file in session.attached.get(chat, ()):
+            self.count(file)
+        return {self._parts.tray: tray(chat, session.attached, session.queued, session.restored)}
+
+    def count(self, file: Attached) -> None:
+        """Its tokens, as the loaded model counts them."""
+        model = self._service.host.status.name
+        if file.file is None or file.counted_by == model:
+            return
+        if (counted := self._service.tokens(fenced(file.file))) is not None:
+            file.tokens, file.counted_by = counted[0], model
+
+    def settings(self, session: Session, user_id: int) -> Update:
+        """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
+        if session.settings_of == session.conversation:
+            return {}
+        settings = chat_settings.settings_of(self._service, user_id, session.conversation)
+        session.settings_of = session.conversation
+        return chat_settings.drawn(self._parts.settings, self._service.store.presets(user_id), settings)
+
     def comparing(self, running: Running) -> Update:
         """A comparison in progress."""
         p, hidden = self._parts, gr.update(visible="hidden")
         return self.columns(running.arms) | {
-            p.asked: versus.asked(running.text), p.result: "", p.back: hidden,
+            p.asked: versus.asked(running.text, files(one.file for one in running.files if one.file)),
+            p.result: "", p.back: hidden,
             p.verdict: status.waiting("Running both, one after the other"),
         }  # fmt: skip
 
@@ -191,7 +220,9 @@ def deleted(kept: bool) -> str:
 def _waiting_title(session: Session, conversation: int) -> str:
     """The title that a conversation will have once its first message is stored."""
     running = session.running.get(conversation)
-    return title_of(running.text) if running else ""
+    if running is None:
+        return ""
+    return title_of(running.text) or next((file.name for file in running.files), "")
 
 
 def context(line: str) -> str:

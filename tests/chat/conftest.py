@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.runtime.hosted import Hosted
-from hierchat.store import Message, Store
+from hierchat.store import Attachment, Message, Store
 
 from ..threads import one_thread
 from .tiny import END, ready_host
@@ -21,6 +21,11 @@ from .tiny import END, ready_host
 @pytest.fixture(autouse=True)
 def _every_step_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.chat.reply.FRAME_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_titles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -57,15 +62,19 @@ class Talk:
     def sequence(self) -> Any:
         return self.hosted.engine.sequence
 
-    def sending(self, text: str, parent: int | None = None, **settings: Any) -> Any:
+    def sending(
+        self, text: str, parent: int | None = None, files: Sequence[Attachment] = (), **settings: Any
+    ) -> Any:
         """The generator of frames."""
         return self.service.send(
-            self.user, self.conversation, parent, text, self._settings(settings), self.stop
+            self.user, self.conversation, parent, text, self._settings(settings), self.stop, files
         )
 
-    def send(self, text: str, parent: int | None = None, **settings: Any) -> Frame:
+    def send(
+        self, text: str, parent: int | None = None, files: Sequence[Attachment] = (), **settings: Any
+    ) -> Frame:
         """The last frame."""
-        return list(self.sending(text, parent, **settings))[-1]
+        return list(self.sending(text, parent, files, **settings))[-1]
 
     def again(self, question: int, **settings: Any) -> Frame:
         return list(self.service.regenerate(self.user, question, self._settings(settings), self.stop))[-1]

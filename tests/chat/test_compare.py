@@ -119,7 +119,7 @@ def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
     replies = []
     for length in (10, 8):
         settings = GenerationSettings(max_new_tokens=length, logit_bias={2: -100.0})
-        statistics = ReplyStatistics(talk.hosted.local.decode, ())
+        statistics = ReplyStatistics(talk.hosted.local.decode)
         reply = Reply(talk.hosted, [5, 6, 7], settings, statistics, None)
         list(reply.frames(talk.stop, measure=False))
         replies.append(reply)

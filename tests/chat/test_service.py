@@ -521,7 +521,7 @@ def test_a_long_conversation_drops_its_oldest_turns_whole(talk: Talk) -> None:
 
 
 def test_a_message_that_does_not_fit(talk: Talk) -> None:
-    with pytest.raises(MessageTooLong, match=r"This message has .* tokens; .* room for .*Shorten it"):
+    with pytest.raises(MessageTooLong, match=r"This message is .* tokens too long: it has .*Shorten it"):
         talk.send(LONG * 4)
     assert talk.messages() == []
     assert talk.send("short").finish == "length"

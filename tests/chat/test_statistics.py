@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hierchat.chat.frames import Figures
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
+from hierchat.config import GenerationSettings
 from hierchat.engine.step import Step
 
 from .tiny import END, tokenizer
@@ -58,7 +59,7 @@ def test_special_tokens_are_no_text() -> None:
     ("stops", "text"), [(("river",), "the "), (("end", "riv"), "the "), (("sea",), "the river, the end")]
 )
 def test_a_stop_string_and_what_follows_is_cut(stops: tuple[str, ...], text: str) -> None:
-    statistics = ReplyStatistics(decode, stops)
+    statistics = ReplyStatistics(decode, GenerationSettings(stop=tuple(stops)))
     statistics.add(step(ids_of("the river, the end"), finish="stop"))
     assert statistics.text == text
 

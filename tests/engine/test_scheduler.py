@@ -75,3 +75,23 @@ def test_what_goes_first_passes_replies_that_wait_or_step_aside() -> None:
     other.leave()
     assert not waiting.take(0)
     assert held.take(0)
+
+
+def test_spare_time_is_nobodys_turn_and_ends_when_somebody_comes() -> None:
+    scheduler = Scheduler()
+    with scheduler.turn(0), scheduler.spare() as wanted:
+        assert wanted is None
+        assert scheduler.idle_seconds == 0
+    with scheduler.spare() as wanted:
+        assert wanted is not None
+        assert not wanted.is_set()
+        ticket = scheduler.join()
+        assert wanted.is_set()
+        assert ticket.ahead == 0  # of replies
+        assert not ticket.take(0)
+    assert ticket.take(0)
+    ticket.leave()
+    assert scheduler.idle_seconds > 0
+    with scheduler.spare() as wanted:
+        assert wanted is not None
+        assert not wanted.is_set()

@@ -107,7 +107,9 @@ def test_without_a_system_prompt() -> None:
 
 
 def test_a_message_that_is_too_long_alone() -> None:
-    with pytest.raises(MessageTooLong, match=r"This message has [\d,]+ tokens.*leaves room for 75"):
+    with pytest.raises(
+        MessageTooLong, match=r"This message is [\d,]+ tokens too long: it has [\d,]+, .*room for 75"
+    ):
         builder(100).build([user("one"), reply("two"), user("long " * 100)], 1000, {END})
 
 
@@ -168,3 +170,39 @@ def test_another_complaint_of_a_template_is_not_hidden() -> None:
     strict.chat_template = "{{ raise_exception('never') }}"
     with pytest.raises(TemplateError, match="never"):
         PromptBuilder(strict, 100_000, SYSTEM).build([user("one"), user("two")], 10, {END})
+
+
+def test_a_system_message_stays_when_turns_are_dropped() -> None:
+    said = [Said("system", "Obey."), user("old " * 40), reply("What is that?"), user("new")]
+    prompt = builder(150).build(said, 10, {END})
+    assert prompt.dropped_turns == 1
+    assert (
+        tokenizer()
+        .decode(prompt.ids)
+        .startswith("<|im_start|>system\nObey.<|im_end|>\n<|im_start|>user\nnew")
+    )
+
+
+REFUSES = (
+    "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('No system role') }}{% endif %}"
+    "{{ m['role'] }}: {{ m['content'] }}|{% endfor %}"
+)
+IGNORES = "{% for m in messages if m['role'] != 'system' %}{{ m['role'] }}: {{ m['content'] }}|{% endfor %}"
+
+
+@pytest.mark.parametrize("template", [REFUSES, IGNORES])
+def test_a_template_without_a_system_role_gets_it_in_the_first_question(template: str) -> None:
+    without = copy.copy(tokenizer())
+    without.chat_template = template
+    said = [user("one"), reply("What is that?", ended=False), user("two")]
+    ids = PromptBuilder(without, 100_000, SYSTEM).build(said, 10, {END}).ids
+    assert without.decode(ids) == f"user: {SYSTEM}\n\none|assistant: What is that?|user: two|"
+    ids = PromptBuilder(without, 100_000, SYSTEM).build([Said("system", "Obey."), *said], 10, {END}).ids
+    assert without.decode(ids) == "user: Obey.\n\none|assistant: What is that?|user: two|"
+    ids = PromptBuilder(without, 100_000).build(said, 10, {END}).ids
+    assert without.decode(ids) == "user: one|assistant: What is that?|user: two|"
+
+
+def test_a_system_message_alone_is_a_prompt() -> None:
+    ids = builder().build([Said("system", "Obey.")], 10).ids
+    assert tokenizer().decode(ids) == "<|im_start|>system\nObey.<|im_end|>\n<|im_start|>assistant\n"

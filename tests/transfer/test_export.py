@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Chat, DatabaseUnwritable, NewTurn, Store, StoreError, TurnFigures
+from hierchat.store import Attachment, Chat, DatabaseUnwritable, Mark, NewTurn, Store, StoreError, TurnFigures
 from hierchat.transfer.exporting import export_json, export_markdown
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
@@ -56,6 +56,32 @@ def test_json_comes_in_again_as_it_was(store: Store, user: int, tmp_path: Path) 
                 assert [getattr(m, name) for m in one.messages] == [getattr(m, name) for m in two.messages]
         again = written(other, there, tmp_path / "again.json")
         assert imported(store, user, again).outcomes == {"same": 2}
+
+
+def test_files_that_were_sent_go_along(store: Store, user: int, tmp_path: Path) -> None:
+    files = [Attachment("a.md", 99, "# One\n```\n"), Attachment("b.py", 3, "x\0y")]
+    chat = store.create_conversation(user)
+    store.add_message(user, chat, None, "user", "", files)
+    file = written(store, user, tmp_path / "out.json")
+    with Store.open(tmp_path / "other.db") as other:
+        there = other.ensure_user("local")
+        assert imported(other, there, file).outcomes == {"new": 1}
+        (message,) = everything(other, there)[0].messages
+        assert list(message.attachments) == [files[0], Attachment("b.py", 3, "xy")]
+    list(export_markdown(store, user, [chat], tmp_path / "notes"))
+    (notes,) = (tmp_path / "notes").iterdir()
+    assert "File: a.md\n````md\n# One\n```\n````\n\nFile: b.py" in notes.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, "9", True, None, 10**40])
+def test_files_that_somebody_else_wrote_down(store: Store, user: int, tmp_path: Path, size: object) -> None:
+    file = {"name": "a\nb" + "x" * 900, "size": size, "text": ["no", "text"]}
+    message = {"id": "1", "role": "user", "text": "hm", "attachments": [file, 7, {"text": "\ud800é"}]}
+    imported(store, user, saved(tmp_path / "c.json", [{"hierchat": 1, "id": "x", "messages": [message]}]))
+    one, two, three = everything(store, user)[0].messages[0].attachments
+    assert (one.size, one.text, two.name, two.text) == (0, "", "File", "")
+    assert one.name.startswith("a bxx")
+    assert (three.text, three.size) == ("?é", 3)
 
 
 def test_json_holds_who_wrote_what(store: Store, user: int, tmp_path: Path) -> None:
@@ -160,3 +186,26 @@ def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
     assert blocks[2::2] == ["What is 1 + 1?", "2", "And 2 + 2?", "4"]
     assert blocks[3].startswith("## gpt-4o, 2023-11-")
     assert blocks[-1] == "*Other versions are left out: 1 messages. The export as JSON has them.*\n"
+
+
+def test_tags_and_edited_replies_come_in_again(store: Store, user: int, tmp_path: Path) -> None:
+    chat = chatted(store, user, "mine")
+    store.set_tags(user, chat, ["work", "Two words"])
+    store.edit_reply(user, store.messages(user, chat)[-1].id, "Lalala")
+    file = written(store, user, tmp_path / "out.json")
+    with Store.open(tmp_path / "other.db") as other:
+        there = other.ensure_user("local")
+        imported(other, there, file)
+        (came,) = everything(other, there)
+        assert set(came.tags) == {"work", "Two words"}
+        assert [(message.text, message.edited) for message in came.messages[1:]] == [
+            ("La", False), ("Lala", False), ("Lalala", True),
+        ]  # fmt: skip
+        last = other.messages(there, other.conversations(there)[0].id)[-1]
+        assert (last.text, last.edited, last.model) == ("Lalala", True, "")
+        other.keep_tokens("key", [(last.id, [1])])
+        assert [id for id, _ in other.drafting_texts(there, "key", "asked", Mark())[0]] == [last.id]
+    list(export_markdown(store, user, [chat], tmp_path / "read"))
+    (read,) = (tmp_path / "read").iterdir()
+    assert "\n\nTags: Two words, work\n\n" in read.read_text()
+    assert "## Reply, edited by you, " in read.read_text()

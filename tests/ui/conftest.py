@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from hierchat.ui.doors.files import files
 from tests import browser as driving
 from tests.browser import Chat
 from tests.ui.fake_service import FakeHost, FakeService, Script, make
@@ -17,6 +18,13 @@ from tests.ui.fake_service import FakeHost, FakeService, Script, make
 def chromium() -> Iterator[Browser]:
     with driving.browser() as launched:
         yield launched
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _private_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    files._folder = tmp_path_factory.mktemp("transfer")
+    yield
+    files.close()
 
 
 @pytest.fixture(scope="session")

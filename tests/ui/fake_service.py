@@ -15,6 +15,7 @@ from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
+from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import NewTurn, Store, StoreError, TurnFigures
 
@@ -81,8 +82,18 @@ class Script:
     baseline: str | None = "measured"
     notice: str | None = None
     plan: PlanView | None = None
+    window: int = 8192
     other: tuple[str, str] | None = None
     """What the first side of a comparison writes instead of what."""
+
+
+class FakeTitles:
+    """A test counts the titles that have come."""
+
+    count = 0
+
+    def came(self, user_id: int) -> int:
+        return self.count
 
 
 @dataclass
@@ -94,23 +105,35 @@ class FakeService:
     script: Script = field(default_factory=Script)
     stops: int = 0
     asked: list[tuple[str, GenerationSettings]] = field(default_factory=list)
+    titles: FakeTitles = field(default_factory=lambda: FakeTitles())
 
     def __post_init__(self) -> None:
         self._spans: dict[int, list[tuple[str, str]]] = {}
         self._figures: dict[int, Figures] = {}
 
-    def send(self, user_id, conversation_id, parent_id, text, settings, stop) -> Iterator[Frame]:
+    def tokens(self, text: str) -> tuple[int, int] | None:
+        return (len(text.split()), self.script.window) if self.host.status.phase == "ready" else None
+
+    def require_room(self, text, settings, system_prompt="") -> None:
+        over = len(text.split()) - self.script.window
+        if over > 0:
+            raise MessageTooLong(f"This message is {over:,} tokens too long. Shorten it.")
+
+    def send(self, user_id, conversation_id, parent_id, text, settings, stop, files=()) -> Iterator[Frame]:
         def begin() -> Iterator[Frame]:
             if self.script.raises:
                 raise self.script.raises
-            question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
+            question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
             self.asked.append((text, settings))
             yield from self._reply(user_id, conversation_id, question, settings, stop)
 
         yield from self._in_turn(stop, begin)
 
-    def regenerate(self, user_id, user_message_id, settings, stop) -> Iterator[Frame]:
+    def regenerate(self, user_id, user_message_id, settings, stop, *, seed_of=None) -> Iterator[Frame]:
         message = self.store.message(user_id, user_message_id)
+        seed = self.store.turn(user_id, seed_of).begun.seed if seed_of else settings.seed
+        settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
+        self.asked.append(("", settings))
         yield from self._in_turn(
             stop, lambda: self._reply(user_id, message.conversation_id, message.id, settings, stop)
         )
@@ -131,7 +154,7 @@ class FakeService:
                 yield from begin()
 
     def compare(
-        self, user_id, conversation_id, parent_id, text, settings, stop, pair=USUAL
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), pair=USUAL
     ) -> Iterator[CompareFrame]:
         named = names(pair)
         arms = {arm: Frame("waiting", name=named[arm]) for arm in ARMS}
@@ -139,13 +162,13 @@ class FakeService:
             for ahead in turn.waiting():
                 yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
             if turn.hosted is not None:
-                asked = (user_id, conversation_id, parent_id, text, settings, stop, pair)
-                yield from self._compared(arms, *asked)
+                question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
+                asked = (user_id, conversation_id, question, text, settings, stop, pair)
+                yield from self._compared(arms, *asked, alone=parent_id is None)
 
     def _compared(
-        self, arms, user_id, conversation_id, parent_id, text, settings, stop, pair
+        self, arms, user_id, conversation_id, question, text, settings, stop, pair, *, alone
     ) -> Iterator[CompareFrame]:
-        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text)
         moments: dict = {arm: [] for arm in ARMS}
         yield CompareFrame(dict(arms), None)
         for arm, factor in (("second", 1.0), ("first", 2.0)):
@@ -181,11 +204,13 @@ class FakeService:
             )
             for arm in ARMS
         }  # fmt: skip
-        result = Comparison(
-            text, sides, verdict, "Some Processor, 2 cores, 16 GB", "0.2.0", parent_id is None
-        )
+        result = Comparison(text, sides, verdict, "Some Processor, 2 cores, 16 GB", "0.2.0", alone)
         kept = self.store.keep_comparison(user_id, conversation_id, text, result.at, result.to_json())
         yield CompareFrame(dict(arms), None, verdict, replace(result, id=kept))
+
+    def read_in(self, user_id: int) -> Iterator[int]:
+        if self.host.hosted is not None:
+            yield from (0, 1234)
 
     def plan(self) -> PlanView | None:
         return self.script.plan
@@ -194,7 +219,11 @@ class FakeService:
         return self._spans.get(message_id, [])
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
-        return self._figures.get(message_id)
+        if (figures := self._figures.get(message_id)) is None:
+            return None
+        turn = self.store.turn(user_id, message_id)
+        sampled = turn is not None and bool(turn.begun.settings.get("temperature"))
+        return replace(figures, seed=turn.begun.seed if sampled else None)
 
     def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
         turn = NewTurn("fake", "fake", settings.model_dump(mode="json"), settings.seed, True)

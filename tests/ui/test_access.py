@@ -82,6 +82,7 @@ def test_every_control_has_a_name_of_its_own(chat: Chat, service: FakeService) -
     chat.ask("Question")
     chat.ask("Another one")
     chat.page.locator("#hc-settings .label-wrap").click()
+    chat.page.get_by_role("button", name="Chat settings").click()
     chat.replies.last.locator("summary").click()
     well_named(chat)
     chat.page.locator(".hc-turn").first.hover()
@@ -171,6 +172,9 @@ def test_contrast_and_targets(
         chat.page.locator(".hc-turn").first.hover()
         chat.page.locator(".hc-turn").first.get_by_role("button", name="Edit").click()
         chat.shot(f"editing-{name}")
+        good()
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Chat settings").click()
         good()
         page.keyboard.press("Escape")
         if width < 768:

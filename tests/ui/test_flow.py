@@ -93,23 +93,6 @@ def test_stopping_while_the_model_loads_leaves_no_chat(chat: Chat, service: Fake
     assert titles(service) == []
 
 
-def test_a_second_message_in_the_same_chat_stays_in_the_box(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 60
-    chat.send("First")
-    expect(chat.words.last).to_contain_text("Here is")
-    chat.send("Second")
-    expect(chat.page.locator("#hc-live")).to_contain_text("Your message stays in the box")
-    expect(box(chat)).to_have_value("Second")
-    chat.shot("same-chat")
-    chat.page.wait_for_timeout(500)
-    expect(chat.page.locator("#hc-live")).to_contain_text("Your message stays in the box")
-    service.script.seconds = 0
-    chat.idle()
-    box(chat).press("Enter")
-    expect(chat.page.locator("#hc-chat .hc-user")).to_have_text(["First", "Second"])
-    chat.idle()
-
-
 def test_a_failure_in_a_chat_that_is_not_on_the_screen_keeps_its_question(
     chat: Chat, service: FakeService
 ) -> None:

@@ -40,7 +40,7 @@ def test_a_reply_streams_and_ends_with_its_figures(chat: Chat, service: FakeServ
     expect(foot).to_contain_text("2.31×")  # noqa: RUF001
     expect(foot).to_contain_text("context 31 %")
     expect(chat.words.last.locator("pre code")).to_contain_text("return s[::-1]")
-    expect(chat.page.locator("#hc-context")).to_contain_text("/ 8,192")
+    expect(chat.page.locator("#hc-context")).to_contain_text("of 8,192 tokens")
     foot.locator("summary").click()
     expect(foot).to_contain_text("Tokens per forward")
     chat.shot("reply")
@@ -177,9 +177,8 @@ def test_choosing_a_model_loads_it_with_its_settings(chat: Chat, service: FakeSe
     service.script.seconds = 0
     chat.ask("Hello")
     assert service.asked[-1][1].temperature == 0.7
-    chat.page.locator("#hc-settings button").first.click()
-    chat.page.wait_for_timeout(400)
-    chat.shot("settings")
+    chat.page.get_by_role("button", name="Chat settings").click()
+    expect(chat.page.get_by_label("number input for Temperature")).to_have_value("0.7")
 
 
 def test_the_plan_of_draft_models_stands_in_the_settings(chat: Chat, service: FakeService) -> None:

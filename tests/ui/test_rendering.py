@@ -10,6 +10,8 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hierchat.chat.frames import Figures, Frame, Verdict
 from hierchat.chat.plan import LevelView, PlanView
@@ -210,14 +212,47 @@ def test_sources_of_a_model_that_is_not_loaded_say_why(fresh) -> None:
 
 def test_settings_survive_the_panel() -> None:
     settings = GenerationSettings(temperature=0.8, top_k=40, stop=("a", "b"), seed=9, max_new_tokens=12)
-    assert sampling.settings_of(sampling.values_of(settings)) == settings
+    own = sampling.own_sampling(settings)
+    assert own["seed"] is None
+    for known in (own, own | {"seed": 9}):
+        assert sampling.sampling_of(sampling.values_of(known)) == known
+    assert sampling.reply_settings(own | {"seed": 9}) == settings
+
+
+def test_a_reply_without_a_seed_gets_a_new_one() -> None:
+    own = sampling.own_sampling(GenerationSettings())
+    assert len({sampling.reply_settings(own).seed for _ in range(8)}) == 8
+
+
+@pytest.mark.parametrize(
+    ("typed", "stop"),
+    [("", []), ("\\n\\n\nEND\n", ["\n\n", "END"]), ("a, b\n\\\\n\n\\t\\x", ["a, b", "\\n", "\t\\x"])],
+)
+def test_stop_strings_stand_one_a_line(typed: str, stop: list[str]) -> None:
+    values = sampling.values_of(sampling.own_sampling(GenerationSettings()))
+    values[sampling.FIELDS.index("stop")] = typed
+    assert sampling.sampling_of(values)["stop"] == stop
+
+
+@given(st.lists(st.text(st.sampled_from("a\\nt\n\t\r, "), min_size=1), max_size=4))
+def test_every_stop_string_survives_the_panel(stop: list[str]) -> None:
+    known = sampling.own_sampling(GenerationSettings()) | {"stop": stop}
+    assert sampling.sampling_of(sampling.values_of(known)) == known
+
+
+def test_the_details_say_why_a_reply_ended_and_with_which_seed() -> None:
+    figures = Figures(tokens=9, finish="stop", stop_string="\n<end>", seed=7)
+    facts = visible(details(figures))
+    assert "Stop reason the stop string “\\n<end>”" in facts
+    assert "Seed 7" in facts
+    assert "Seed" not in visible(details(Figures(tokens=9)))
 
 
 def test_wrong_settings_are_named() -> None:
-    values = sampling.values_of(GenerationSettings())
+    values = sampling.values_of(sampling.own_sampling(GenerationSettings()))
     values[sampling.FIELDS.index("max_new_tokens")] = 0
     with pytest.raises(sampling.SettingsError, match=r"^Longest reply must be at least 1 token\."):
-        sampling.settings_of(values)
+        sampling.sampling_of(values)
 
 
 @pytest.mark.parametrize(
@@ -236,12 +271,12 @@ def test_wrong_settings_are_named() -> None:
     ],
 )
 def test_a_wrong_setting_is_a_sentence_with_its_label(field: str, value: Any, sentence: str) -> None:
-    values = sampling.values_of(GenerationSettings())
+    values = sampling.values_of({})
     values[sampling.FIELDS.index(field)] = value
     with pytest.raises(sampling.SettingsError) as raised:
-        sampling.settings_of(values)
+        sampling.sampling_of(values)
     assert str(raised.value).startswith(sentence)
-    assert str(raised.value).endswith("in Settings.")
+    assert str(raised.value).endswith("in Chat settings.")
 
 
 @pytest.mark.parametrize(

@@ -164,16 +164,16 @@ def test_back_and_replay_of_a_comparison_whose_chat_was_deleted(chat: Chat, serv
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("label", "value", "sentence"), [
-    ("Longest reply", "-5", "Longest reply must be at least 1 token. Change it in Settings."),
-    ("Longest reply", "", "Longest reply is empty. Enter a number in Settings."),
-    ("Seed", "1.5", "Seed must be a whole number. Change it in Settings."),
+    ("Longest reply", "-5", "Longest reply must be at least 1 token. Change it in Chat settings."),
+    ("Longest reply", "", "Longest reply is empty. Enter a number in Chat settings."),
+    ("Seed", "1.5", "Seed must be a whole number. Change it in Chat settings."),
 ])  # fmt: skip
 def test_a_wrong_number_in_the_settings(
     chat: Chat, service: FakeService, label: str, value: str, sentence: str
 ) -> None:
     service.script.seconds = 0
-    chat.page.locator("#hc-settings button").first.click()
-    field = chat.page.locator("#hc-settings .block").filter(has_text=label).locator("input").first
+    chat.page.get_by_role("button", name="Chat settings").click()
+    field = chat.page.locator("#hc-drawer .block").filter(has_text=label).locator("input").first
     before = field.input_value()
     field.fill(value)
     field.blur()
@@ -266,11 +266,11 @@ def test_a_full_disk_in_mid_reply_is_told_and_the_reply_is_nobodys(
 @pytest.mark.browser
 def test_a_message_that_is_too_long_stays_in_the_box(chat: Chat, service: FakeService) -> None:
     service.script.raises = MessageTooLong(
-        "This message has 9,000 tokens; the model's context leaves room for 7,168. Shorten it."
+        "This message is 1,832 tokens too long: it has 9,000, and the model has room for 7,168."
     )
     service.script.seconds = 0
     chat.send("Very long")
-    said(chat, "This message has 9,000 tokens; the model's context leaves room for 7,168.")
+    said(chat, "This message is 1,832 tokens too long: it has 9,000, and the model has room for 7,168.")
     expect(chat.page.locator("#hc-box textarea")).to_have_value("Very long")
     expect(chat.page.locator("#hc-list li")).to_have_count(0)
     expect(chat.page.locator("#hc-empty")).to_be_visible()

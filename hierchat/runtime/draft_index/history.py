@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hierchat.drafting.growing.layout import HISTORY, PROMPTS
 from hierchat.drafting.source import Source
@@ -118,6 +118,19 @@ class Histories:
             held = self._held[key] = Held(self._store, user_id, model_key)
         held.follow(tokenize, before)
         return held
+
+    def read_in(self, user_id: int, model_key: str, tokenize: Tokenize) -> Iterator[int]:
+        """Tokenise all that the user wrote or imported, in place of the thread that would do it beside the next reply;
+        yields how many tokens of this user's can draft so far, in the end all of them. From any thread."""
+        total = self._store.drafting_tokens(user_id, model_key)
+        yield total
+        after = 0
+        while found := self._store.texts_without_tokens(user_id, model_key, after, None, _BATCH):
+            texts = [(id, tokenize(text)) for id, text in found]
+            self._store.keep_tokens(model_key, texts)
+            after = found[-1][0]
+            total += sum(len(ids) for _, ids in texts)
+            yield total
 
     def changed(self, user_id: int, message_id: int) -> None:
         """A reply of this user was continued."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from hierchat.store import Chat, Role
 from hierchat.transfer.tree import Node, chat
-from hierchat.transfer.values import array, label, name, record, seconds, text
+from hierchat.transfer.values import array, label, labels, name, record, seconds, text
 
 NAME = "Open WebUI"
 _ROLES: dict[Any, Role] = {"user": "user", "assistant": "assistant"}
@@ -33,6 +33,7 @@ def read(value: dict[str, Any]) -> Chat:
         updated_at=seconds(value.get("updated_at")),
         nodes=nodes,
         current=name(history.get("currentId")),
+        tags=labels(inside.get("tags")) or labels(record(value.get("meta")).get("tags")),
     )
 
 

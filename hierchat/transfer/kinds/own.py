@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.store import Chat, ChatMessage
+from hierchat.store import Attachment, Chat, ChatMessage
 from hierchat.transfer.errors import BadChat
 from hierchat.transfer.tree import Node, chat
-from hierchat.transfer.values import array, label, name, plain, record, seconds, text
+from hierchat.transfer.values import array, label, labels, name, plain, record, seconds, text
 
 NAME = "hierchat"
 VERSION = 1
@@ -25,6 +25,7 @@ def written(made: Chat) -> dict[str, Any]:
         "title": made.title,
         "created_at": made.created_at,
         "updated_at": made.updated_at,
+        **({"tags": list(made.tags)} if made.tags else {}),
         "current": made.current,
         "messages": [_message(message) for message in made.messages],
     }
@@ -45,6 +46,7 @@ def read(value: dict[str, Any]) -> Chat:
         updated_at=seconds(value.get("updated_at")),
         nodes=[_node(record(message)) for message in array(value.get("messages"))],
         current=name(value.get("current")),
+        tags=labels(value.get("tags")),
     )
 
 
@@ -57,7 +59,14 @@ def _message(message: ChatMessage) -> dict[str, Any]:
         "created_at": message.created_at,
         "state": message.state,
     }
-    return made | ({"written_by": dict(message.written_by)} if message.written_by else {})
+    made |= {"edited": True} if message.edited else {}
+    if message.written_by:
+        made["written_by"] = dict(message.written_by)
+    if message.attachments:
+        made["attachments"] = [
+            {"name": file.name, "size": file.size, "text": file.text} for file in message.attachments
+        ]
+    return made
 
 
 def _node(message: dict[str, Any]) -> Node:
@@ -72,7 +81,16 @@ def _node(message: dict[str, Any]) -> Node:
         created_at=seconds(message.get("created_at")),
         state=state if state in _STATES else "complete",
         written_by=_writer(record(message.get("written_by"))),
+        attachments=[_file(record(file)) for file in array(message.get("attachments"))],
+        edited=role == "assistant" and message.get("edited") is True,
     )
+
+
+def _file(value: dict[str, Any]) -> Attachment:
+    size, held = value.get("size"), text(value.get("text"))
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**53:
+        size = len(held.encode())
+    return Attachment(label(value.get("name")) or "File", size, held)
 
 
 def _writer(value: dict[str, Any]) -> Mapping[str, Any] | None:

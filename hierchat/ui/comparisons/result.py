@@ -41,7 +41,7 @@ def drawn(result: Comparison, more: str = "") -> str:
     carried = "".join(f' data-{name}="{html.escape(value)}"' for name, value in data.items())
     buttons = button("hc_race", "Replay at true speed", css="hc-plain") if all(moments.values()) else ""
     buttons += button("hc_picture", "Picture…", css="hc-plain") + button(
-        "hc_export", "Save as JSON", css="hc-plain"
+        "hc_result_save", "Save as JSON", css="hc-plain"
     )
     sides = "".join(_side(arm, result.sides[arm]) for arm in ARMS)
     return (

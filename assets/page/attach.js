@@ -1,0 +1,147 @@
+// Files for the next message: chosen, dropped or pasted. The server reads them; what it has stands above the box, and is
+// noted in the tab, so that a reload finds it again. So are messages that wait for a reply: they go back into the box.
+const COMPOSER = 'hc-composer';
+const PASTED = 'hc-pasted-'; // and the key: the text, in case hierchat is started again
+const LONG = 4000; // characters; what is pasted and longer becomes a file
+const MOST_BYTES = 20e6; // a larger file is not sent: its size is enough to be refused
+const MOST_KEPT = 1e6;
+
+const noted = JSON.parse(sessionStorage.getItem(COMPOSER) || '{"files": [], "texts": []}');
+for (const { chat, text } of [...noted.texts].reverse()) {
+  const typed = sessionStorage.getItem(UNSENT + chat);
+  sessionStorage.setItem(UNSENT + chat, [text, typed].filter(Boolean).join('\n\n'));
+}
+sessionStorage.setItem(COMPOSER, JSON.stringify({ ...noted, texts: [] }));
+
+const underway = new Set(); // keys of files that the server does not show yet
+let sendThen = false; // Enter was pressed while a file was being read
+
+const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+const reading = () => underway.size > 0 || Boolean(find('#hc-tray [data-reading]'));
+
+function attach(given) {
+  const key = newKey();
+  underway.add(key);
+  if (given.pasted && given.pasted.length < MOST_KEPT) {
+    try { sessionStorage.setItem(PASTED + key, given.pasted); } catch { /* full: then a reload alone keeps it */ }
+  }
+  trigger('hc_attached', { key, chat: chatOfBox || 0, ...given });
+}
+
+function attachFile(file) {
+  const given = { name: file.name || 'File', size: file.size };
+  if (file.size > MOST_BYTES) return void attach(given);
+  const reader = new FileReader();
+  reader.onload = () => attach({ ...given, data: reader.result.split(',')[1] || '' });
+  reader.onerror = () => attach(given); // a folder, or gone: the server says so
+  reader.readAsDataURL(file);
+}
+
+// True where a message has to wait for its files; it goes out when they are read.
+function waitForFiles() {
+  sendThen = reading();
+  return sendThen;
+}
+
+acts.hc_attach = () => {
+  const chooser = made('input', { type: 'file', multiple: true });
+  chooser.onchange = () => {
+    [...chooser.files].forEach(attachFile);
+    if (!touch()) box().focus();
+  };
+  chooser.click();
+};
+for (const act of ['hc_detach', 'hc_inline', 'hc_next_edit', 'hc_next_cancel']) {
+  acts[act] = ({ text }) => {
+    trigger(act, { text });
+    if (!touch() || act === 'hc_next_edit') box().focus({ preventScroll: true });
+  };
+}
+
+// What opens stays where it was pressed.
+acts.hc_attachment = ({ id }) => {
+  stay();
+  trigger('hc_attachment', { id });
+};
+
+on('paste', (event) => {
+  if (event.target !== box()) return;
+  const text = event.clipboardData.getData('text/plain');
+  const files = [...event.clipboardData.files];
+  if (text.length <= LONG && (text || !files.length)) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  if (text) attach({ name: '', pasted: text });
+  else files.forEach(attachFile);
+}, { capture: true });
+
+const dragsFiles = (event) => [...(event.dataTransfer?.types || [])].includes('Files');
+const dragging = (is) => document.body.toggleAttribute('data-hc-drag', is);
+on('dragover', (event) => {
+  if (!dragsFiles(event)) return;
+  event.preventDefault();
+  dragging(!dialog.open && box().checkVisibility());
+}, { capture: true });
+on('dragleave', (event) => { if (!event.relatedTarget) dragging(false); });
+on('drop', (event) => {
+  if (!dragsFiles(event)) return;
+  event.preventDefault(); // or the browser would leave the page for the file
+  event.stopImmediatePropagation();
+  if (document.body.hasAttribute('data-hc-drag')) [...event.dataTransfer.files].forEach(attachFile);
+  dragging(false);
+  if (!touch()) box().focus();
+}, { capture: true });
+
+// How long the message is, while it is typed.
+let counting = null;
+function count() {
+  const filled = Boolean(box()?.value.trim() || find('#hc-tray .hc-files'));
+  document.body.toggleAttribute('data-hc-filled', filled);
+  clearTimeout(counting);
+  if (filled) counting = setTimeout(() => trigger('hc_count', { text: box().value }), 300);
+}
+on('input', (event) => {
+  if (event.target !== box()) return;
+  sendThen = false;
+  count();
+});
+onBusy.push(() => setTimeout(count, 50)); // the server has emptied the box
+
+function note(tray) {
+  if (noted.files.length && !tray.dataset.known) return; // before it was asked for, nothing is there
+  sessionStorage.setItem(COMPOSER, tray.dataset.state);
+  const shown = [...tray.querySelectorAll('[data-file]')].map((chip) => chip.dataset.file); // those being read, too
+  const held = JSON.parse(tray.dataset.state).files.map((file) => file.key);
+  const keys = new Set([...underway, ...shown, ...held].map((key) => PASTED + key));
+  for (const name of Object.keys(sessionStorage)) {
+    if (name.startsWith(PASTED) && !keys.has(name)) sessionStorage.removeItem(name);
+  }
+}
+
+when('#hc-tray', (place) => {
+  const changed = () => {
+    const tray = place.querySelector('.hc-tray');
+    if (!tray) return;
+    for (const key of underway) if (tray.querySelector(`[data-file="${key}"]`)) underway.delete(key);
+    note(tray);
+    setTimeout(count, 0);
+    if (!sendThen || reading()) return;
+    sendThen = false;
+    find('#hc-send').click();
+  };
+  changes(place, changed, { childList: true, subtree: true, characterData: true, attributes: true });
+});
+// What was refused is under way no more, and the message that waited for it is not sent without it.
+when('#hc-live', (live) => changes(live, () => {
+  if (!live.querySelector('[role=alert]')) return;
+  underway.clear();
+  sendThen = false;
+}));
+
+let restored = !noted.files.length;
+watch('value', () => {
+  if (restored) return;
+  restored = true;
+  const files = noted.files.map((file) => ({ ...file, pasted: sessionStorage.getItem(PASTED + file.key) ?? undefined }));
+  trigger('hc_kept', { text: JSON.stringify(files) });
+});

@@ -1,0 +1,118 @@
+"""The text of a file that somebody attaches: text in any usual encoding, code, PDF. Its name decides nothing."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hierchat.attachments import pdf
+from hierchat.store import Attachment, storable
+
+MOST_BYTES = 20_000_000
+MOST_CHARACTERS = 2_000_000
+_MEGABYTE = 1_000_000
+_PDF_SECONDS = 60
+_TOO_MUCH = (
+    f" could not be read in {_PDF_SECONDS} seconds and in the memory set aside. Attach fewer of its pages."
+)
+_NAME = 120
+_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# Control characters that no text has, in whatever encoding: tab, line ends, form feed and escape are none of them.
+_BINARY = frozenset(range(32)) - {*b"\t\n\r\f\x1b"}
+_KINDS = (
+    (b"PK\x03\x04", "an Office document or an archive", "Save what you need of it as PDF or as text."),
+    (b"\xd0\xcf\x11\xe0", "an Office document", "Save it as PDF or as text."),
+    (b"\x89PNG", "a picture", "Only text can be read so far."),
+    (b"\xff\xd8\xff", "a picture", "Only text can be read so far."),
+    (b"GIF8", "a picture", "Only text can be read so far."),
+    (b"\x1f\x8b", "an archive", "Unpack it first."),
+)
+
+
+class Unreadable(ValueError):
+    """A file cannot be attached; the message is for the page and says what to do."""
+
+
+def read(name: str, raw: bytes) -> Attachment:
+    """The file as text. Takes up to a minute for a PDF. Raises Unreadable."""
+    name = _clean(name)
+    if len(raw) > MOST_BYTES:
+        raise too_big(name, len(raw))
+    text = _pdf(name, raw) if b"%PDF-" in raw[:1024] else _text(name, raw)
+    text = storable(text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""))
+    if not text.strip():
+        raise Unreadable(f"{name} holds no text.")
+    if len(text) > MOST_CHARACTERS:
+        raise Unreadable(
+            f"{name} holds more than {MOST_CHARACTERS:,} characters, which is more than a model can read at once. "
+            "Attach the part of it that you need."
+        )
+    return Attachment(name, len(raw), text)
+
+
+def too_big(name: str, size: int) -> Unreadable:
+    """What is said of a file of so many bytes."""
+    return Unreadable(
+        f"{_clean(name)} has {size / _MEGABYTE:,.0f} MB; files of up to {MOST_BYTES // _MEGABYTE} MB can be attached. "
+        "Attach the part of it that you need."
+    )
+
+
+def _clean(name: str) -> str:
+    """A name for the eye and for the prompt: one line, no folders."""
+    line = " ".join(storable(name).replace("\\", "/").rsplit("/", 1)[-1].split())
+    line = "".join(character for character in line if character.isprintable())
+    if len(line) > _NAME:
+        stem, dot, end = line.rpartition(".")
+        kept = f"{dot}{end}" if stem and len(end) < 12 else ""
+        line = line[: _NAME - 1 - len(kept)] + "…" + kept
+    return line or "File"
+
+
+def _text(name: str, raw: bytes) -> str:
+    for begins, what, then in _KINDS:
+        if raw.startswith(begins):
+            raise Unreadable(f"{name} is {what}. {then}")
+    encoding = next((encoding for bom, encoding in _BOMS.items() if raw.startswith(bom)), "utf-8")
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError:
+        text = raw.decode("cp1252", "replace")
+        found = _BINARY.intersection(raw)
+    else:
+        found = _BINARY.intersection(map(ord, set(text)))
+    if found:
+        raise Unreadable(f"{name} is neither text nor PDF, so it cannot be read. Save it as one of them.")
+    return text
+
+
+def _pdf(name: str, raw: bytes) -> str:
+    """In a process of its own: whatever a hostile file does, its time and memory are bounded there."""
+    package = str(Path(__file__).parents[2])
+    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", pdf.__name__, str(MOST_CHARACTERS + 1), str(_PDF_SECONDS)],
+            input=raw,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+            timeout=_PDF_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unreadable(name + _TOO_MUCH) from error
+    if done.returncode == pdf.ENCRYPTED:
+        raise Unreadable(f"{name} is protected by a password. Save a copy without one, and attach that.")
+    if done.returncode == pdf.TOO_MUCH or done.returncode < 0:  # killed at a bound
+        raise Unreadable(name + _TOO_MUCH)
+    if done.returncode != 0:
+        raise Unreadable(f"{name} is damaged, or no PDF that can be read. Save or print it to PDF once more.")
+    text = done.stdout.decode("utf-8", "replace")
+    if not text.strip():
+        raise Unreadable(
+            f"{name} holds pictures of pages, and no text. A program for text recognition can add it."
+        )
+    return text

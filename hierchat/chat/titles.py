@@ -1,0 +1,180 @@
+"""Titles of new chats, which the model writes while nobody needs it.
+
+The question for the title stands behind the chat itself. So its prompt is in the slots already, and stays there for the
+chat's next message. Nothing of it is stored but the title, and nothing is learned from it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from hierchat import logs
+from hierchat.chat.reply import reply_text
+from hierchat.config import GenerationSettings
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.prompt import MessageTooLong, Prompt, Said
+from hierchat.store import Message, Store
+from hierchat.store.text import TITLE_CHARACTERS
+from hierchat.store.titles import Untitled
+
+IDLE_SECONDS = 4.0
+"""So long nobody must have wanted the model."""
+NEW_SECONDS = 86_400.0
+"""How old a chat may be."""
+ASK = (
+    "Write a short title for this conversation: two to six words that name its subject, in the language of the "
+    "conversation. Answer with the title alone."
+)
+_SETTINGS = GenerationSettings(max_new_tokens=40)
+_PART = 1_000
+"""Characters of the question and of the reply, where the chat does not fit the context window."""
+_POLL_SECONDS = 0.25
+
+_REASONING = re.compile(r"<(think|thinking|reasoning|reflection)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<\|[^<>]*\|>|</?(?:title|answer|b|i|em|strong|p|h\d)>", re.IGNORECASE)
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_BEFORE = re.compile(
+    r"^(?:#+\s*|[-*+>]\s+|\d+[.)]\s+|(?:short |suggested )?title\s*[:\-]\s*)+", re.IGNORECASE
+)
+_MARKS = re.compile(r"\*\*+|^\*|\*$|`+|~~+")
+_QUOTES = "\"'\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u2039\u203a"
+_CHATTER = re.compile(
+    r"sure|certainly|of course|okay|ok\b|here\b|i\s|i['\u2019]m|sorry|as an|the (?:short )?title\b|title$|untitled",
+    re.IGNORECASE,
+)
+
+_log = logging.getLogger("hierchat.titles")
+
+
+class TitleWriter:
+    """Names new chats, one after the other. Its thread lives as long as there is one to name."""
+
+    def __init__(
+        self,
+        store: Store,
+        host: ModelHost,
+        said: Callable[[Hosted, int, Sequence[Message]], list[Said]],
+    ) -> None:
+        """`said`: messages of a user as the prompt takes them."""
+        self._store = store
+        self._host = host
+        self._said = said
+        self._came: Counter[int] = Counter()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._again = False
+        self._closed = threading.Event()
+
+    def came(self, user_id: int) -> int:
+        """How many titles there have been for this user since the start."""
+        return self._came[user_id]
+
+    def wake(self) -> None:
+        """A reply has ended: there may be a chat to name."""
+        with self._lock:
+            self._again = True
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(target=self._work, name="titles", daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Until there is nothing left to name."""
+        if (thread := self._thread) is not None:
+            thread.join()
+
+    def close(self) -> None:
+        """End what it is at."""
+        self._closed.set()
+        with self._host.scheduler.turn(0, first=True):  # whoever joins the queue stops it
+            pass
+        self.wait()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._again or self._closed.is_set():
+                    self._thread = None
+                    return
+                self._again = False
+            try:
+                while self._closed.wait(_POLL_SECONDS) is False and self._go_on():
+                    pass
+            except Exception as error:  # the first words are a title, too
+                _log.info("No title could be written. %s", logs.said(error))
+
+    def _go_on(self) -> bool:
+        """Name the next chat if the time has come; whether there may be more."""
+        hosted = self._host.hosted
+        if hosted is None:
+            return False
+        if self._host.scheduler.idle_seconds < IDLE_SECONDS:
+            return True
+        chats = self._store.untitled(hosted.model_key, time.time() - NEW_SECONDS)
+        if not chats:
+            return False
+        with self._host.scheduler.spare() as wanted:
+            if wanted is not None and self._host.hosted is hosted:
+                self._name(hosted, chats[0], wanted)
+        return True
+
+    def _name(self, hosted: Hosted, chat: Untitled, wanted: threading.Event) -> None:
+        path = [one for one in self._store.messages(chat.user_id, chat.id) if one.role != "system"]
+        prompt = self._prompt(hosted, chat.user_id, path)
+        title = _written(hosted, prompt, wanted) if prompt else None
+        if not wanted.is_set() and self._store.title_by_model(chat, hosted.model_key, title):
+            self._came[chat.user_id] += 1
+
+    def _prompt(self, hosted: Hosted, user_id: int, path: Sequence[Message]) -> Prompt | None:
+        """The chat as it is in the slots, and the question behind it; where that is too long, the beginnings of its
+        first question and reply. None where these are too long."""
+        beginnings = [Said(message.role, message.text[:_PART]) for message in path[:2]]
+        for said in (self._said(hosted, user_id, path), beginnings):
+            with suppress(MessageTooLong):
+                asked = [*said, Said("user", ASK)]
+                prompt = hosted.prompts.build(asked, _SETTINGS.max_new_tokens, hosted.end_ids)
+                if not prompt.dropped_turns:
+                    return prompt
+        return None
+
+
+def _written(hosted: Hosted, prompt: Prompt, wanted: threading.Event) -> str | None:
+    """What the model says, up to the end of the title."""
+    tokens: list[int] = []
+    text, finish = "", None
+    for step in hosted.engine.generate(prompt.ids, _SETTINGS, None, wanted, padded=False):
+        tokens += step.tokens
+        finish = step.finish
+        text = reply_text(hosted, tokens)
+        if "\n" in text.strip() and not text.lstrip().startswith("<") and not text.rstrip().endswith(":"):
+            break
+    return clean_title(text, cut=finish == "length")
+
+
+def clean_title(text: str, *, cut: bool = False) -> str | None:
+    """The title in what a model said: one plain line. None where there is none. `cut`: its end is missing."""
+    text = _TAG.sub("", _REASONING.sub("", text)) if _whole(text) else ""
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    if len(lines) > 1 and lines[0].endswith(":"):
+        lines = lines[1:]
+    if not lines or (cut and len(lines) == 1):
+        return None
+    line = _BEFORE.sub("", _LINK.sub(r"\1", _MARKS.sub("", lines[0]).strip(_QUOTES + " ")))
+    line = "".join(sign if sign.isprintable() else " " for sign in line)
+    line = " ".join(line.split()).strip(_QUOTES + " ").removesuffix(".").rstrip(":;, ")
+    line = line.strip(_QUOTES + " ")
+    plain = 0 < len(line) <= TITLE_CHARACTERS and any(map(str.isalpha, line))
+    return line if plain and not _CHATTER.match(line) and line.casefold() not in ASK.casefold() else None
+
+
+def _whole(text: str) -> bool:
+    """Whether reasoning that began has ended."""
+    return not re.search(
+        r"<(?:think|thinking|reasoning|reflection)>", _REASONING.sub("", text), re.IGNORECASE
+    )

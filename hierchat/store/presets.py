@@ -1,0 +1,124 @@
+"""What a chat sets for its replies, and the presets from which it can take that."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlite_utils import Database
+
+from hierchat.store.connection import Connected
+from hierchat.store.errors import StoreError
+from hierchat.store.ownership import owned_conversation
+from hierchat.store.records import ChatSettings, Preset
+from hierchat.store.text import storable
+
+
+class Presets(Connected):
+    """The part of Store that knows presets and the settings of chats.
+
+    A chat holds a copy of the preset that was chosen for it: what becomes of the preset later does not change the chat.
+    """
+
+    def presets(self, user_id: int) -> list[Preset]:
+        """All of this user's, by name."""
+        with self._read() as db:
+            rows = db.query("SELECT * FROM presets WHERE user_id = ? ORDER BY name COLLATE NOCASE", [user_id])
+            return [_preset(row) for row in rows]
+
+    def preset(self, user_id: int, preset_id: int) -> Preset:
+        """One of them. Raises StoreError where it is gone."""
+        with self._read() as db:
+            return _preset(_owned(db, user_id, preset_id))
+
+    def create_preset(self, user_id: int, name: str, settings: ChatSettings) -> int:
+        """The id of a new preset. Raises StoreError where there is one of that name."""
+        with self._write() as db:
+            _require_free(db, user_id, name)
+            return db.execute(
+                "INSERT INTO presets (user_id, name, system_prompt, sampling) VALUES (?, ?, ?, ?)",
+                [user_id, storable(name), *_values(settings)],
+            ).lastrowid
+
+    def change_preset(self, user_id: int, preset_id: int, settings: ChatSettings) -> None:
+        """Let it hold these settings. Raises StoreError where it is gone."""
+        with self._write() as db:
+            _owned(db, user_id, preset_id)
+            db.execute(
+                "UPDATE presets SET system_prompt = ?, sampling = ? WHERE id = ?",
+                [*_values(settings), preset_id],
+            )
+
+    def rename_preset(self, user_id: int, preset_id: int, name: str) -> None:
+        """Give it another name. Raises StoreError where it is gone, or another one has that name."""
+        with self._write() as db:
+            _owned(db, user_id, preset_id)
+            _require_free(db, user_id, name, preset_id)
+            db.execute("UPDATE presets SET name = ? WHERE id = ?", [storable(name), preset_id])
+
+    def delete_preset(self, user_id: int, preset_id: int) -> None:
+        """Chats that took their settings from it keep them. Raises StoreError where it is gone."""
+        with self._write() as db:
+            _owned(db, user_id, preset_id)
+            db.execute("DELETE FROM presets WHERE id = ?", [preset_id])
+
+    def set_default_preset(self, user_id: int, preset_id: int | None) -> None:
+        """The preset that new chats begin with; None: they begin with the model's own values.
+
+        Raises StoreError where it is gone.
+        """
+        with self._write() as db:
+            if preset_id is not None:
+                _owned(db, user_id, preset_id)
+            # Two statements: at no moment may there be two defaults.
+            db.execute("UPDATE presets SET is_default = 0 WHERE user_id = ?", [user_id])
+            db.execute("UPDATE presets SET is_default = 1 WHERE id = ?", [preset_id])
+
+    def chat_settings(self, user_id: int, conversation_id: int) -> ChatSettings | None:
+        """What this chat sets; None where it takes the model's own values. Raises NotFound."""
+        with self._read() as db:
+            owned_conversation(db, user_id, conversation_id)
+            query = "SELECT * FROM chat_settings WHERE conversation_id = ?"
+            for row in db.query(query, [conversation_id]):
+                return ChatSettings(row["system_prompt"], json.loads(row["sampling"]), row["preset_id"])
+            return None
+
+    def set_chat_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> None:
+        """They hold from the next reply on. Raises NotFound; a preset that is gone by now is none."""
+        with self._write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            db.execute(
+                "INSERT OR REPLACE INTO chat_settings (conversation_id, system_prompt, sampling, preset_id)"
+                " VALUES (?, ?, ?, (SELECT id FROM presets WHERE id = ? AND user_id = ?))",
+                [conversation_id, *_values(settings), settings.preset_id, user_id],
+            )
+
+
+def copy_settings(db: Database, source: int, target: int) -> None:
+    """What one chat sets, for another one, too."""
+    db.execute(
+        "INSERT INTO chat_settings (conversation_id, system_prompt, sampling, preset_id)"
+        " SELECT ?, system_prompt, sampling, preset_id FROM chat_settings WHERE conversation_id = ?",
+        [target, source],
+    )
+
+
+def _owned(db: Database, user_id: int, preset_id: int) -> dict[str, Any]:
+    for row in db.query("SELECT * FROM presets WHERE id = ? AND user_id = ?", [preset_id, user_id]):
+        return row
+    raise StoreError("This preset was deleted in another tab. Reload the page to see those that are there.")
+
+
+def _require_free(db: Database, user_id: int, name: str, but: int = 0) -> None:
+    taken = "SELECT 1 FROM presets WHERE user_id = ? AND name = ? AND id <> ?"
+    if db.execute(taken, [user_id, storable(name), but]).fetchone():
+        raise StoreError(f"There is a preset called “{name}” already. Take another name.")
+
+
+def _preset(row: dict[str, Any]) -> Preset:
+    settings = ChatSettings(row["system_prompt"], json.loads(row["sampling"]), row["id"])
+    return Preset(row["id"], row["name"], settings, bool(row["is_default"]))
+
+
+def _values(settings: ChatSettings) -> tuple[str, str]:
+    return storable(settings.system_prompt), storable(json.dumps(dict(settings.sampling), ensure_ascii=False))

@@ -1,0 +1,156 @@
+"""Handlers of the composer beside sending: files, the count of tokens, messages that wait."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from hierchat.attachments.reading import MOST_BYTES, Unreadable, read, too_big
+from hierchat.ui import status
+from hierchat.ui.guard import Who
+from hierchat.ui.layout import Parts
+from hierchat.ui.sessions import Session
+from hierchat.ui.unsent import Attached, Kept
+from hierchat.ui.views import Update, Views
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+
+PASTED = "Pasted text"
+MOST_FILES = 20
+_KEY = re.compile(r"[0-9a-f]{32}")
+_MOST_MANY = f"A message takes up to {MOST_FILES} files. Remove one first."
+_WRITING = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
+_LOST = "hierchat was started again, and no longer has {}. Attach {} again."
+
+
+class AttachingHandlers:
+    """The handlers."""
+
+    def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who, kept: Kept) -> None:
+        self._service = service
+        self._parts = parts
+        self._views = views
+        self._who = who
+        self._kept = kept
+
+    def attach(self, event: gr.EventData, request: gr.Request) -> Iterator[Update]:
+        """A file that the page sends: {key, chat, name, size, and its bytes in base64, or `pasted` text}."""
+        session, user = self._who(request)
+        key, chat, name = str(event._data["key"]), int(event._data["chat"]), str(event._data["name"])
+        files = session.attached.setdefault(chat, [])
+        if not _KEY.fullmatch(key) or len(files) >= MOST_FILES:
+            yield self._views.tray(session) | self._views.tell(session, status.error(_MOST_MANY))
+            return
+        files.append(new := Attached(key, name))
+        yield self._views.tray(session)
+        try:
+            said: Update = {}
+            self._read(new, event._data)
+            self._kept.keep(user, new)
+        except Unreadable as error:
+            said = self._views.tell(session, status.error(str(error)))
+        finally:
+            if new.file is None and new in files:
+                files.remove(new)
+        yield self._views.tray(session) | said
+
+    def detach(self, event: gr.EventData, request: gr.Request) -> Update:
+        """Not to be sent after all."""
+        session, user = self._who(request)
+        self._kept.drop(user, self._taken(session, str(event._data["text"])))
+        return self._views.tray(session)
+
+    def inline(self, box: str, event: gr.EventData, request: gr.Request) -> Update:
+        """Pasted text into the box, where it would have been."""
+        session, user = self._who(request)
+        taken = self._taken(session, str(event._data["text"]))
+        self._kept.drop(user, taken)
+        text = "".join(one.file.text for one in taken if one.file)
+        return self._views.tray(session) | {self._parts.box: box + text}
+
+    def again(self, event: gr.EventData, request: gr.Request) -> Update:
+        """The page was loaded again: the files that it had, each with its chat, and pasted texts as they were."""
+        session, user = self._who(request)
+        session.restored = True
+        lost = []
+        for had in json.loads(str(event._data["text"]))[: 10 * MOST_FILES]:
+            key, chat, pasted = str(had["key"]), int(had["chat"]), had.get("pasted")
+            found = self._kept.find(user, key)
+            if found is None and isinstance(pasted, str) and _KEY.fullmatch(key):
+                self._read(found := Attached(key, PASTED), {"pasted": pasted})
+                self._kept.keep(user, found)
+            if found is None:
+                lost.append(str(had["name"]))
+            elif all(one.key != key for one in session.attached.setdefault(chat, [])):
+                session.attached[chat].append(found)
+        if not lost:
+            return self._views.tray(session)
+        sentence = _LOST.format(", ".join(lost), "it" if len(lost) == 1 else "them")
+        return self._views.tray(session) | self._views.tell(session, status.notice(sentence))
+
+    def show(self, event: gr.EventData, request: gr.Request) -> Update:
+        """The text of a file that was sent, or its name alone again."""
+        session, user = self._who(request)
+        if session.now is not None:
+            return self._views.tell(session, status.notice(_WRITING))
+        session.shown ^= {int(event._data["id"])}
+        return self._views.conversation(session, user)
+
+    def edit_next(self, box: str, event: gr.EventData, request: gr.Request) -> Update:
+        """A message that waits goes back into the box, before what is there."""
+        session, _ = self._who(request)
+        if (one := session.unqueue(str(event._data["text"]))) is None:
+            return self._views.tray(session)  # it has just gone out
+        session.attached.setdefault(session.conversation or 0, [])[:0] = one.files
+        text = f"{one.text}\n\n{box}" if one.text and box.strip() else one.text or box
+        return self._views.tray(session) | {self._parts.box: text}
+
+    def cancel_next(self, event: gr.EventData, request: gr.Request) -> Update:
+        """A message that waits is not sent."""
+        session, user = self._who(request)
+        if one := session.unqueue(str(event._data["text"])):
+            self._kept.drop(user, one.files)
+        return self._views.tray(session)
+
+    def count(self, event: gr.EventData, request: gr.Request) -> Update:
+        """How long the message has become; beside a reply that is being written."""
+        session, _ = self._who(request)
+        files = session.attached.get(session.conversation or 0, [])
+        uncounted = any(file.tokens is None for file in files)
+        counted = self._service.tokens(str(event._data["text"]))
+        drawn = self._views.tray(session) if uncounted else {}  # counts them, too
+        if counted is None:
+            return {self._parts.count: ""} | drawn
+        whole = counted[0] + sum(file.tokens or 0 for file in files)
+        return {self._parts.count: status.count_line(whole, counted[1])} | drawn
+
+    def _read(self, new: Attached, given: Mapping[str, Any]) -> None:
+        if isinstance(given.get("pasted"), str):
+            new.pasted, new.name = True, PASTED
+            new.file = read(PASTED, given["pasted"].encode("utf-8", "replace"))
+        elif int(given.get("size", 0)) > MOST_BYTES:  # the page did not even read it
+            raise too_big(new.name, int(given["size"]))
+        else:
+            try:
+                raw = base64.b64decode(str(given["data"]), validate=True)
+            except (KeyError, binascii.Error) as error:
+                raise Unreadable(
+                    f"{new.name} could not be read by the browser. Attach files, no folders."
+                ) from error
+            new.file = read(new.name, raw)
+            new.name = new.file.name
+        self._views.count(new)
+
+    def _taken(self, session: Session, key: str) -> list[Attached]:
+        taken = []
+        for files in session.attached.values():
+            taken += [file for file in files if file.key == key]
+            files[:] = [file for file in files if file.key != key]
+        return taken

@@ -1,0 +1,154 @@
+"""The settings of the open chat: the panel that shows them, and what a chat has before anybody sets something."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from hierchat.config import GenerationSettings
+from hierchat.store import ChatSettings, Preset
+from hierchat.ui import sampling
+from hierchat.ui.actions import button
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+
+NO_PRESET = 0
+_PLACEHOLDER = "For example: You are a patient teacher. Answer in short sentences."
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Its components."""
+
+    preset: Any
+    tools: Any
+    system: Any
+    sampling: list[Any]
+
+    @property
+    def fields(self) -> list[Any]:
+        """What a chat sets; `read` takes their values."""
+        return [self.preset, self.system, *self.sampling]
+
+    @property
+    def components(self) -> list[Any]:
+        """All that `drawn` may change."""
+        return [*self.fields, self.tools]
+
+
+def opener() -> Any:
+    """The button in the head of the chat."""
+    shown = button(
+        "hc_settings", "Chat settings", css="hc-settings-button", aria_expanded="false", aria_controls="hc-drawer",
+        aria_label="Chat settings", title="System prompt, sampling, presets",
+    )  # fmt: skip
+    return gr.HTML(shown, elem_id="hc-chat-settings")
+
+
+def build() -> Panel:
+    """The components, in the Blocks context that is open."""
+    close = button(
+        "hc_settings_close", "Close", css="hc-icon", aria_label="Close the settings", title="Close"
+    )
+    with gr.Column(elem_id="hc-drawer"):
+        gr.HTML(f'<div class="hc-drawer-head"><h2>Chat settings</h2>{close}</div>', elem_id="hc-drawer-head")
+        preset = gr.Dropdown(
+            [("No preset", NO_PRESET)], value=NO_PRESET, label="Preset", elem_id="hc-preset", filterable=False
+        )
+        tools = gr.HTML("", elem_id="hc-preset-tools")
+        system = gr.Textbox(
+            "", lines=4, max_lines=12, label="System prompt", info="Goes before every reply of this chat",
+            placeholder=_PLACEHOLDER, elem_id="hc-system",
+        )  # fmt: skip
+        controls = sampling.controls()
+    return Panel(preset, tools, system, controls)
+
+
+def own_settings(service: ChatService, model: str = "") -> ChatSettings:
+    """What a model brings along: the one that is loaded, or the one of that name."""
+    host = service.host
+    name = model or host.status.name or next(iter(host.names), "")
+    settings = host.settings(name) if name in host.names else GenerationSettings()
+    return ChatSettings("", sampling.own_sampling(settings))
+
+
+def settings_of(service: ChatService, user: int, conversation: int | None) -> ChatSettings:
+    """What a chat sets, else what it begins with: a new one with the default preset. Raises NotFound."""
+    own = own_settings(service)
+    if conversation is None:
+        default = (preset.settings for preset in service.store.presets(user) if preset.is_default)
+        return next(default, own)
+    if (stored := service.store.chat_settings(user, conversation)) is not None:
+        return stored
+    brought = (m.text for m in service.store.messages(user, conversation) if m.role == "system")
+    return replace(own, system_prompt="\n\n".join(brought))
+
+
+def keep(service: ChatService, user: int, conversation: int, settings: ChatSettings) -> None:
+    """Let the chat have these settings. One that differs in nothing from its model goes on following it."""
+    if settings != settings_of(service, user, conversation):
+        service.store.set_chat_settings(user, conversation, settings)
+
+
+def number(shown: str) -> int:
+    """The chat whose settings the panel shows, as the page tells it; 0 where it is not stored yet."""
+    return int(shown) if str(shown).isdecimal() else 0
+
+
+def read(values: list[Any]) -> ChatSettings:
+    """The settings in `fields`. Raises SettingsError."""
+    preset, system, *rest = values
+    prompt = str(system or "")
+    return ChatSettings(
+        prompt if prompt.strip() else "", sampling.sampling_of(rest), int(preset or 0) or None
+    )
+
+
+def taken(
+    service: ChatService, user: int, conversation: int | None, shown: str, values: list[Any]
+) -> ChatSettings:
+    """The settings of the chat on the screen: as the panel shows them, unless it still shows another chat's.
+
+    Raises SettingsError.
+    """
+    if number(shown) != (conversation or 0):
+        return settings_of(service, user, conversation)
+    return read(values)
+
+
+def drawn(
+    panel: Panel, presets: list[Preset], settings: ChatSettings, *, fields: bool = True
+) -> dict[Any, Any]:
+    """Updates of the panel; without `fields`, what the user may be typing in stays as it is."""
+    chosen = next((preset for preset in presets if preset.id == settings.preset_id), None)
+    choices = [("No preset", NO_PRESET), *((preset.name, preset.id) for preset in presets)]
+    update: dict[Any, Any] = {
+        panel.preset: gr.update(choices=choices, value=chosen.id if chosen else NO_PRESET),
+        panel.tools: tools(chosen, chosen is not None and chosen.settings != settings),
+    }
+    if fields:
+        update[panel.system] = settings.system_prompt
+        update |= zip(panel.sampling, sampling.values_of(settings.sampling), strict=True)
+    return update
+
+
+def tools(preset: Preset | None, changed: bool) -> str:
+    """What can be done with the preset that the chat has, if any; `changed`: the chat differs from it by now."""
+    if preset is None:
+        return f'<div class="hc-tools-row">{button("hc_preset_new", "Save as a preset…")}</div>'
+    parts = [
+        button("hc_preset_save", "Save changes", title="Into the preset")
+        if changed
+        else button("hc_preset_save", "Save changes", disabled=""),
+        button("hc_preset_new", "Save as…"),
+        button("hc_preset_rename", "Rename…", text=preset.name),
+        button("hc_preset_delete", "Delete…", text=preset.name),
+        button(
+            "hc_preset_default", "Use for new chats", aria_pressed="true" if preset.is_default else "false"
+        ),
+    ]
+    return f'<div class="hc-tools-row" role="group" aria-label="{html.escape(preset.name)}">{"".join(parts)}</div>'

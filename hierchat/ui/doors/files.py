@@ -1,0 +1,173 @@
+"""Files on their way in and out of the page. Gradio's own routes for files take part in neither.
+
+Each lies in a folder that only this account of the machine can read, and has a ticket: a random word that is good for
+one use, by the user for whom it was made. It goes with its use, after some minutes, and when the program ends; what a
+process that died left there goes with the next file.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+import secrets
+import shutil
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+
+from hierchat.config import data_dir
+from hierchat.store import LOCAL_USER
+from hierchat.store.writers import is_running, this_process
+from hierchat.ui.doors.login import USER
+
+LIFE_SECONDS = 600.0
+"""How long a file waits for its use."""
+MOST_BYTES = 4 << 30
+"""Of a file that comes in."""
+_NAME = 80
+_NOT_IN_NAMES = re.compile(r"[^\w .()-]+")
+
+
+class Gone(Exception):
+    """A ticket that is good for nothing any more. The message is for the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    path: Path
+    owner: str
+    timer: threading.Timer
+
+
+class Files:
+    """The files that wait."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder` (None: one beside the user's data) is made with the first file."""
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+        self._own: Path | None = None
+
+    def place(self, name: str) -> Path:
+        """Where a file of this name can be written: in a new folder of its own."""
+        found = _NOT_IN_NAMES.sub(" ", name.replace("\\", "/").rsplit("/", 1)[-1])[-_NAME:]
+        found = " ".join(found.split()).strip(" .") or "file"
+        folder = self._process_folder() / secrets.token_hex(16)
+        folder.mkdir(mode=0o700)
+        return folder / found
+
+    def hold(self, path: Path, owner: str) -> str:
+        """The ticket of a file that stands at its place now."""
+        ticket = secrets.token_urlsafe(24)
+        timer = threading.Timer(LIFE_SECONDS, self._expire, [ticket])
+        timer.daemon = True
+        with self._lock:
+            self._held[ticket] = _Held(path, owner, timer)
+        timer.start()
+        return ticket
+
+    def take(self, ticket: str, owner: str) -> Path:
+        """The file, which is the caller's to `remove` now. Raises Gone."""
+        with self._lock:
+            held = self._held.get(ticket)
+            if held is None or held.owner != owner:
+                raise Gone("This file is not here any more. Choose it, or export it, again.")
+            del self._held[ticket]
+        held.timer.cancel()
+        return held.path
+
+    def remove(self, path: Path) -> None:
+        """The file and its folder."""
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove all of them."""
+        with self._lock:
+            held, self._held = self._held, {}
+            own, self._own = self._own, None
+        for one in held.values():
+            one.timer.cancel()
+        if own is not None:
+            shutil.rmtree(own, ignore_errors=True)
+
+    def _expire(self, ticket: str) -> None:
+        with self._lock:
+            held = self._held.pop(ticket, None)
+        if held is not None:
+            self.remove(held.path)
+
+    def _process_folder(self) -> Path:
+        with self._lock:
+            if self._own is None:
+                folder = self._folder or data_dir() / "transfer"
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                for left in folder.iterdir():
+                    if not _in_use(left.name):
+                        shutil.rmtree(left, ignore_errors=True)
+                pid, started = this_process()
+                self._own = folder / f"{pid}-{started}-{secrets.token_hex(4)}"
+                self._own.mkdir(mode=0o700)
+                atexit.register(self.close)
+            return self._own
+
+
+def _in_use(name: str) -> bool:
+    with suppress(ValueError):
+        pid, started, _ = name.split("-")
+        return is_running(int(pid), float(started))
+    return False
+
+
+files = Files()
+
+
+async def take_in(request: Request) -> Response:
+    """A file of the page, as the body of the request: written as it comes, and never whole in memory."""
+    path = await run_in_threadpool(files.place, request.query_params.get("name", ""))
+    size = 0
+    try:
+        with path.open("xb") as out:
+            async for piece in request.stream():
+                size += len(piece)
+                if size > MOST_BYTES:
+                    raise _TooLarge
+                await run_in_threadpool(out.write, piece)
+    except (_TooLarge, OSError, ClientDisconnect) as error:
+        files.remove(path)
+        if isinstance(error, _TooLarge):
+            return PlainTextResponse(f"The file has more than {MOST_BYTES >> 30} GB.", 413)
+        return PlainTextResponse("The file could not be kept. Is the disk full?", 507)
+    return JSONResponse({"ticket": files.hold(path, _owner(request))}, headers={"Cache-Control": "no-store"})
+
+
+async def give_out(request: Request) -> Response:
+    """The file of a ticket, once."""
+    try:
+        path = files.take(request.path_params["ticket"], _owner(request))
+    except Gone as gone:
+        return PlainTextResponse(f"{gone}\n", 404, {"Cache-Control": "no-store"})
+    return FileResponse(
+        path,
+        media_type="application/octet-stream",
+        headers={
+            "Cache-Control": "no-store",
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.name)}",
+        },
+        background=BackgroundTask(files.remove, path),
+    )
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def _owner(request: Request) -> str:
+    return str(request.scope.get(USER) or LOCAL_USER)

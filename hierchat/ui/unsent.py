@@ -1,0 +1,150 @@
+"""What stands in the composer beside the text: files to be sent, and messages that wait for a reply to end. They live
+in this process alone, until they are sent."""
+
+from __future__ import annotations
+
+import html
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hierchat.store import Attachment, ChatSettings, title_of
+from hierchat.ui.actions import button
+
+MOST_CHARACTERS = 50_000_000
+"""Of files that are kept for pages that may be loaded again; beyond, the oldest go."""
+_CROSS = "\N{MULTIPLICATION SIGN}"
+
+
+@dataclass(slots=True)
+class Attached:
+    """A file that will go with the next message."""
+
+    key: str
+    """Given by the page, which asks for it by that name when it was loaded again."""
+    name: str
+    file: Attachment | None = None
+    """None while it is read."""
+    pasted: bool = False
+    tokens: int | None = None
+    counted_by: str = ""
+    """The model whose tokens these are."""
+
+
+@dataclass(slots=True)
+class Queued:
+    """A message that goes out when the reply in progress has ended."""
+
+    key: str
+    text: str
+    compare: bool
+    settings: ChatSettings
+    files: list[Attached] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return title_of(self.text) or ", ".join(file.name for file in self.files)
+
+
+class Kept:
+    """Files by user and key, so that a page that is loaded again finds its own."""
+
+    def __init__(self, most: int = MOST_CHARACTERS) -> None:
+        self._most = most
+        self._files: OrderedDict[tuple[int, str], Attached] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def keep(self, user_id: int, file: Attached) -> None:
+        """From now on."""
+        with self._lock:
+            self._files[user_id, file.key] = file
+            while len(self._files) > 1 and self._size() > self._most:
+                self._files.popitem(last=False)
+
+    def find(self, user_id: int, key: str) -> Attached | None:
+        """None where it is gone: sent, taken away, or this process does not know it."""
+        with self._lock:
+            return self._files.get((user_id, key))
+
+    def drop(self, user_id: int, files: Sequence[Attached]) -> None:
+        """They were sent, or taken away."""
+        with self._lock:
+            for file in files:
+                self._files.pop((user_id, file.key), None)
+
+    def _size(self) -> int:
+        return sum(len(one.file.text) for one in self._files.values() if one.file)
+
+
+def tray(
+    chat: int,
+    attached: Mapping[int, Sequence[Attached]],
+    queued: Mapping[int, Sequence[Queued]],
+    known: bool,
+) -> str:
+    """What stands above the box for `chat` (0: a new one), as HTML. The page keeps the state of all chats for when it
+    is loaded again; `known`: it has asked for what it had then."""
+    files = "".join(map(_chip, attached.get(chat, ())))
+    waiting = "".join(map(_waiting, queued.get(chat, ())))
+    lists = (
+        f'<ol class="hc-next" aria-label="Messages that will be sent next">{waiting}</ol>' if waiting else ""
+    )
+    lists += (
+        f'<ul class="hc-files" aria-label="Attached files" aria-live="polite">{files}</ul>' if files else ""
+    )
+    state = html.escape(json.dumps(_state(attached, queued)))
+    return f'<div class="hc-tray" data-state="{state}" data-known="{"yes" if known else ""}">{lists}</div>'
+
+
+def _state(
+    attached: Mapping[int, Sequence[Attached]], queued: Mapping[int, Sequence[Queued]]
+) -> dict[str, list[dict[str, object]]]:
+    waiting = [(chat, one) for chat, many in queued.items() for one in many]
+    files = [(chat, file) for chat, many in attached.items() for file in many]
+    files += [(chat, file) for chat, one in waiting for file in one.files]
+    return {
+        "files": [{"chat": chat, "key": file.key, "name": file.name} for chat, file in files if file.file],
+        "texts": [{"chat": chat, "text": one.text} for chat, one in waiting],
+    }
+
+
+def _chip(file: Attached) -> str:
+    name = html.escape(file.name)
+    if file.file is None:
+        return (
+            f'<li class="hc-chip" data-file="{file.key}" data-reading><span class="hc-chip-name">{name}</span>'
+            f"{_fact('being read…')}</li>"
+        )
+    facts = (
+        size(file.file.size) if file.tokens is None else f"{size(file.file.size)} · {file.tokens:,} tokens"
+    )
+    inline = button("hc_inline", "Insert as text", text=file.key) if file.pasted else ""
+    away = button("hc_detach", _CROSS, text=file.key, aria_label=f"Remove {file.name}", title="Remove")
+    return (
+        f'<li class="hc-chip" data-file="{file.key}"><span class="hc-chip-name" title="{name}">{name}</span>'
+        f"{_fact(facts)}{inline}{away}</li>"
+    )
+
+
+def _waiting(one: Queued) -> str:
+    title = html.escape(one.title)
+    edit = button(
+        "hc_next_edit", "Edit", text=one.key, aria_label=f"Edit “{one.title}”, which will be sent next"
+    )
+    away = button("hc_next_cancel", _CROSS, text=one.key, title="Do not send",
+                  aria_label=f"Do not send “{one.title}”")  # fmt: skip
+    said = f'{_fact("Will be sent next:")}<span class="hc-chip-name" dir="auto">{title}</span>'
+    return f'<li class="hc-chip">{said}{edit}{away}</li>'
+
+
+def _fact(text: str) -> str:
+    return f'<span class="hc-chip-fact">{text}</span>'
+
+
+def size(amount: int) -> str:
+    """Bytes for the eye."""
+    if amount < 1_000:
+        return f"{amount} bytes"
+    return f"{amount / 1e3:,.0f} KB" if amount < 1_000_000 else f"{amount / 1e6:,.1f} MB"

@@ -1,0 +1,81 @@
+"""Files in the chat: the model reads them, and what they say drafts, in every chat that holds them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hierchat.attachments.prompt import with_files
+from hierchat.config import GenerationSettings
+from hierchat.runtime.drafters import Memory, default_drafter
+from hierchat.runtime.prompt import MessageTooLong, Said
+from hierchat.store import Attachment
+
+from .conftest import Talk
+from .tiny import CONTEXT, tokenizer
+
+FILE = Attachment("harbour.txt", 99, "The old lighthouse keeper counts 37 grey herons before breakfast.\n")
+FENCED = f"File: harbour.txt\n```txt\n{FILE.text}```\n\nHow many?<|im_end|>"
+
+
+def read_by(talk: Talk) -> str:
+    return str(tokenizer().decode(talk.sequence.tokens))
+
+
+def test_the_model_reads_the_file_before_the_question_in_every_turn(talk: Talk) -> None:
+    first = talk.send("How many?", files=[FILE])
+    assert f"user\n{FENCED}" in read_by(talk)
+    question = talk.messages()[0]
+    assert (question.text, [file.name for file in question.attachments]) == ("How many?", ["harbour.txt"])
+    talk.send("And after?", first.message_id)
+    assert f"user\n{FENCED}" in read_by(talk)
+    talk.again(question.id)
+    assert f"user\n{FENCED}" in read_by(talk)
+
+
+def test_a_file_alone_is_a_message(talk: Talk) -> None:
+    assert talk.send("", files=[FILE]).finish == "length"
+    assert f"```txt\n{FILE.text}```<|im_end|>" in read_by(talk)
+    assert talk.store.conversation(talk.user, talk.conversation).title == "harbour.txt"
+
+
+def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
+    """What the chat's own text proposes, and nothing else, where the model has begun to quote the file."""
+    service, hosted = talk.service, talk.hosted
+    path = [] if parent is None else talk.store.messages(talk.user, talk.conversation, parent)
+    said = service._said(hosted, talk.user, path, None)
+    if files:
+        said.append(Said("user", FENCED.removesuffix("<|im_end|>")))
+    reply = service._completions.reply(
+        hosted, talk.user, said, GenerationSettings(max_new_tokens=24), talk.stop
+    )
+    drafter = default_drafter(hosted, Memory(), width=8)
+    drafter.begin(reply.prompt_ids)
+    drafter.observe(hosted.prompts.tokens(FILE.text)[:30])
+    tree = drafter.propose()
+    assert set(tree.sources) == {"context"}
+    return str(tokenizer().decode(tree.tokens))
+
+
+def test_what_it_says_drafts_in_this_chat_and_in_another_that_holds_it(talk: Talk) -> None:
+    last = talk.send("How many?", files=[FILE])
+    here = drafted(talk, last.message_id, [])
+    there = drafted(talk.other(), None, [FILE])
+    for found in (here, there):
+        assert found
+        assert FILE.text.startswith(tokenizer().decode(talk.hosted.prompts.tokens(FILE.text)[:30]) + found)
+
+
+def test_a_file_that_does_not_fit_is_refused_before_anything_is_stored(talk: Talk) -> None:
+    long = Attachment("long.txt", 1, "herons " * CONTEXT)
+    settings = GenerationSettings(max_new_tokens=24)
+    with pytest.raises(MessageTooLong, match=r"is [\d,]+ tokens too long"):
+        talk.service.require_room(with_files("Why?", [long]), settings)
+    with pytest.raises(MessageTooLong, match=r"is [\d,]+ tokens too long"):
+        talk.send("Why?", files=[long])
+    assert talk.messages() == []
+    talk.service.require_room(with_files("Why?", [FILE]), settings)
+
+
+def test_tokens_are_counted_as_the_model_reads_them(talk: Talk) -> None:
+    assert talk.service.tokens("") == (0, CONTEXT)
+    assert talk.service.tokens(FILE.text) == (len(talk.hosted.prompts.tokens(FILE.text)), CONTEXT)

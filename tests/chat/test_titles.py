@@ -1,0 +1,202 @@
+"""Titles that the model writes in idle time: what becomes one, when, and that nothing else comes of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from hierchat.chat import titles
+from hierchat.chat.titles import clean_title
+from hierchat.engine.step import TARGET, Step
+from hierchat.store import Mark, Store
+
+from .conftest import Talk, talk_on
+from .remote import Elsewhere
+from .remote import hosted as elsewhere
+from .tiny import ready_host, tokenizer
+
+TITLE = "The longest river"
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ("Rivers of Norway", "Rivers of Norway"),
+        (' **"Rivers of Norway."** \n\nIt is short.', "Rivers of Norway"),
+        ("# Title: Rivers of Norway\n", "Rivers of Norway"),
+        ("Here is a title:\n\n1. Rivers of Norway", "Rivers of Norway"),
+        ("<think>\nHmm, a title:\n</think>\n\nRivers of Norway", "Rivers of Norway"),
+        ("\N{LEFT DOUBLE QUOTATION MARK}Rivers\N{RIGHT DOUBLE QUOTATION MARK}<|im_end|>", "Rivers"),
+        ("Norges lengste elver", "Norges lengste elver"),
+        ("`List<int>` and I/O in C#", "List<int> and I/O in C#"),
+        ("[Rivers](https://example.org) of\tNorway", "Rivers of Norway"),
+        ("Two to six words that name its subject", None),
+        ("", None),
+        ("...", None),
+        ("42", None),
+        ("<think>\nThe user wants a title", None),
+        ("Sure! I can help with that.", None),
+        ("Here is a title:", None),
+        ("I'm sorry, but I cannot do that.", None),
+        ("The longest river of the country ends in the sea near the old harbour of the town", None),
+    ],
+)
+def test_what_is_a_title(said: str, title: str | None) -> None:
+    assert clean_title(said) == title
+
+
+def test_a_line_that_was_cut_is_none() -> None:
+    assert clean_title("The longest river of the", cut=True) is None
+    assert clean_title("The longest river\nof the", cut=True) == "The longest river"
+
+
+class Scripted(Elsewhere):
+    """Answers as Elsewhere does; asked for a title, with `title`."""
+
+    title = TITLE
+    asked: int = 0
+    meanwhile: Callable[[], None] | None = None
+    """Called once, while the title is written."""
+    cut_short = False
+
+    def generate(
+        self, prompt_ids: Any, settings: Any, *args: Any, **named: Any
+    ) -> Generator[Step, None, None]:
+        if titles.ASK not in tokenizer().decode(prompt_ids):
+            yield from super().generate(prompt_ids, settings, *args, **named)
+            return
+        self.asked += 1
+        stop: threading.Event = args[1]
+        for token in tokenizer()(self.title, add_special_tokens=False)["input_ids"]:
+            if self.meanwhile is not None:
+                once, self.meanwhile = self.meanwhile, None
+                once()
+            if stop.is_set():
+                self.cut_short = True
+                yield Step(finish="stopped")
+                return
+            yield Step((token,), (TARGET,))
+        yield Step(finish="end")
+
+
+@pytest.fixture
+def talk(store: Store, monkeypatch: pytest.MonkeyPatch) -> Talk:
+    monkeypatch.setattr(titles, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
+    made = elsewhere()
+    object.__setattr__(made, "engine", Scripted())
+    return talk_on(store, ready_host(lambda name, report: made))
+
+
+def title(talk: Talk) -> str:
+    return talk.store.conversation(talk.user, talk.conversation).title
+
+
+def engine(talk: Talk) -> Any:
+    return talk.hosted.engine
+
+
+def test_a_new_chat_gets_a_title_and_nothing_else_comes_of_it(talk: Talk) -> None:
+    talk.send("Where does it end?")
+    totals = talk.store.totals(talk.user)
+    talk.service.titles.wait()
+    assert title(talk) == TITLE
+    assert talk.service.titles.came(talk.user) == 1
+    assert [message.role for message in talk.messages()] == ["user", "assistant"]
+    assert talk.store.totals(talk.user) == totals
+    texts, _ = talk.store.drafting_texts(talk.user, talk.hosted.model_key, "written", Mark())
+    assert [id for id, _ in texts] == [talk.messages()[-1].id]
+    talk.send("And now?", talk.messages()[-1].id)
+    talk.service.titles.wait()
+    assert engine(talk).asked == 1
+
+
+def test_a_useless_answer_leaves_the_first_words_and_is_not_asked_for_again(talk: Talk) -> None:
+    engine(talk).title = "Sure! Here is one."
+    talk.send("Where does it end?")
+    talk.service.titles.wait()
+    talk.send("And now?", talk.messages()[-1].id)
+    talk.service.titles.wait()
+    assert title(talk) == "Where does it end?"
+    assert engine(talk).asked == 1
+
+
+def test_not_over_the_users_title_nor_against_the_users_will(talk: Talk) -> None:
+    talk.store.rename_conversation(talk.user, talk.conversation, "Mine")
+    talk.send("Where does it end?")
+    other = talk.other()
+    engine(talk).meanwhile = lambda: other.store.rename_conversation(
+        other.user, other.conversation, "Mine, too"
+    )
+    other.send("And where does it begin?")
+    talk.service.titles.wait()
+    assert [title(talk), title(other)] == ["Mine", "Mine, too"]
+    talk.store.allow_model_titles(talk.user, False)
+    third = talk.other()
+    third.send("Who knows?")
+    talk.service.titles.wait()
+    assert (title(third), engine(talk).asked) == ("Who knows?", 1)
+
+
+def test_a_message_stops_it_at_once_and_it_is_tried_later(talk: Talk) -> None:
+    """The reply does not wait for the title: it is asked for while the title is written, and told of nobody before."""
+    other = talk.other()
+    frames: list[Any] = []
+    sent = threading.Thread(target=lambda: frames.extend(other.sending("Me first!")))
+
+    def meanwhile() -> None:
+        waiting = talk.service.host.scheduler
+        sent.start()
+        while not waiting._waiting:
+            time.sleep(0.001)
+
+    engine(talk).meanwhile = meanwhile
+    talk.send("Where does it end?")
+    talk.service.titles.wait()
+    sent.join()
+    talk.service.titles.wait()
+    assert engine(talk).cut_short
+    assert {frame.ahead for frame in frames if frame.phase == "waiting"} <= {0}
+    assert frames[-1].finish == "length"
+    assert [title(talk), title(other)] == [TITLE, TITLE]
+
+
+def test_it_waits_until_nobody_has_wanted_the_model_for_a_while(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(titles, "IDLE_SECONDS", 3600.0)
+    talk.send("Where does it end?")
+    talk.service.close()
+    assert engine(talk).asked == 0
+    assert title(talk) == "Where does it end?"
+
+
+def test_the_prompt_begins_as_the_chat_s_next_one_will(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its tokens stay in the slots, and the next message has nothing to read again."""
+    monkeypatch.setattr(titles, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
+    talk = talk_on(store, ready_host())
+    first = talk.send("Where does it end?", max_new_tokens=12)
+    held = list(talk.sequence.tokens)
+    talk.service.titles.wait()
+    assert talk.sequence.tokens[: len(held)] == held
+    second = talk.send("And now?", first.message_id, max_new_tokens=12)
+    assert talk.sequence.tokens[: len(held)] == held
+    assert second.finish == "length"
+    talk.service.titles.wait()
+
+
+@pytest.mark.parametrize(("part", "asked"), [(50, 1), (3000, 0)])
+def test_of_a_chat_that_does_not_fit_the_beginnings_count(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, part: int, asked: int
+) -> None:
+    monkeypatch.setattr(titles, "_PART", part)
+    talk.send("Where does it end? " * 32, max_new_tokens=128)
+    talk.service.titles.wait()
+    assert engine(talk).asked == asked
+    assert title(talk).startswith("Where" if not asked else TITLE)
+    assert talk.store.untitled(talk.hosted.model_key, 0.0) == []
