@@ -211,8 +211,8 @@ def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[Arm, Configurati
 
 
 def compared(talk: Talk, pair: dict[Arm, Configuration], **settings: Any) -> list[CompareFrame]:
-    asked = (talk.user, talk.conversation, None, "hello", talk._settings(settings), talk.stop, pair)
-    return list(talk.service.compare(*asked))
+    asked = (talk.user, talk.conversation, None, "hello", talk._settings(settings), talk.stop)
+    return list(talk.service.compare(*asked, pair=pair))
 
 
 def test_the_result_is_kept_and_reads_back_as_it_was(talk: Talk, order: tuple[Arm, Arm]) -> None:
