@@ -108,6 +108,14 @@ class Chat:
         options.click()
         self.page.get_by_role("menuitem", name=item, exact=True).click()
 
+    def view(self, title: str) -> None:
+        """Open a panel, by mouse."""
+        way = self.page.locator("#hc-links").get_by_role("button", name=title, exact=True)
+        if not self.page.locator("#hc-sidebar.open").count():
+            self.page.get_by_role("button", name="List of chats").click()
+        way.click()
+        expect(self.page.locator("#hc-title")).to_have_text(title)
+
     def idle(self, timeout_ms: float = PATIENCE_MS) -> None:
         """Wait until no reply is being written."""
         expect(self.page.locator("#hc-send")).to_be_visible(timeout=timeout_ms)

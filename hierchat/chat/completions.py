@@ -18,11 +18,12 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.draft_index.history import Histories
-from hierchat.runtime.drafters import Memory
+from hierchat.runtime.drafters import Memory, all_sources
 from hierchat.runtime.drafting_choice import ALL, Drafting, apart, chosen_drafter
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
+from hierchat.runtime.origins import Origins
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import DraftsFrom
@@ -105,21 +106,17 @@ class Completions:
         Raises MessageTooLong.
         """
         prompt = hosted.prompts.build(messages, room or settings.max_new_tokens, hosted.end_ids)
-        drafter = None
+        drafter = memory = None
         if hosted.is_local and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
             drafter = chosen_drafter(hosted, memory if learns else apart(memory), settings, stop, drafting)
         statistics = ReplyStatistics(partial(reply_text, hosted), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
-        return Reply(
-            hosted,
-            prompt.ids,
-            settings,
-            statistics,
-            drafter,
-            _left_out(prompt.dropped_turns),
-        )
+        reply = Reply(hosted, prompt.ids, settings, statistics, drafter, _left_out(prompt.dropped_turns))
+        if memory is not None and drafting == ALL:  # they are told by their place among all sources
+            reply.origins = Origins.over(all_sources(hosted, memory), len(prompt.ids))
+        return reply
 
     def _memory(self, hosted: Hosted, user_id: int, before: int | None, drafts_from: DraftsFrom) -> Memory:
         """What may draft; of a reply that only its own chat may draft, nothing is learned either."""

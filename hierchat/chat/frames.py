@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from hierchat.chat.comparison import Comparison
@@ -15,8 +15,16 @@ DESERVED_TOKENS = 64
 Phase = Literal["waiting", "reading", "writing", "done"]
 Arm = Literal["first", "second"]
 """A side of a comparison; the second one stays in the chat."""
-Span = tuple[str, str]
-"""(source, text): a run of the reply whose tokens came from one source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Who wrote a stored reply, and how that was set."""
+
+    model: str
+    seed: int
+    settings: Mapping[str, Any]
+    drafted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +41,17 @@ class Figures:
     """Accepted / proposed draft nodes."""
     acceptance: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """The same by source."""
+    forwards: int = 0
     draft_ms: float | None = None
-    """Milliseconds of drafting per forward."""
+    """Milliseconds of drafting per forward;"""
+    forward_ms: float | None = None
+    """of the forward itself;"""
+    verify_ms: float | None = None
+    """and of choosing tokens and checking drafts behind it."""
+    prompt_tokens: int = 0
+    prompt_read: int | None = None
+    """Tokens of the prompt that had to be read; the others were known from the reply before."""
+    read_seconds: float | None = None
     speedup: float | None = None
     """Against the fastest plain decoding of the same backend."""
     baseline_tokens_per_second: float | None = None
@@ -48,6 +65,10 @@ class Figures:
     """The stop string that ended it."""
     seed: int | None = None
     """None where it was greedy: no seed matters then."""
+    plan: tuple[tuple[str, int], ...] | None = None
+    """The draft models in use at its end, from the lowest up, and the tokens of their drafts; None: not known."""
+    written: Written | None = None
+    """None while it is being written."""
 
     @property
     def deserved_speedup(self) -> float | None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hierchat.drafting.joint import JointDrafter
+from hierchat.drafting.proposer import Proposer
+from hierchat.hierarchy.drafter import HierarchicalDrafter
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.levels import LeftOut
 
@@ -51,4 +54,17 @@ def plan_view(hosted: Hosted) -> PlanView | None:
             *(LeftOut(hierarchy.names[level], hierarchy.without(level, context)) for level in unused),
             *hosted.levels.left_out,
         ),
+    )
+
+
+def plan_of(drafter: Proposer | None) -> tuple[tuple[str, int], ...]:
+    """The draft models that a reply's drafter followed last, from the lowest up, and the tokens of their drafts."""
+    if isinstance(drafter, JointDrafter):
+        drafter = drafter.first
+    if not isinstance(drafter, HierarchicalDrafter) or drafter.plan is None:
+        return ()
+    names = drafter.hierarchy.names
+    return tuple(
+        (names[level], length)
+        for level, length in zip(drafter.plan.levels, drafter.plan.lengths, strict=False)
     )

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from hierchat.chat.frames import Frame
+from hierchat.chat.plan import plan_of
 from hierchat.chat.reply import Reply
 from hierchat.store import NewTurn, Store, StoreError
 from hierchat.store.records import FinalState
@@ -99,13 +100,19 @@ class Record:
         elif statistics.finish in (None, "stopped"):
             state = "stopped"
             statistics.finish = "stopped"
+        statistics.plan = plan_of(self.reply.drafter)
         self._store.finish_reply(message_id, statistics.text, state, statistics.record())
 
     def _append(self, message_id: int) -> None:
-        statistics = self.reply.statistics
+        statistics, origins = self.reply.statistics, self.reply.origins
         new = slice(self._written, len(statistics.tokens))
         if statistics.tokens[new]:
+            found = zip(statistics.matches[new], statistics.chances[new], strict=True)
             self._store.append_reply(
-                message_id, statistics.text, statistics.tokens[new], statistics.sources[new]
+                message_id,
+                statistics.text,
+                statistics.tokens[new],
+                statistics.sources[new],
+                [origins.of(match, chance) for match, chance in found] if origins else (),
             )
             self._written = len(statistics.tokens)

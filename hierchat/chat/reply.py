@@ -16,6 +16,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import MeasuresBaseline
 from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.origins import Origins
 
 PROBE_EVERY = 32
 """Forwards between two plain ones that are timed on the way, about 2 % of the time. So the baseline is measured under
@@ -42,6 +43,8 @@ class Reply:
     statistics: ReplyStatistics
     drafter: Proposer | None
     notice: str | None = None
+    origins: Origins | None = None
+    """Tells where drafts were found; None where we draft nothing."""
 
     def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
         """Frames while it is written, the last one in phase "done".

@@ -13,11 +13,12 @@ from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.completions import Completions
 from hierchat.chat.configuration import USUAL, Pair
-from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame, Span
+from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
+from hierchat.chat.origins import Run, runs_of
 from hierchat.chat.plan import PlanView, plan_view
 from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
-from hierchat.chat.statistics import stored_figures, text_spans
+from hierchat.chat.statistics import stored_figures
 from hierchat.chat.titles import TitleWriter
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.runtime.draft_index.history import Histories
@@ -169,24 +170,18 @@ class ChatService:
             said = [*([Said("system", system_prompt)] if system_prompt else []), Said("user", text)]
             hosted.prompts.build(said, settings.max_new_tokens, hosted.end_ids)
 
-    def spans(self, user_id: int, message_id: int) -> list[Span]:
-        """Runs of a stored reply by source; empty where its model is not loaded now."""
+    def runs(self, user_id: int, message_id: int) -> list[Run]:
+        """Runs of a stored reply by source and origin; empty where its model is not loaded now."""
         turn, hosted = self.store.turn(user_id, message_id), self.host.hosted
         if turn is None or hosted is None or turn.begun.model_key != hosted.model_key:
             return []
-        return text_spans(
-            self.store.reply_tokens(user_id, message_id),
-            self._sources(user_id, message_id),
-            partial(reply_text, hosted),
-        )
+        tokens = self.store.reply_tokens(user_id, message_id)
+        return runs_of(self.store, user_id, message_id, tokens, partial(reply_text, hosted))
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Figures of a stored reply; None where there are none."""
         turn = self.store.turn(user_id, message_id)
-        if turn is None or turn.figures is None:
-            return None
-        seed = turn.begun.seed if turn.begun.settings.get("temperature") else None
-        return stored_figures(turn.figures, turn.reply_tokens, seed)
+        return stored_figures(turn.figures, turn.reply_tokens, turn.begun) if turn and turn.figures else None
 
     def read_in(self, user_id: int) -> Iterator[int]:
         """Have all that the user's chats say draft from the next reply on, imported ones too: yields how many tokens

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
-from hierchat.chat.frames import Figures, Span
+from hierchat.chat.frames import Figures, Written
 from hierchat.config import GenerationSettings
+from hierchat.drafting.tree import NO_MATCH, Match
 from hierchat.engine.step import TARGET, Step
-from hierchat.store import SourceCount, TurnFigures
+from hierchat.store import NewTurn, SourceCount, TurnFigures
 
 Decode = Callable[[Sequence[int]], str]
 _GREEDY = GenerationSettings()
@@ -25,16 +25,24 @@ class ReplyStatistics:
         self._settings = settings
         self.tokens: list[int] = []
         self.sources: list[str] = []
+        self.matches: list[Match] = []
+        self.chances: list[float | None] = []
         self.forwards = 0
         self.proposed: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
         self.decode_ms = 0.0
         self.draft_ms = 0.0
+        self.forward_ms: float | None = 0.0
+        self.verify_ms: float | None = 0.0
         self.read_ms = 0.0
         self.first_ms: float | None = None
         self.prompt_tokens = 0
         self.prompt_read = 0
+        self.prompt_new = 0
+        """Tokens of the prompt that had to be read: the slots did not hold them."""
         self.finish: str | None = None
+        self.plan: tuple[tuple[str, int], ...] | None = None
+        """TurnFigures.plan."""
         self.vanilla_ms: float | None = None
         """Milliseconds per token of the fastest plain decoding on this backend."""
         self.baseline: Literal["measured", "estimated"] | None = None
@@ -45,6 +53,7 @@ class ReplyStatistics:
     def resume(self, tokens: Sequence[int], sources: Sequence[str], recorded: TurnFigures | None) -> None:
         """Go on from a stored reply. Where nothing of it was recorded (a crash), no speed can be told of the whole."""
         self.tokens, self.sources, self.begun = list(tokens), list(sources), len(tokens)
+        self.matches, self.chances = [NO_MATCH] * self.begun, [None] * self.begun
         self.accepted = Counter(source for source in sources if source != TARGET)
         self._timed = recorded is not None
         if recorded is None:
@@ -53,6 +62,7 @@ class ReplyStatistics:
         self.forwards = recorded.forwards
         self.decode_ms = recorded.seconds * 1e3
         self.draft_ms = recorded.draft_ms or 0.0
+        self.forward_ms, self.verify_ms = recorded.forward_ms, recorded.verify_ms
         if recorded.first_token_seconds is not None:
             self.first_ms = recorded.first_token_seconds * 1e3
 
@@ -62,10 +72,13 @@ class ReplyStatistics:
         self.prompt_read = step.prompt_read or self.prompt_read
         self.finish = step.finish or self.finish
         if not step.tokens:
+            self.prompt_new += step.width
             self.read_ms += spent
             return
         self.tokens += step.tokens
         self.sources += step.sources
+        self.matches += step.matches or [NO_MATCH] * len(step.tokens)
+        self.chances += step.chances or [None] * len(step.tokens)
         self.accepted.update(source for source in step.sources if source != TARGET)
         if not self._timed:
             return
@@ -73,12 +86,16 @@ class ReplyStatistics:
         self.proposed.update(step.proposed)
         self.decode_ms += spent
         self.draft_ms += step.draft_ms
+        if self.forward_ms is not None and self.verify_ms is not None:
+            self.forward_ms += step.forward_ms
+            self.verify_ms += step.verify_ms
         if self.first_ms is None:
             self.first_ms = self.read_ms + spent
 
     def cut(self, tokens: int) -> None:
         """Forget what came after the first `tokens`: it could not be stored."""
-        del self.tokens[tokens:], self.sources[tokens:]
+        for column in (self.tokens, self.sources, self.matches, self.chances):
+            del column[tokens:]
         self.accepted = Counter(source for source in self.sources if source != TARGET)
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
@@ -119,7 +136,14 @@ class ReplyStatistics:
             tokens_per_forward=len(self.tokens) / self.forwards if self.forwards else None,
             acceptance_rate=sum(self.accepted.values()) / proposed if proposed else None,
             acceptance=_acceptance(self.proposed, self.accepted),
+            forwards=self.forwards,
             draft_ms=self.draft_ms / self.forwards if self.forwards else None,
+            forward_ms=_each(self.forward_ms, self.forwards),
+            verify_ms=_each(self.verify_ms, self.forwards),
+            prompt_tokens=self.prompt_tokens,
+            prompt_read=self.prompt_new,
+            read_seconds=self.read_ms / 1e3,
+            plan=self.plan,
             speedup=per_second / vanilla if per_second and vanilla else None,
             baseline_tokens_per_second=vanilla,
             baseline=self.baseline,
@@ -145,6 +169,11 @@ class ReplyStatistics:
                 name: SourceCount(self.proposed[name], self.accepted[name])
                 for name in self.proposed | self.accepted
             },
+            forward_ms=self.forward_ms,
+            verify_ms=self.verify_ms,
+            read_ms=self.read_ms,
+            prompt_read=self.prompt_new,
+            plan=self.plan,
             baseline_tokens_per_second=figures.baseline_tokens_per_second,
             baseline=figures.baseline,
             speedup=figures.speedup,
@@ -153,10 +182,12 @@ class ReplyStatistics:
         )
 
 
-def stored_figures(recorded: TurnFigures, tokens: int, seed: int | None = None) -> Figures:
-    """The figures of an earlier reply of `tokens` tokens, as they were measured."""
+def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = None) -> Figures:
+    """The figures of an earlier reply of `tokens` tokens, as they were measured; `begun`: who wrote it, and how."""
+    written = Written(begun.model, begun.seed, begun.settings, begun.drafted) if begun else None
+    seed = begun.seed if begun and begun.settings.get("temperature") else None
     if not tokens:
-        return Figures(finish=recorded.finish, seed=seed)
+        return Figures(finish=recorded.finish, seed=seed, written=written)
     counts = Counter({name: count.accepted for name, count in recorded.sources.items()})
     counts[TARGET] = tokens - sum(counts.values())
     return Figures(
@@ -170,11 +201,15 @@ def stored_figures(recorded: TurnFigures, tokens: int, seed: int | None = None) 
             {name: count.proposed for name, count in recorded.sources.items()},
             {name: count.accepted for name, count in recorded.sources.items()},
         ),
-        draft_ms=(
-            recorded.draft_ms / recorded.forwards
-            if recorded.draft_ms is not None and recorded.forwards
-            else None
-        ),
+        forwards=recorded.forwards,
+        draft_ms=_each(recorded.draft_ms, recorded.forwards),
+        forward_ms=_each(recorded.forward_ms, recorded.forwards),
+        verify_ms=_each(recorded.verify_ms, recorded.forwards),
+        prompt_tokens=recorded.prompt_tokens,
+        prompt_read=recorded.prompt_read,
+        read_seconds=None if recorded.read_ms is None else recorded.read_ms / 1e3,
+        plan=recorded.plan,
+        written=written,
         speedup=recorded.speedup,
         baseline_tokens_per_second=recorded.baseline_tokens_per_second,
         baseline=recorded.baseline,
@@ -185,18 +220,22 @@ def stored_figures(recorded: TurnFigures, tokens: int, seed: int | None = None) 
     )
 
 
-def text_spans(tokens: Sequence[int], sources: Sequence[str], decode: Decode) -> list[Span]:
-    """(source, text) runs; joined they are the whole text, and a character belongs to the run that completes it."""
+def text_pieces(tokens: Sequence[int], lengths: Iterable[int], decode: Decode) -> list[str]:
+    """The text of runs of so many tokens; joined they are the whole, and a character belongs to the run that completes
+    it."""
     whole = decode(tokens)
-    spans: list[Span] = []
+    pieces: list[str] = []
     done = at = 0
-    for source, run in groupby(sources):
-        done += len(list(run))
+    for length in lengths:
+        done += length
         end = len(whole) if done == len(tokens) else len(decode(tokens[:done]).rstrip("\ufffd"))
-        if whole[at:end]:
-            spans.append((source, whole[at:end]))
+        pieces.append(whole[at:end])
         at = max(at, end)
-    return spans
+    return pieces
+
+
+def _each(total: float | None, forwards: int) -> float | None:
+    return total / forwards if total is not None and forwards else None
 
 
 def _acceptance(proposed: Mapping[str, int], accepted: Mapping[str, int]) -> MappingProxyType[str, float]:

@@ -38,26 +38,31 @@ def build(
     """A corpus at `target`, in place of what is there. Raises CorpusError; nothing is changed then."""
     if not reader.total:
         raise _nothing(reader)
-    tokens, texts = _tokenised(reader, tokenizer, target, name, report)
+    tokens, texts, begins = _tokenised(reader, tokenizer, target, name, report)
     if not texts:
         raise _nothing(reader)
     report(Progress("sorting", 0, None, f"{tokens.size - texts:,} tokens"))
-    return write(target, name, tokens, texts, tokens_sha256(tokenizer), model, tuple(sources))
+    return write(target, name, tokens, texts, tokens_sha256(tokenizer), model, tuple(sources), begins)
 
 
-def _tokenised(reader: Reader, tokenizer: Any, target: Path, name: str, report: Report) -> tuple[Tokens, int]:
-    """The tokens of all texts, a BREAK after each, and how many texts there are."""
+def _tokenised(
+    reader: Reader, tokenizer: Any, target: Path, name: str, report: Report
+) -> tuple[Tokens, int, list[tuple[int, str]]]:
+    """The tokens of all texts, a BREAK after each; how many texts there are; and where each file begins."""
     tokens, texts = array("i"), 0
+    begins: list[tuple[int, str]] = []
     report(Progress("reading", 0, reader.total, name))
     for batch in _batches(reader):
-        for ids in _encoded(tokenizer, batch):
+        for (file, _), ids in zip(batch, _encoded(tokenizer, [text for _, text in batch]), strict=True):
             if ids:
+                if not begins or begins[-1][1] != file:
+                    begins.append((len(tokens), file))
                 tokens.extend(ids)
                 tokens.append(BREAK)
                 texts += 1
         _require_room(len(tokens), target)
         report(Progress("reading", reader.done, reader.total, name))
-    return np.frombuffer(tokens, np.int32), texts
+    return np.frombuffer(tokens, np.int32), texts, begins
 
 
 def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
@@ -71,11 +76,12 @@ def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     return [encoded.ids for encoded in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
+def _batches(reader: Reader) -> Iterator[list[tuple[str, str]]]:
+    """File and text of each."""
+    batch: list[tuple[str, str]] = []
     size = 0
-    for text in texts:
-        batch.append(text)
+    for text in reader:
+        batch.append((reader.reading, text))
         size += len(text)
         if size >= BATCH:
             yield batch

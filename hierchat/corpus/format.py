@@ -1,12 +1,16 @@
-"""How a corpus lies on disk: tokens.npy, order.npy and meta.json in a folder of its own, whole or not at all."""
+"""How a corpus lies on disk: tokens.npy, order.npy, meta.json and begins.json, which tells where its files begin; in a
+folder of its own, whole or not at all."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +22,12 @@ from hierchat.models import cache
 
 FORM = 1
 """A new number makes what older versions stored unreadable: raise it when the order of suffixes changes."""
-_META, _TOKENS, _ORDER = "meta.json", "tokens.npy", "order.npy"
+_META, _TOKENS, _ORDER, _BEGINS = "meta.json", "tokens.npy", "order.npy", "begins.json"
 
 Tokens = NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statistics:
     """Texts that draft: token ids with a BREAK after each text, and where each but a BREAK stands, in the order of
     their suffixes."""
@@ -31,6 +35,23 @@ class Statistics:
     name: str
     tokens: Tokens
     order: Tokens
+    folder: Path | None = None
+    """Where it lies."""
+
+    def title_at(self, position: int) -> str:
+        """What holds a position of the tokens, for a reader: the file, where it is known, and the corpus."""
+        starts, files = self._begins
+        at = bisect_right(starts, position) - 1
+        return f"{files[at]} (corpus {self.name})" if at >= 0 else f"corpus {self.name}"
+
+    @cached_property
+    def _begins(self) -> tuple[list[int], list[str]]:
+        """Where each file begins; nothing where an earlier version wrote the corpus."""
+        try:
+            begins = json.loads((self.folder / _BEGINS).read_bytes()) if self.folder else []
+            return [int(start) for start, _ in begins], [str(file) for _, file in begins]
+        except (OSError, ValueError, TypeError):
+            return [], []
 
 
 class File(BaseModel, frozen=True):
@@ -59,9 +80,17 @@ class Damaged(Exception):
 
 
 def write(
-    target: Path, name: str, tokens: Tokens, texts: int, tokenizer: str, model: str, sources: Sequence[str]
+    target: Path,
+    name: str,
+    tokens: Tokens,
+    texts: int,
+    tokenizer: str,
+    model: str,
+    sources: Sequence[str],
+    begins: Sequence[tuple[int, str]] = (),
 ) -> Statistics:
-    """Sorts the tokens and writes all of it to `target`, in place of what is there. Raises CorpusError."""
+    """Sorts the tokens and writes all of it to `target`, in place of what is there. `begins`: at which token which
+    file begins. Raises CorpusError."""
     from hierchat.drafting.index.sort import suffix_order  # brings the compiler with it
 
     part = part_of(target)
@@ -86,6 +115,7 @@ def write(
             made=datetime.now().astimezone(),
             files=files,
         )
+        (part / _BEGINS).write_text(json.dumps(begins), encoding="utf-8")
         (part / _META).write_text(meta.model_dump_json(indent=1), encoding="utf-8")
         cache.publish(part, target)
         return read(target)
@@ -135,7 +165,7 @@ def read(folder: Path) -> Statistics:
         tokens, order = (np.load(folder / name, mmap_mode="r") for name in (_TOKENS, _ORDER))
     except (OSError, ValueError) as error:
         raise Damaged(f"it cannot be mapped into memory: {error}") from error
-    return Statistics(meta.name, tokens, order)
+    return Statistics(meta.name, tokens, order, folder)
 
 
 def _sha256(file: Path) -> str:

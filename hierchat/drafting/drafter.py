@@ -19,7 +19,7 @@ from hierchat.drafting.growing.layout import NODES, SLOTS, SOURCES, Databases, m
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import Arrays
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.tree import DraftTree, Match
 
 WIDTH = 12
 """Positions per forward where no costs are known."""
@@ -56,7 +56,7 @@ class Drafter:
         self.acceptance = acceptance or Acceptance()
         self.cost = DraftCost(latency if latency and not width else FreeRows(width or WIDTH))
         self.top = TOP if successors is not None else 0
-        self._sources = sorted(sources, key=lambda source: source.slot)
+        self._sources = in_order(sources)
         self._successors = successors
         self._tree = make_tree()
         self._considered = np.zeros(NODES + 1, np.int64)
@@ -65,6 +65,7 @@ class Drafter:
         self._lookup_ms = LOOKUP_MS
         self._arrays: list[Arrays] | None = None  # of the sources, when _runs were made
         self._runs = runs_of(())
+        self._owners = owners_of(())
         self.begin(())
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -89,6 +90,7 @@ class Drafter:
             arrays = [source.index.arrays for source in self._sources]
             if self._arrays is None or any(map(operator.is_not, arrays, self._arrays)):
                 self._arrays, self._runs = arrays, runs_of(self._sources)
+                self._owners = owners_of(self._sources)
             known = databases(self._runs, self._context, self._successors)
             if len(known.runs) != self._places.low.shape[1]:
                 self._places = make_places(len(known.runs))
@@ -110,12 +112,15 @@ class Drafter:
         took = (time.perf_counter() - began) * 1e3 / looked
         self._lookup_ms += LOOKUP_RATE * (min(took, 2 * self._lookup_ms) - self._lookup_ms)
         self._grown = True
-        kept = self._nodes
+        kept, tree = self._nodes, self._tree
+        slots = tree.slots[:kept].tolist()
+        found = (tree.lengths[:kept], self._owners[tree.runs[:kept]], tree.positions[:kept])
         return DraftTree(
-            tuple(self._tree.tokens[:kept].tolist()),
-            tuple(self._tree.parents[:kept].tolist()),
-            tuple([SOURCES[slot] for slot in self._tree.slots[:kept].tolist()]),
-            tuple(self._tree.paths[:kept].tolist()),
+            tuple(tree.tokens[:kept].tolist()),
+            tuple(tree.parents[:kept].tolist()),
+            tuple([SOURCES[slot] for slot in slots]),
+            tuple(tree.paths[:kept].tolist()),
+            matches=tuple(map(Match, slots, *(column.tolist() for column in found))),
         )
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
@@ -157,10 +162,21 @@ class Drafter:
         self._context.append(tokens)
 
 
+def in_order(sources: Iterable[Source]) -> list[Source]:
+    """As a drafter numbers them (tree.Match.database)."""
+    return sorted(sources, key=lambda source: source.slot)
+
+
 def runs_of(sources: Iterable[Source]) -> NDArray[np.int64]:
     """Rows of Databases.runs; while they are used, hold the sources' locks."""
     rows = [row for source in sources for row in source.runs()]
     return np.array(rows, np.int64).reshape(len(rows), 5)
+
+
+def owners_of(sources: Sequence[Source]) -> NDArray[np.int64]:
+    """Which source each row of `runs_of` belongs to; behind them -1, where -1 finds it."""
+    owners = [number for number, source in enumerate(sources) for _ in source.runs()]
+    return np.array([*owners, -1], np.int64)
 
 
 def databases(runs: NDArray[np.int64], context: Context, successors: Successors | None) -> Databases:

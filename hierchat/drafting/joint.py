@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hierchat.drafting.cost import DraftCost
 from hierchat.drafting.proposer import Proposer, ReadsHidden
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.tree import DraftTree, Match
 
 TRIALS = 4
 """Steps of a reply in which every proposer is asked."""
@@ -72,7 +72,7 @@ class JointDrafter:
     """
 
     def __init__(self, first: Proposer, others: Sequence[Proposer], cost: DraftCost) -> None:
-        self._first = first
+        self.first = first
         self._all = [first, *others]
         self._others = others
         self._cost = cost
@@ -99,7 +99,7 @@ class JointDrafter:
 
     def propose(self, limit: int | None = None) -> DraftTree:
         cost = self._cost
-        self._tree = first = self._first.propose(limit)
+        self._tree = first = self.first.propose(limit)
         began = time.perf_counter()
         trees = [partner.ask(limit) for partner in self._partners if partner.pays(cost.token_ms)]
         tree = first
@@ -123,7 +123,7 @@ def merge(
 
     `onward_ms` [n]: what one more row costs behind n drafts. `token_ms`: what a token is worth."""
     places: dict[tuple[int, int], int] = {}  # (parent, token) -> node
-    sources, chances = list[str](), list[float]()
+    sources, chances, matches = list[str](), list[float](), list[Match]()
     for tree in trees:
         mine = {-1: -1}
         for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
@@ -131,8 +131,10 @@ def merge(
             if at == len(chances):
                 sources.append(tree.sources[node])
                 chances.append(tree.probabilities[node])
+                matches.append(tree.match(node))
             elif tree.probabilities[node] > chances[at]:
                 sources[at], chances[at] = tree.sources[node], tree.probabilities[node]
+                matches[at] = tree.match(node)
     # A node is never likelier than its parent and was entered after it, so parents come first.
     order = sorted(range(len(chances)), key=lambda node: -chances[node])[:most]
     for drafts, node in enumerate(order):
@@ -145,6 +147,7 @@ def merge(
         tuple(new[keys[node][0]] for node in order),
         tuple(sources[node] for node in order),
         tuple(chances[node] for node in order),
+        matches=tuple(matches[node] for node in order),
     )
 
 

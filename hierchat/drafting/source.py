@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -17,6 +17,10 @@ class Source:
 
     slot: int = HISTORY
     index: SuffixIndex = field(default_factory=SuffixIndex)
+    text_at: Callable[[int], tuple[int, int]] | None = None
+    """Which text a position of the log is in, and how many tokens of it stand before; None where nobody asks."""
+    title_at: Callable[[int], str] | None = None
+    """What holds a position of a corpus, for a reader."""
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer, ReadsHidden
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.tree import NO_MATCH, DraftTree
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.rows import Rows
 from hierchat.engine.runner import CachedSequence, Runner, Segment
@@ -128,9 +128,13 @@ class Decoding:
         if self.finish is None and self.stop.is_set():
             self.finish = "stopped"
         self._last, self._position = kept[-1], self._position + len(kept)
+        # A chosen token came from the draft node that it matched; the bonus token from the target alone.
+        accepted = [node - 1 for node in found.nodes[1:]]
         return Step(
             tokens=tuple(kept),
-            sources=_sources(found.nodes, drafts, len(kept)),
+            sources=tuple([*(drafts.sources[node] for node in accepted), TARGET][: len(kept)]),
+            matches=tuple([*map(drafts.match, accepted), NO_MATCH][: len(kept)]),
+            chances=tuple([*map(drafts.chance, accepted), None][: len(kept)]),
             proposed=MappingProxyType(dict(Counter(drafts.sources))),
             width=len(self._tokens),
             draft_ms=(self._drafted - self._began) * 1e3,
@@ -157,9 +161,3 @@ def common_prefix(first: Sequence[object], second: Sequence[object]) -> int:
             break
         same += 1
     return same
-
-
-def _sources(nodes: Sequence[int], drafts: DraftTree, kept: int) -> tuple[str, ...]:
-    """A chosen token came from the draft node that it matched; the bonus token from the target alone."""
-    accepted = [drafts.sources[node - 1] for node in nodes[1:]]
-    return tuple([*accepted, TARGET][:kept])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from hierchat.drafting.tree import Match
+
 TARGET = "target"
 """The source of a token that no draft proposed."""
 
@@ -22,6 +24,10 @@ class Step:
     """Committed tokens, in order."""
     sources: tuple[str, ...] = ()
     """Source of each committed token; TARGET for the bonus token."""
+    matches: tuple[Match, ...] = ()
+    """What each committed token was found by; none at all where nothing is known."""
+    chances: tuple[float | None, ...] = ()
+    """With which probability each was expected to be right, if all before it were; None where nothing was expected."""
     proposed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Draft nodes verified in this forward, per source."""
     width: int = 0

@@ -8,7 +8,7 @@ from threading import Event
 from typing import Literal, Protocol
 
 from hierchat.drafting.proposer import Proposer
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.tree import NO_MATCH, DraftTree, Match
 
 Provenance = Literal["kept", "corrected", "bonus"]
 """How a token came about: see plan.TokenAcceptance."""
@@ -99,6 +99,7 @@ class Level:
         self._draft: list[int] = []
         self._kinds: list[Provenance] = []
         self._sources: list[str] = []
+        self._matches: list[Match] = []
 
     def begin(self, prompt: Sequence[int]) -> None:
         """The text is this now."""
@@ -109,7 +110,8 @@ class Level:
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """A draft as a chain of at most `limit` tokens; shorter where the reply ends, or `stop` is set."""
-        self._start, self._draft, self._kinds, self._sources = self.model.length, [], [], []
+        self._start, self._draft, self._kinds = self.model.length, [], []
+        self._sources, self._matches = [], []
         most = self.model.room - 1 if limit is None else min(limit, self.model.room - 1)
         while len(self._draft) < min(self.least, most) and not self._stop.is_set():
             began, read = time.perf_counter(), self.model.read_ms
@@ -125,7 +127,9 @@ class Level:
             if any(token in self._end_ids for token in tokens):
                 break
         chain = self._draft
-        return DraftTree(tuple(chain), tuple(range(-1, len(chain) - 1)), tuple(self._sources))
+        return DraftTree(
+            tuple(chain), tuple(range(-1, len(chain) - 1)), tuple(self._sources), matches=tuple(self._matches)
+        )
 
     def _add(self, drafts: DraftTree, tokens: Sequence[int]) -> bool:
         """What a forward brought, and where it came from; whether its last token is a bonus."""
@@ -134,9 +138,11 @@ class Level:
         for token in tokens[:-1]:
             above = nodes[above, token]
             self._sources.append(drafts.sources[above])
+            self._matches.append(drafts.match(above))
             self._kinds.append("kept")
         bonus = above not in drafts.parents if above >= 0 else not drafts.tokens
         self._sources.append(self.model.name)
+        self._matches.append(NO_MATCH)
         self._kinds.append("bonus" if bonus else "corrected")
         self._draft += tokens
         return bonus

@@ -21,6 +21,7 @@ def merge(
     """The chain, and branches of the tree that pay for their row. Each token of the chain is accepted with probability
     `accepted`. `onward_ms` [n]: what one more row costs behind n drafts. `token_ms`: what a token is worth."""
     tokens, parents, sources = [*chain.tokens], [*chain.parents], [*chain.sources]
+    matches = [chain.match(node) for node in range(len(chain))]
     chances = [accepted ** (depth + 1) for depth in range(len(chain))]
     places = {-1: -1}  # of the tree's nodes in the merged tree; a branch's only if it was taken
     estimates = {-1: 1.0}  # the tree's own chances of its nodes on the chain
@@ -50,7 +51,10 @@ def merge(
         parents.append(at)
         sources.append(tree.sources[node])
         chances.append(chance)
-    return DraftTree(tuple(tokens), tuple(parents), tuple(sources), tuple(chances), chain.models_ms)
+        matches.append(tree.match(node))
+    return DraftTree(
+        tuple(tokens), tuple(parents), tuple(sources), tuple(chances), chain.models_ms, tuple(matches)
+    )
 
 
 def _is_on_chain(

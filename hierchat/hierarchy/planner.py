@@ -193,13 +193,13 @@ class Hierarchy:
         ladder, found = self.ladder(context), self.found(context)
         costs = ladder.forward_ms
         if costs[level][0] >= costs[self.target][0]:
-            return f"{costs[level][0]:.1f} ms a forward, no faster than the target"
+            return f"no faster than the model itself: {costs[level][0]:.1f} ms each time it runs"
         lengths = range(1, self._most + 1)
         best = min(by_renewal(ladder, Plan((level, self.target), (length,))) for length in lengths)
         accepted = ladder.acceptance[level][self.target].overall
         return (
-            f"{costs[level][0]:.1f} ms a forward, {accepted:.0%} accepted: "
-            f"{best:.1f} ms a token alone, {found.ms:.1f} with the plan"
+            f"{costs[level][0]:.1f} ms each time it runs, {accepted:.0%} of its tokens accepted: "
+            f"{best:.1f} ms a token with it, {found.ms:.1f} as it is now"
         )
 
     def state(self) -> bytes:

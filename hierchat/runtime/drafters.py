@@ -113,6 +113,7 @@ def statistics_sources(statistics: Sequence[Statistics]) -> list[Source]:
         Source(
             SEED if corpus.name == SEED_NAME else CORPUS,
             SuffixIndex.from_sorted(corpus.tokens, corpus.order),
+            title_at=corpus.title_at,
         )
         for corpus in statistics
     ]

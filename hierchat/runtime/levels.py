@@ -125,7 +125,9 @@ def load_levels(
         measure_costs(latency, sequence, *key, costs)
         ms = latency.step_ms(0)[0]
         if ms >= target_ms:
-            slow = f"{ms:.1f} ms a forward, no faster than the target's {target_ms:.1f}"
+            slow = (
+                f"no faster than the model itself: {ms:.1f} ms each time it runs, the model {target_ms:.1f}"
+            )
             left_out.append(LeftOut(name, slow))
             continue
         found.append(_Found(ms, name, sequence, latency, key))

@@ -17,6 +17,7 @@ from hierchat.store.errors import (
 from hierchat.store.portable import Chat, ChatMessage
 from hierchat.store.privacy import DraftsFrom
 from hierchat.store.records import (
+    UNKNOWN,
     Attachment,
     AttachmentHead,
     Baseline,
@@ -27,6 +28,7 @@ from hierchat.store.records import (
     LoggedReply,
     Message,
     NewTurn,
+    Origin,
     Preset,
     Role,
     SourceCount,
@@ -35,6 +37,7 @@ from hierchat.store.records import (
     Totals,
     Turn,
     TurnFigures,
+    Whereabouts,
 )
 from hierchat.store.store import Store
 from hierchat.store.suffix_runs import SuffixRun
@@ -44,6 +47,7 @@ __all__ = [
     "FOUND_BEGINS",
     "FOUND_ENDS",
     "LOCAL_USER",
+    "UNKNOWN",
     "Attachment",
     "AttachmentHead",
     "Baseline",
@@ -63,6 +67,7 @@ __all__ = [
     "Message",
     "NewTurn",
     "NotFound",
+    "Origin",
     "Preset",
     "Role",
     "SourceCount",
@@ -76,6 +81,7 @@ __all__ = [
     "Totals",
     "Turn",
     "TurnFigures",
+    "Whereabouts",
     "storable",
     "title_of",
 ]

@@ -307,3 +307,28 @@ def m0015_privacy(db: Database) -> None:
             CHECK (drafts_from IN ('all', 'chat', 'none'));
         ALTER TABLE conversations ADD COLUMN incognito INTEGER NOT NULL DEFAULT 0;
     """)
+
+
+@migrations()
+def m0011_figures(db: Database) -> None:
+    # plan: JSON, the draft models in use at the end of the reply, from the lowest up, each with its draft length.
+    db.executescript("""
+        ALTER TABLE turns ADD COLUMN forward_ms REAL;
+        ALTER TABLE turns ADD COLUMN verify_ms REAL;
+        ALTER TABLE turns ADD COLUMN read_ms REAL;
+        ALTER TABLE turns ADD COLUMN prompt_read INTEGER;
+        ALTER TABLE turns ADD COLUMN plan TEXT;
+    """)
+
+
+@migrations()
+def m0012_origins(db: Database) -> None:
+    # What a span was found by. origin_id references no table: that a message is gone is to be seen.
+    db.executescript("""
+        ALTER TABLE spans ADD COLUMN slot TEXT NOT NULL DEFAULT '';
+        ALTER TABLE spans ADD COLUMN matched INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE spans ADD COLUMN chance REAL;
+        ALTER TABLE spans ADD COLUMN origin_id INTEGER;
+        ALTER TABLE spans ADD COLUMN corpus TEXT NOT NULL DEFAULT '';
+        ALTER TABLE spans ADD COLUMN place INTEGER;
+    """)

@@ -147,6 +147,15 @@ class TurnFigures:
     """Why the reply ended: engine.step.Finish, or "error"."""
     stop_string: str | None = None
     """The stop string that ended it."""
+    # None in records of an earlier version:
+    forward_ms: float | None = None
+    verify_ms: float | None = None
+    read_ms: float | None = None
+    """Milliseconds of reading the prompt,"""
+    prompt_read: int | None = None
+    """and how many of its tokens had to be read."""
+    plan: tuple[tuple[str, int], ...] | None = None
+    """The draft models in use at its end, from the lowest up, and the tokens of their drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +171,56 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What drafted a token was found by, as far as that is known."""
+
+    slot: str = ""
+    """Of drafting.growing.layout.SLOT_NAMES; empty: no database drafted it, or it is not known."""
+    matched: int = 0
+    """Tokens before it that matched."""
+    chance: float | None = None
+    """With which it was expected to be right, if all before it were."""
+    origin_id: int | None = None
+    """The earlier message that holds it. That may be gone meanwhile."""
+    corpus: str = ""
+    """The file and the corpus that hold it, for a reader."""
+    place: int | None = None
+    """The index of its token in that message, or in the corpus. In this conversation: counted from the reply's first
+    token on, so it is negative before the reply."""
+
+    def goes_on(self, before: Origin, tokens: int) -> bool:
+        """Whether it continues a run of so many tokens that began with `before`."""
+        place = None if before.place is None else before.place + tokens
+        return (self.slot, self.origin_id, self.corpus, self.place) == (
+            before.slot,
+            before.origin_id,
+            before.corpus,
+            place,
+        )
+
+
+UNKNOWN = Origin()
+
+
+@dataclass(frozen=True, slots=True)
 class SourceSpan:
-    """A run of a reply's tokens that came from one source."""
+    """A run of a reply's tokens that came from one source, and from one place of it."""
 
     start: int
     """Index of the first token in the reply."""
     length: int
     source: str
+    origin: Origin = UNKNOWN
+    """Of the first token. `chance` is the mean of all tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a message stands."""
+
+    conversation_id: int
+    title: str
+    role: Role
 
 
 @dataclass(frozen=True, slots=True, eq=False)

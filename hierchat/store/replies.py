@@ -6,8 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from itertools import groupby
+from dataclasses import astuple, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,17 @@ from sqlite_utils import Database
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.messages import Messages
 from hierchat.store.ownership import owned_message
-from hierchat.store.records import FinalState, Message, NewTurn, SourceCount, State, TurnFigures
+from hierchat.store.records import (
+    UNKNOWN,
+    FinalState,
+    Message,
+    NewTurn,
+    Origin,
+    SourceCount,
+    State,
+    TurnFigures,
+)
+from hierchat.store.spans import SPANS, joined, span_of
 from hierchat.store.text import storable
 from hierchat.store.writers import is_running, this_process
 
@@ -94,32 +103,37 @@ class Replies(Messages):
             db.execute("UPDATE messages SET state = 'writing', copy_of = NULL WHERE id = ?", [message_id])
         self._writing.add(message_id)
 
-    def append_reply(self, message_id: int, text: str, tokens: Sequence[int], sources: Sequence[str]) -> None:
-        """Replace the reply's text by `text` (all of it so far); append new `tokens` and the source of each.
+    def append_reply(
+        self,
+        message_id: int,
+        text: str,
+        tokens: Sequence[int],
+        sources: Sequence[str],
+        origins: Sequence[Origin] = (),
+    ) -> None:
+        """Replace the reply's text by `text` (all of it so far); append new `tokens`, the source of each, and what each
+        was found by, if anything is known of that.
 
         Raises NotFound if the conversation was deleted meanwhile, ValueError unless every token has a source.
         """
-        if len(tokens) != len(sources):
-            raise ValueError(f"{len(tokens)} tokens but {len(sources)} sources")
+        origins = origins or [UNKNOWN] * len(tokens)
+        if not len(tokens) == len(sources) == len(origins):
+            raise ValueError(f"{len(tokens)} tokens but {len(sources)} sources and {len(origins)} origins")
         new = np.asarray(tokens, dtype=TOKEN)
         with self._write() as db:
             self._set(db, message_id, text, "writing")
             (ids,) = db.execute("SELECT ids FROM token_log WHERE message_id = ?", [message_id]).fetchone()
             db.execute("UPDATE token_log SET ids = ? WHERE message_id = ?", [ids + new.tobytes(), message_id])
             start = len(ids) // TOKEN.itemsize
-            for source, run in groupby(sources):
-                length = len(list(run))
-                extended = db.execute(
-                    "UPDATE spans SET length = length + ?"
-                    " WHERE message_id = ? AND start + length = ? AND source = ?",
-                    [length, message_id, start, source],
-                ).rowcount
-                if not extended:
-                    db.execute(
-                        "INSERT INTO spans (message_id, start, length, source) VALUES (?, ?, ?, ?)",
-                        [message_id, start, length, source],
-                    )
-                start += length
+            last = db.query(f"{SPANS} WHERE message_id = ? ORDER BY start DESC LIMIT 1", [message_id])
+            held = [span_of(row) for row in last]
+            spans = joined(held, start, sources, origins)
+            db.conn.executemany(
+                "INSERT OR REPLACE INTO spans"
+                " (message_id, start, length, source, slot, matched, chance, origin_id, corpus, place)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [[message_id, span.start, span.length, span.source, *astuple(span.origin)] for span in spans],
+            )
 
     def finish_reply(self, message_id: int, text: str, state: FinalState, figures: TurnFigures) -> None:
         """Record the final text, how the reply ended and what was measured. Raises NotFound.
@@ -128,7 +142,8 @@ class Replies(Messages):
         written.
         """
         sources = json.dumps({name: _columns(count) for name, count in figures.sources.items()})
-        values = _columns(figures) | {"sources": sources}
+        plan = None if figures.plan is None else json.dumps(figures.plan)
+        values = _columns(figures) | {"sources": sources, "plan": plan}
         assignments = ", ".join(f"{name} = :{name}" for name in values)
         try:
             with self._write() as db:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -12,8 +12,18 @@ from sqlite_utils import Database
 
 from hierchat.store.connection import Connected
 from hierchat.store.ownership import owned_message
-from hierchat.store.records import LoggedReply, NewTurn, SourceCount, SourceSpan, Totals, Turn, TurnFigures
+from hierchat.store.records import (
+    LoggedReply,
+    NewTurn,
+    SourceCount,
+    SourceSpan,
+    Totals,
+    Turn,
+    TurnFigures,
+    Whereabouts,
+)
 from hierchat.store.replies import TOKEN
+from hierchat.store.spans import SPANS, span_of
 
 # Replies fetched per query of the token log, so that no transaction stays open while the caller works.
 _BATCH = 256
@@ -50,6 +60,13 @@ _ACCEPTED_BY_SOURCE = f"""
     GROUP BY source ORDER BY accepted DESC, source
 """
 
+_WHEREABOUTS = """
+    SELECT messages.id, conversation_id, title, role
+    FROM messages
+    JOIN conversations ON conversations.id = conversation_id
+    WHERE messages.id IN (SELECT value FROM json_each(?)) AND user_id = ? AND hidden_by IS NULL
+"""
+
 
 class Turns(Connected):
     """The part of Store that reads what replies left behind."""
@@ -72,10 +89,14 @@ class Turns(Connected):
         """Where the reply's tokens came from, in order and without gaps. Raises NotFound."""
         with self._read() as db:
             owned_message(db, user_id, message_id)
-            rows = db.query(
-                "SELECT start, length, source FROM spans WHERE message_id = ? ORDER BY start", [message_id]
-            )
-            return [SourceSpan(**row) for row in rows]
+            rows = db.query(f"{SPANS} WHERE message_id = ? ORDER BY start", [message_id])
+            return [span_of(row) for row in rows]
+
+    def whereabouts(self, user_id: int, message_ids: Iterable[int]) -> dict[int, Whereabouts]:
+        """Where these messages stand; those that are gone, or another user's, are left out."""
+        with self._read() as db:
+            rows = db.execute(_WHEREABOUTS, [json.dumps(sorted(set(message_ids))), user_id])
+            return {id: Whereabouts(*rest) for id, *rest in rows}
 
     def reply_tokens(self, user_id: int, message_id: int) -> list[int]:
         """The reply's token ids; empty for a message that no model wrote here. Raises NotFound."""
@@ -113,7 +134,8 @@ def _tokens(db: Database, message_id: int) -> np.ndarray:
 
 def _figures(row: dict[str, Any]) -> TurnFigures:
     sources = {name: SourceCount(**count) for name, count in json.loads(row["sources"]).items()}
-    return TurnFigures(**_only(TurnFigures, row) | {"sources": sources})
+    plan = None if row["plan"] is None else tuple((name, length) for name, length in json.loads(row["plan"]))
+    return TurnFigures(**_only(TurnFigures, row) | {"sources": sources, "plan": plan})
 
 
 def _only(record: type, row: dict[str, Any]) -> dict[str, Any]:

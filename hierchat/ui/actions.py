@@ -35,13 +35,13 @@ def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", 
 
 _SCRIPTS = (
     "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details", "edit", "drawer",
-    "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget", "comparisons", "hit", "login",
-    "connection", "tags", "titles", "transfer",
+    "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget", "comparisons", "hit", "origin",
+    "login", "connection", "tags", "titles", "transfer",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
-    "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "status", "composer", "attach",
-    "compare", "dialogs", "menu", "panels", "comparisons", "drawer", "chats", "narrow",
+    "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status", "composer",
+    "attach", "compare", "dialogs", "menu", "panels", "comparisons", "drawer", "chats", "narrow",
 )  # fmt: skip
 
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
+from typing import Any
 
 from hierchat.chat.frames import Figures
+from hierchat.config import GenerationSettings
 from hierchat.engine.step import TARGET
-from hierchat.ui.sampling import escaped
-from hierchat.ui.sources import in_order, style_of
+from hierchat.ui.sampling import LABELS, escaped
+from hierchat.ui.sources import in_order, model_words, style_of
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
+_DASH = "\N{EN DASH}"
+_MEASURED = (
+    "{} times as fast as the same model without drafts: that writes {} tokens a second, measured during this "
+    "reply."
+)
 _ENDS = {
     "end": "the model had finished",
     "stop": "the stop string “{}”",
     "length": "the longest reply allowed",
     "context": "the context window was full",
     "stopped": "stopped by you",
+    "error": "something went wrong",
 }
-_MEASURED = "Compared with plain decoding measured during this reply, {} tok/s."
 
 
 def number(value: float) -> str:
@@ -31,10 +39,13 @@ def percent(share: float) -> str:
 
 
 def _speedup(speedup: float, figures: Figures) -> str:
-    why = _MEASURED.format(number(figures.baseline_tokens_per_second or 0.0))
     shown = f"{speedup:.2f}"
+    why = html.escape(_MEASURED.format(shown, number(figures.baseline_tokens_per_second or 0.0)))
     quiet = " hc-slower" if float(shown) < 1 else ""
-    return f'<span class="hc-figure hc-speedup{quiet}" title="{why}">{shown}{_TIMES}</span>'
+    return (
+        f'<span class="hc-figure hc-speedup{quiet}" tabindex="0" role="note" aria-label="{why}" data-said="{why}">'
+        f"{shown}{_TIMES}</span>"
+    )
 
 
 def shares_bar(figures: Figures) -> str:
@@ -52,7 +63,7 @@ def shares_bar(figures: Figures) -> str:
         for s in drafted
     )
     return (
-        '<span class="hc-shares"><span class="hc-bar" role="img" aria-label="Draft share by source">'
+        '<span class="hc-shares"><span class="hc-bar" role="img" aria-label="Where the words came from">'
         f"{segments}</span>{labels}</span>"
     )
 
@@ -81,42 +92,117 @@ def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
 
 
 def details(figures: Figures | None, model: str = "") -> str:
-    """Who wrote it, and every measured figure by name, for the fold-out under a reply."""
-    rows = [("Written by", model)] if model else []
-    rows += _measured(figures) if figures else []
-    cells = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
-    return f'<dl class="hc-facts">{cells}</dl>'
+    """Who wrote a reply, everything that was measured of it and how it was set, for the fold-out under it; a dash where
+    nothing is known, as of replies of earlier versions. Without figures only who wrote it."""
+    by: list[_Row] = [("Written by", model, "")] if model else []
+    groups = [("How it was written", by)]
+    if figures:
+        groups = [
+            ("Speed", _speed(figures)),
+            ("Where the words came from", _sources(figures)),
+            ("How it was written", [*by, *_ending(figures), *_settings(figures)]),
+        ]
+    return "".join(
+        f"<h3>{name}</h3>" + f'<dl class="hc-facts">{"".join(map(_row, rows))}</dl>' for name, rows in groups
+    )
 
 
-def _measured(figures: Figures) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    if figures.seconds:
-        rows.append(("Decoding time", f"{figures.seconds:.2f} s"))
-    if figures.tokens_per_second is not None:
-        rows.append(("Speed", f"{number(figures.tokens_per_second)} tok/s"))
-    if figures.first_token_seconds is not None:
-        rows.append(("First token after", f"{figures.first_token_seconds:.2f} s"))
-    if figures.tokens_per_forward is not None:
-        rows.append(("Tokens per forward", f"{figures.tokens_per_forward:.2f}"))
-    if figures.acceptance_rate is not None:
-        rows.append(("Drafts accepted", percent(figures.acceptance_rate)))
-    if figures.draft_ms is not None:
-        rows.append(("Draft time per step", f"{figures.draft_ms:.2f} ms"))
-    if figures.baseline_tokens_per_second is not None:
-        kind = "measured in this reply" if figures.baseline == "measured" else "measured at load"
-        rows.append(("Plain decoding", f"{number(figures.baseline_tokens_per_second)} tok/s, {kind}"))
-    else:
-        rows.append(("Plain decoding", "not measured"))
-    if figures.speedup is not None:
-        doubt = "" if figures.deserved_speedup is not None else ", too little measured to rely on"
-        rows.append(("Speed-up", f"{figures.speedup:.2f}{_TIMES}{doubt}"))
-    if figures.finish in _ENDS:
-        rows.append(("Stop reason", _ENDS[figures.finish].format(escaped(figures.stop_string or ""))))
-    if figures.seed is not None:
-        rows.append(("Seed", str(figures.seed)))
+_Row = tuple[str, str | None, str]
+"""Name, value, and what that is where the name does not say it."""
+
+
+def _row(row: _Row) -> str:
+    name, value, meaning = row
+    explained = f" <small>{html.escape(meaning)}</small>" if meaning and value is not None else ""
+    return f"<dt>{html.escape(name)}</dt><dd>{html.escape(_DASH if value is None else value)}{explained}</dd>"
+
+
+def _speed(figures: Figures) -> list[_Row]:
+    f = figures
+    rate, plain, forward = f.tokens_per_second, f.baseline_tokens_per_second, f.tokens_per_forward
+    kind = "measured in this reply" if f.baseline == "measured" else "measured when the model was loaded"
+    doubt = "" if f.deserved_speedup is not None else "too little measured to rely on"
+    step = None
+    if f.draft_ms is not None and f.forward_ms is not None and f.verify_ms is not None:
+        step = f"drafting {f.draft_ms:.2f} ms, the run {f.forward_ms:.2f} ms, checking drafts {f.verify_ms:.2f} ms"
+    elif f.draft_ms is not None:
+        step = f"drafting {f.draft_ms:.2f} ms"
+    return [
+        ("Speed", f"{number(rate)} tok/s" if rate else None, "tokens (pieces of words) a second"),
+        ("Without drafts", f"{number(plain)} tok/s, {kind}" if plain else None, ""),
+        ("Speed-up", f"{f.speedup:.2f}{_TIMES}" if f.speedup else None, doubt),
+        ("Time", f"{f.seconds:.2f} s" if f.seconds else None, "of writing, without reading the prompt"),
+        ("First token after", _of("{:.2f} s", f.first_token_seconds), ""),
+        ("Reading the prompt", _reading(f), ""),
+        (
+            "Tokens per forward (T)",
+            f"{forward:.2f}" if forward else None,
+            "tokens that the model wrote each time it ran; without drafts it is always 1",
+        ),
+        ("Forwards", f"{f.forwards:,}" if f.forwards else None, "how often the model ran"),
+        ("Time per forward", step, ""),
+    ]
+
+
+def _reading(figures: Figures) -> str | None:
+    read, seconds = figures.prompt_read, figures.read_seconds
+    if read is None or seconds is None:
+        return None
+    known = figures.prompt_tokens - read
+    before = f"; {known:,} were known already" if known > 1 else ""
+    pace = f" at {number(read / seconds)} tok/s" if read and seconds else ""
+    return f"{read:,} of {figures.prompt_tokens:,} tokens read{pace}{before}"
+
+
+def _sources(figures: Figures) -> list[_Row]:
+    rows: list[_Row] = [
+        ("Drafts accepted", _of("{}", figures.acceptance_rate, percent), "of all that were proposed")
+    ]
     for s in in_order(figures.shares):
         accepted = (
             f", {percent(figures.acceptance[s])} of its drafts accepted" if s in figures.acceptance else ""
         )
-        rows.append((f"From {style_of(s).label}", percent(figures.shares[s]) + accepted))
+        rows.append((_first_up(style_of(s).label), percent(figures.shares[s]) + accepted, ""))
     return rows
+
+
+def _ending(figures: Figures) -> list[_Row]:
+    ended = _ENDS.get(figures.finish or "")
+    return [("Stop reason", ended and ended.format(escaped(figures.stop_string or "")), "")]
+
+
+def _settings(figures: Figures) -> list[_Row]:
+    written, models = figures.written, None
+    if figures.plan is not None:
+        models = (
+            ", ".join(f"{model_words(name)} ({length} tokens ahead)" for name, length in figures.plan)
+            or "none"
+        )
+    seed = None if figures.seed is None else str(figures.seed)
+    rows: list[_Row] = [("Draft models", models, ""), ("Seed", seed, "with it, the same words come again")]
+    if written is not None:
+        drafts: _Row = ("Drafts", "on" if written.drafted else "off", "")
+        rows = [drafts, *rows, ("Sampling", _sampling(written.settings), "")]
+    return rows
+
+
+def _sampling(settings: Mapping[str, Any]) -> str:
+    """The settings that differ from what is usual."""
+    usual = GenerationSettings().model_dump(mode="json")
+    temperature = settings.get("temperature", 0)
+    parts = ["the likeliest token each time" if not temperature else f"temperature {temperature:g}"]
+    for name, label in LABELS.items():
+        value = settings.get(name)
+        if name in ("temperature", "seed") or value is None or value == usual.get(name):
+            continue
+        shown = ", ".join(f"“{part}”" for part in value) if isinstance(value, list) else f"{value:g}"
+        parts.append(f"{label.lower()} {shown}")
+    return ", ".join(parts)
+
+
+def _of(form: str, value: float | None, words: Any = None) -> str | None:
+    return None if value is None else form.format(words(value) if words else value)
+
+
+def _first_up(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -71,7 +71,6 @@ class Handlers:
             update |= self.views.tell(
                 session, status.error("There is no chat at this address. It may have been deleted.")
             )
-        update[self._parts.titles] = self._service.store.model_titles(user)
         if name in host.names:
             update[self._parts.model] = name
         return update
@@ -209,7 +208,6 @@ class Handlers:
         done = now.phase in ("ready", "failed", "none")
         update = {
             self._parts.host: status.host_line(now),
-            self._parts.proof: status.model_proof(now),
             **self.views.plan(),
             self._parts.timer: gr.Timer(active=not done),
         }

@@ -12,7 +12,7 @@ import gradio as gr
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.configuration import USUAL
 from hierchat.chat.frames import Arm
-from hierchat.ui import chat_settings, transfer_panel
+from hierchat.ui import chat_settings
 from hierchat.ui.actions import button, script
 from hierchat.ui.comparisons import setup
 from hierchat.ui.panels.panel import Panel, links
@@ -40,7 +40,6 @@ class Parts:
     links: Any
     footer: Any
     settings: chat_settings.Panel
-    proof: Any
     plan: Any
     title: Any
     model: Any
@@ -67,8 +66,6 @@ class Parts:
     context: Any
     tray: Any
     count: Any
-    titles: Any
-    transfer: transfer_panel.Panel
 
 
 def empty_page(place: str) -> str:
@@ -78,7 +75,8 @@ def empty_page(place: str) -> str:
         '<div class="hc-empty"><h2>What shall we talk about?</h2>'
         f'<div class="hc-cards">{cards}</div>'
         f'<p class="hc-quiet">Everything stays on this machine, in <span class="hc-path">{html.escape(place)}</span>. '
-        "Notes, code and exported chats of yours can draft: <code>python -m hierchat corpus add PATH</code>.</p></div>"
+        "Notes, code and exported chats of yours can make it faster: "
+        "<code>python -m hierchat corpus add PATH</code>.</p></div>"
     )
 
 
@@ -91,7 +89,6 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
-    fetch = transfer_panel.build_fetch()
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
             gr.HTML('<div class="hc-brand">hierchat</div>')
@@ -102,13 +99,8 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         )  # fmt: skip
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
-        with gr.Accordion("Settings", open=False, elem_id="hc-settings"):
-            proof = gr.HTML("", elem_id="hc-model-proof")
+        with gr.Accordion("Plan", open=False, elem_id="hc-settings"):
             plan = gr.HTML("", elem_id="hc-plan")
-            titles = gr.Checkbox(
-                True, label="Name new chats by the model, while nobody waits for it", container=False
-            )
-            transfer = transfer_panel.build(fetch)
         ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
@@ -167,9 +159,9 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
             count = gr.HTML("", elem_id="hc-count")
     panel = chat_settings.build()
     return Parts(
-        bus, timer, new, query, chats, undo, ways, footer, panel, proof, plan, title, model, compare, host, empty,
-        chat, thread, growing, versus, verdict, asked, against, result, back, columns, places, live, box, send,
-        stop, context, tray, count, titles, transfer,
+        bus, timer, new, query, chats, undo, ways, footer, panel, plan, title, model, compare, host, empty,
+        chat, thread, growing, versus, verdict, asked, against, result, back, columns, places, live, box, send, stop,
+        context, tray, count,
     )  # fmt: skip
 
 

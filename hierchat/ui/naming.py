@@ -32,7 +32,6 @@ class NamingHandlers:
         p.bus.hc_tags(self.tags, p.query, every, **quiet)
         p.bus.hc_titled(self.titled, p.query, every, **quiet)
         p.bus.hc_edit_reply(self.edit_reply, p.query, every, **quiet)
-        p.titles.input(self.allow_titles, p.titles, [p.live], **quiet)
 
     def tags(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A conversation's tags, in place of those that it had."""
@@ -50,12 +49,6 @@ class NamingHandlers:
             return {self._parts.live: gr.skip()}
         session.titled = came
         return self._views.chats(session, user, query) | self._views.heading(session, user)
-
-    def allow_titles(self, allowed: bool, request: gr.Request) -> Update:
-        """Whether the model names new chats."""
-        _, user = self._who(request)
-        self._service.store.allow_model_titles(user, bool(allowed))
-        return {self._parts.live: gr.skip()}
 
     def edit_reply(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """The user's version of a reply, beside it; the chat goes on from there."""

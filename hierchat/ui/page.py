@@ -34,8 +34,8 @@ _ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_li
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
-        comparisons = ComparisonsPanel(service.store)
-        panels: list[Panel] = [comparisons, SettingsPanel(service)]
+        comparisons, settings_panel = ComparisonsPanel(service.store), SettingsPanel(service)
+        panels: list[Panel] = [comparisons, settings_panel]
         p = layout.build(service.host.names, place, login, panels)
         handlers = Handlers(service, p, panels)
         unsent = Kept()
@@ -55,8 +55,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
         settings = [p.bus, *p.settings.fields]
 
-        polled = [p.host, p.proof, p.timer, p.model]
-        app.load(handlers.load, None, [*every, *polled, p.titles], **_QUIET)
+        polled = [p.host, p.timer, p.model]
+        app.load(handlers.load, None, [*every, *polled], **_QUIET)
         app.unload(handlers.unload)
         p.timer.tick(handlers.poll, None, [*polled, p.plan, p.live], **_QUIET)
         p.model.select(
@@ -123,7 +123,9 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         for panel in panels:
             panel.wire(handlers.who)
         NamingHandlers(service, p, handlers.views, handlers.who).wire(every, _QUIET)
-        TransferHandlers(service, p, handlers.views, handlers.who).wire(every, _QUIET)
+        TransferHandlers(service, p, settings_panel.transfer, handlers.views, handlers.who).wire(
+            every, _QUIET
+        )
         Guard(p, handlers.views, handlers.who).cover(app)
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)

@@ -1,10 +1,10 @@
-"""One colour and one underline for each source of tokens: the single table behind legend, bar and tokens."""
+"""One colour, one underline and one name for each source of tokens: the single table behind legend, bar and tokens."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hierchat.engine.step import TARGET
 
@@ -15,6 +15,8 @@ class Style:
 
     slug: str
     label: str
+    explained: str
+    """In one sentence."""
     fill: str
     line_light: str
     line_dark: str
@@ -23,20 +25,42 @@ class Style:
 
 
 STYLES = {
-    TARGET: Style("target", "model", "#8A8F98", "#6B7280", "#9CA3AF", "none"),
-    "context": Style("context", "context", "#0072B2", "#0072B2", "#4BA3DB", "solid"),
-    "history": Style("history", "history", "#E69F00", "#A66F00", "#E69F00", "dashed"),
-    "statistics": Style("statistics", "corpus", "#009E73", "#00805D", "#1FBF92", "dotted"),
-}
-_DRAFT = Style("draft", "draft", "#CC79A7", "#B3558A", "#CC79A7", "double")
+    TARGET: Style(
+        "target", "the model itself", "No draft had it: the model wrote it in a run of its own.",
+        "#8A8F98", "#6B7280", "#9CA3AF", "none",
+    ),
+    "context": Style(
+        "context", "this chat", "It stood earlier in this chat, behind the same words.",
+        "#0072B2", "#0072B2", "#4BA3DB", "solid",
+    ),
+    "history": Style(
+        "history", "your earlier chats", "It stood in another chat of yours with this model, behind the same words.",
+        "#E69F00", "#A66F00", "#E69F00", "dashed",
+    ),
+    "statistics": Style(
+        "statistics", "phrases and files",
+        "It stood in the phrases that come with hierchat, or in files that you added, behind the same words.",
+        "#009E73", "#00805D", "#1FBF92", "dotted",
+    ),
+}  # fmt: skip
+_DRAFT = Style(
+    "draft", "draft model", "A smaller model guessed it ahead of the large one.",
+    "#CC79A7", "#B3558A", "#CC79A7", "double",
+)  # fmt: skip
+_LOWER = (":blocks", ":nf4")
+"""How the name of a model ends that is the target's own copy in lower precision."""
+
+
+def model_words(name: str) -> str:
+    """A draft model's name for a reader."""
+    ending = next((one for one in _LOWER if name.endswith(one)), None)
+    return f"{name.removesuffix(ending)} in lower precision" if ending else name
 
 
 def style_of(source: str) -> Style:
     """The style of a source; every name that is not in the table is a draft model's."""
     known = STYLES.get(source)
-    if known is not None:
-        return known
-    return Style(_DRAFT.slug, source, _DRAFT.fill, _DRAFT.line_light, _DRAFT.line_dark, _DRAFT.underline)
+    return replace(_DRAFT, label=f"draft model {model_words(source)}") if known is None else known
 
 
 def in_order(sources: Iterable[str]) -> list[str]:
@@ -63,7 +87,7 @@ def swatch(source: str) -> str:
     """A short sample of the underline, for legends."""
     style = style_of(source)
     if style.underline == "none":
-        return ""
+        return '<i class="hc-swatch"></i>'
     width = "4px" if style.underline == "double" else "3px"
     return (
         f'<i class="hc-swatch" style="border-bottom:{width} {style.underline} var(--{style.slug}-line)"></i>'
@@ -71,20 +95,10 @@ def swatch(source: str) -> str:
 
 
 def legend(sources: Iterable[str]) -> str:
-    """Names of the sources beside their samples."""
+    """What the sources are, beside their samples."""
     entries = "".join(
-        f"<li>{swatch(source)}{html.escape(style_of(source).label)}{' (unmarked)' if source == TARGET else ''}</li>"
+        f"<li>{swatch(source)}<span><b>{html.escape(style_of(source).label)}</b>"
+        f"{' (unmarked)' if source == TARGET else ''} {style_of(source).explained}</span></li>"
         for source in in_order(sources)
     )
-    return f'<ul class="hc-legend" aria-label="Where the tokens came from">{entries}</ul>'
-
-
-def coloured(spans: Iterable[tuple[str, str]]) -> str:
-    """A reply with its tokens marked by source: exact text, white space kept, nothing rendered."""
-    runs = list(spans)
-    body = "".join(
-        f'<span class="hc-src-{style_of(source).slug}" title="{html.escape(style_of(source).label)}">'
-        f"{html.escape(text)}</span>"
-        for source, text in runs
-    )
-    return f'<div class="hc-spans">{body}</div>{legend(source for source, _ in runs)}'
+    return f'<ul class="hc-legend" aria-label="Where the words came from">{entries}</ul>'

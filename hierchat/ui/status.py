@@ -18,12 +18,15 @@ _VERBS = {
     "measuring": "Measuring the speed of",
 }
 _MEGABYTE = 1_000_000
-BY_CONSTRUCTION = "identical by construction"
-UP_TO_TIES = "equal up to numerical ties"
-_PROVED = "A position gets the same bits whatever else is in the block; tested on this machine at start."
+SAME_WORDS = "the same words, proved"
+UP_TO_TIES = "the same words but for near ties"
+_PROVED = (
+    "The model computes a token from the same bits whatever drafts stand beside it, so drafts cannot change a word; "
+    "tested on this machine at start."
+)
 _NOT_PROVED = (
-    "On this backend a position's last bits depend on what else is in the block: where two tokens are almost equally "
-    "likely, a reply with drafts may take the other one."
+    "On this machine the last bits of a token's score depend on the drafts beside it: where two tokens are almost "
+    "equally likely, a reply with drafts may take the other one."
 )
 _UNPADDED = f"{_PROVED} The plain side runs without padding, at its fastest, where last bits may differ."
 
@@ -61,10 +64,11 @@ def proof_line(exact: bool | None, identical: bool = True) -> str:
     """What the self-test says about replies with drafts, as HTML. `identical`: a comparison found no difference."""
     if exact is None:
         return ""
-    said, why = (BY_CONSTRUCTION, _PROVED) if exact else (UP_TO_TIES, _NOT_PROVED)
+    said, why = (SAME_WORDS, _PROVED) if exact else (UP_TO_TIES, _NOT_PROVED)
     if exact and not identical:
-        said, why = f"padded: {BY_CONSTRUCTION}", _UNPADDED
-    return f'<span class="hc-proof" title="{html.escape(why)}">{said}</span>'
+        said, why = f"where both are computed alike, {SAME_WORDS}", _UNPADDED
+    why = html.escape(why)
+    return f'<span class="hc-proof" tabindex="0" role="note" aria-label="{said}. {why}" data-said="{why}">{said}</span>'
 
 
 def model_proof(status: HostStatus) -> str:
@@ -74,7 +78,7 @@ def model_proof(status: HostStatus) -> str:
 
 
 def _words(exact: bool) -> str:
-    return f"Replies with drafts are {BY_CONSTRUCTION if exact else UP_TO_TIES}."
+    return f"Replies with drafts have {SAME_WORDS if exact else UP_TO_TIES}."
 
 
 def progress_bar(done: int, total: int | None) -> str:

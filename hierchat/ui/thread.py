@@ -10,12 +10,13 @@ from hierchat.chat.frames import Figures
 from hierchat.ui import figures as figures_view
 from hierchat.ui.actions import button
 from hierchat.ui.markdown import Growing, render
+from hierchat.ui.marked import marked as marked_words
 from hierchat.ui.outline import below_message, message_heading
-from hierchat.ui.sources import coloured
 from hierchat.ui.status import notice
 from hierchat.ui.unsent import size
 
 if TYPE_CHECKING:
+    from hierchat.chat.origins import Run
     from hierchat.chat.service import ChatService
     from hierchat.store import Attachment, AttachmentHead
     from hierchat.store.records import Message
@@ -24,8 +25,9 @@ _BACK, _FORTH = (
     "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
     "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
 )
-_NO_SPANS = (
-    "Sources can be shown only while the model that wrote this reply is loaded, and of no imported reply."
+_NO_RUNS = (
+    "Where the words came from can be shown only while the model that wrote this reply is loaded, and of no imported "
+    "reply."
 )
 _NOTES = {"stopped": "stopped", "interrupted": "interrupted", "writing": "still being written"}
 _EDITED = "edited by you"
@@ -136,7 +138,7 @@ def _same_seed(message: Message, figures: Figures, question: int | None) -> str:
 def _reply(
     message: Message,
     figures: Figures | None,
-    spans: list[tuple[str, str]] | None,
+    runs: list[Run] | None,
     question: int | None,
     last: bool,
     named: bool = True,
@@ -149,7 +151,7 @@ def _reply(
         _siblings(message),
         button("hc_continue", "Continue", id=message.id) if last and _cut(message, known) else "",
         "" if message.edited else button("hc_sources", "Sources", id=message.id,
-                                         aria_pressed="false" if spans is None else "true"),
+                                         aria_pressed="false" if runs is None else "true"),
         button("hc_again", "Again", id=question, title="Another reply") if question else "",
         _same_seed(message, known, question),
         button("hc_edit_reply", "Edit", id=message.id) if message.text else "",
@@ -168,10 +170,10 @@ def _reply(
         f'<div class="hc-foot" data-message="{message.id}">{line}'
         f'<div class="hc-actions">{"".join(buttons)}{facts}</div></div>'
     )
-    if spans:
-        body = coloured(spans)
+    if runs and "".join(run.text for run in runs).startswith(message.text):
+        body = marked_words(runs, message.text)
     elif message.text:
-        body = _text(render(message.text)) + (notice(_NO_SPANS) if spans is not None else "")
+        body = _text(render(message.text)) + (notice(_NO_RUNS) if runs is not None else "")
     else:
         body = ""
     return _turn(body + footer)
@@ -199,9 +201,9 @@ def thread(
             }
             result.append(_user(message, place == len(path) - 1, open_files))
         else:
-            spans = service.spans(user_id, message.id) if message.id in marked else None
+            runs = service.runs(user_id, message.id) if message.id in marked else None
             figures = service.figures(user_id, message.id)
             last, named = place == len(path) - 1, message.model != model
-            result.append(_reply(message, figures, spans, question, last, named))
+            result.append(_reply(message, figures, runs, question, last, named))
             model = message.model or model
     return "".join(result)

@@ -45,15 +45,10 @@ class Panel:
     """Where a finished export can be fetched: the page does that at once."""
 
 
-def build_fetch() -> Any:
-    """What has the page fetch a file. It must stand where it is always drawn: Gradio draws nothing that is folded."""
-    return gr.HTML("", elem_id="hc-out")
-
-
-def build(fetch: Any) -> Panel:
-    """The panel, inside the Blocks context that is open."""
+def build() -> Panel:
+    """The panel, inside the Blocks context that is open: in nothing that folds, for Gradio draws no folded part."""
     gr.HTML(
-        '<section class="hc-transfer" aria-label="Import and export"><h3>Import and export</h3>'
+        '<section class="hc-transfer" aria-label="Import and export"><h3>In and out</h3>'
         '<div class="hc-drop"><p>Bring in chats of ChatGPT, Open WebUI, LM Studio or another hierchat: '
         "drop their export here, a zip or JSON.</p>"
         f'{button("hc_choose", "Choose files")}<p class="hc-sending" role="status" hidden></p></div>'
@@ -61,14 +56,15 @@ def build(fetch: Any) -> Panel:
         f"{button('hc_export_all', 'Export all as Markdown', text='markdown')}</section>",
         elem_id="hc-transfer",
     )
-    return Panel(gr.HTML("", elem_id="hc-transfer-state"), fetch)
+    return Panel(gr.HTML("", elem_id="hc-transfer-state"), gr.HTML("", elem_id="hc-out"))
 
 
 class TransferHandlers:
     """The handlers."""
 
-    def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who) -> None:
+    def __init__(self, service: ChatService, parts: Parts, panel: Panel, views: Views, who: Who) -> None:
         self._service = service
+        self._panel = panel
         self._parts = parts
         self._views = views
         self._who = who
@@ -76,14 +72,14 @@ class TransferHandlers:
     def wire(self, every: list[Any], quiet: dict[str, Any]) -> None:
         """Join them to their parts; `every`: what an update may draw."""
         p = self._parts
-        panel = [p.transfer.state, p.transfer.out]
+        panel = [self._panel.state, self._panel.out]
         p.bus.hc_import(self.bring_in, p.query, [*every, *panel], trigger_mode="multiple", **quiet)
         p.bus.hc_export(self.bring_out, None, [p.live, *panel], trigger_mode="multiple", **quiet)
 
     def bring_in(self, query: str, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
         """The chats of files that the page has sent."""
         session, user = self._who(request)
-        state = self._parts.transfer.state
+        state = self._panel.state
         tickets = event._data["tickets"]
         with ExitStack() as done:
             paths = []
@@ -105,7 +101,7 @@ class TransferHandlers:
     def bring_out(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
         """One chat, or all for 0, as a file that the page fetches."""
         _, user = self._who(request)
-        store, panel = self._service.store, self._parts.transfer
+        store, panel = self._service.store, self._panel
         wanted, markdown = int(event._data["id"]), event._data["text"] == "markdown"
         if wanted:
             chats = [store.conversation(user, wanted)]

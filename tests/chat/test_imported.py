@@ -47,7 +47,7 @@ def test_a_reply_of_another_program_is_regenerated_and_not_resumed(talk: Talk) -
     second = talk.again(question.id)
     assert talk.store.message(talk.user, second.message_id).siblings == (reply.id, second.message_id)
     assert talk.service.figures(talk.user, reply.id) is None
-    assert talk.service.spans(talk.user, reply.id) == []
+    assert talk.service.runs(talk.user, reply.id) == []
 
 
 def test_it_is_drawn_with_what_can_be_done(talk: Talk) -> None:

@@ -20,7 +20,7 @@ from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import NoModel
-from hierchat.store import DatabaseUnwritable, NotFound, Store
+from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
 
 from .conftest import Talk, talk_on
 from .tiny import END, SYSTEM, catalogue, hosted, ready_host, settle, spy, tokenizer
@@ -35,7 +35,7 @@ def recalled(frame: Frame) -> bool:
 
 def same(first: Figures, second: Figures) -> bool:
     """Equal but for the rounding of a quotient."""
-    rates = {"tokens_per_second": 0, "shares": {}}
+    rates = {"tokens_per_second": 0, "shares": {}, "written": None, "plan": None}
     return (
         replace(first, **rates) == replace(second, **rates)
         and first.tokens_per_second == pytest.approx(second.tokens_per_second)
@@ -100,15 +100,83 @@ def test_a_reply_ends_with_its_end_token(talk: Talk) -> None:
 def test_spans_join_to_the_text(talk: Talk) -> None:
     talk.send("hello")
     last = talk.other().send("hello")  # in two colours: history drafts it
-    spans = talk.service.spans(talk.user, last.message_id)
-    assert "".join(text for _, text in spans) == last.text
-    assert {source for source, _ in spans} >= {"history", "target"}
+    runs = talk.service.runs(talk.user, last.message_id)
+    assert "".join(run.text for run in runs) == last.text
+    assert {run.source for run in runs} >= {"history", "target"}
+
+
+def test_a_run_tells_which_reply_it_came_from_and_where_it_stands_there(talk: Talk) -> None:
+    first = talk.send("hello")
+    other = talk.other()
+    last = other.send("hello")
+    written, mine = (talk.store.reply_tokens(talk.user, one.message_id) for one in (first, last))
+    found = [span for span in talk.store.spans(talk.user, last.message_id) if span.origin.origin_id]
+    assert found
+    for span in found:
+        origin, place = span.origin, span.origin.place
+        assert (origin.slot, origin.origin_id) == ("history", first.message_id)
+        assert mine[span.start : span.start + span.length] == written[place : place + span.length]
+        assert origin.matched <= place
+        begin = max(span.start - origin.matched, 0)
+        assert mine[begin : span.start] == written[place - (span.start - begin) : place]
+        assert 0 <= origin.chance <= 1
+    runs = [run for run in talk.service.runs(talk.user, last.message_id) if run.origin.origin_id]
+    for run in runs:
+        assert (run.there.conversation_id, run.there.title, run.there.role) == (
+            talk.conversation, "hello", "assistant",
+        )  # fmt: skip
+        assert run.phrase.endswith(run.text)
+        assert run.phrase in first.text
+    talk.store.delete_conversation(talk.user, talk.conversation)
+    runs = [run for run in talk.service.runs(talk.user, last.message_id) if run.origin.origin_id]
+    assert runs
+    assert all(run.gone and run.there is None for run in runs)
+
+
+def test_a_run_of_this_chat_leads_to_the_newest_message_before_that_holds_it(talk: Talk) -> None:
+    store = talk.store
+    parent = None
+    ids = []
+    for text in ("the river", "the river, the end", "no"):
+        parent = store.add_message(talk.user, talk.conversation, parent, "user", text)
+        ids.append(parent)
+    turn = NewTurn("tiny", talk.hosted.model_key, {}, 0, True)
+    reply = store.begin_reply(talk.user, talk.conversation, parent, turn)
+    tokens = talk.hosted.prompts.tokens("the end")
+    found = [
+        Origin("context", number, 0.5, place=place)
+        for number, place in enumerate([-9, *range(5, 4 + len(tokens))])
+    ]
+    store.append_reply(reply, "the end", tokens, ["context"] * len(tokens), found)
+    first, *others = talk.service.runs(talk.user, reply)
+    assert first.origin.origin_id == ids[1]
+    assert first.there.conversation_id == talk.conversation
+    assert all(run.there is None for run in others)  # of this reply itself
+
+
+def test_a_run_of_this_chat_tells_how_far_back_it_stood(talk: Talk) -> None:
+    """Counted from the reply's first token: below 0 it is before the reply."""
+    first = talk.send("hello")
+    again = talk.send("hello", first.message_id)
+    third = talk.send("hello", again.message_id)
+    places = []
+    for last in (first, again, third):
+        reply = talk.store.reply_tokens(talk.user, last.message_id)
+        for span in talk.store.spans(talk.user, last.message_id):
+            place = span.origin.place
+            if span.origin.slot != "context" or place is None:
+                continue
+            places.append(place)
+            assert place < span.start
+            if place >= 0:
+                assert reply[place : place + span.length] == reply[span.start : span.start + span.length]
+    assert min(places) < 0
 
 
 def test_there_are_no_spans_without_the_model_that_wrote_them(talk: Talk) -> None:
     last = talk.send("hello")
     talk.service.host.hosted = replace(talk.hosted, model_key="another")
-    assert talk.service.spans(talk.user, last.message_id) == []
+    assert talk.service.runs(talk.user, last.message_id) == []
 
 
 def test_stored_figures_are_those_that_were_shown(talk: Talk) -> None:

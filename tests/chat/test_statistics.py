@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import MappingProxyType
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.chat.frames import Figures
-from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_spans
+from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_pieces
 from hierchat.config import GenerationSettings
 from hierchat.engine.step import Step
 
@@ -56,12 +57,18 @@ def test_special_tokens_are_no_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stops", "text"), [(("river",), "the "), (("end", "riv"), "the "), (("sea",), "the river, the end")]
+    ("stops", "text", "by"),
+    [
+        (("river",), "the ", "river"),
+        (("end", "riv"), "the ", "riv"),
+        (("sea",), "the river, the end", None),
+    ],
 )
-def test_a_stop_string_and_what_follows_is_cut(stops: tuple[str, ...], text: str) -> None:
+def test_a_stop_string_and_what_follows_is_cut(stops: tuple[str, ...], text: str, by: str | None) -> None:
     statistics = ReplyStatistics(decode, GenerationSettings(stop=tuple(stops)))
     statistics.add(step(ids_of("the river, the end"), finish="stop"))
     assert statistics.text == text
+    assert statistics.stop_string == statistics.record().stop_string == by
 
 
 @given(st.text(max_size=30))
@@ -79,28 +86,23 @@ def test_the_text_grows_to_the_whole(text: str) -> None:
 
 def test_a_character_belongs_to_the_run_that_completes_it() -> None:
     tokens = [*ids_of("a"), *EURO, *ids_of("b")]
-    assert text_spans(tokens, ["context", "context", "target", "history", "target"], decode) == [
-        ("context", "a"),
-        ("history", "€"),
-        ("target", "b"),
-    ]
+    assert text_pieces(tokens, [2, 1, 1, 1], decode) == ["a", "", "€", "b"]
 
 
 @given(st.text(max_size=20), st.data())
 def test_spans_join_to_the_text(text: str, data: st.DataObject) -> None:
     tokens = ids_of(text)
-    kind = st.sampled_from(["context", "history", "target"])
-    sources = data.draw(st.lists(kind, min_size=len(tokens), max_size=len(tokens)))
-    spans = text_spans(tokens, sources, decode)
-    assert "".join(part for _, part in spans) == text
-    assert all(part for _, part in spans)
-    assert {source for source, _ in spans} <= set(sources)
+    cuts = data.draw(st.sets(st.integers(0, len(tokens))))
+    lengths = [end - start for start, end in pairwise([0, *sorted(cuts), len(tokens)])]
+    pieces = text_pieces(tokens, lengths, decode)
+    assert "".join(pieces) == text
+    assert len(pieces) == len(lengths)
 
 
-@given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from(["context", "target"])), max_size=20))
-def test_spans_of_any_tokens_join_to_what_they_decode_to(pairs: list[tuple[int, str]]) -> None:
-    tokens, sources = [token for token, _ in pairs], [source for _, source in pairs]
-    assert "".join(part for _, part in text_spans(tokens, sources, decode)) == decode(tokens)
+@given(st.lists(st.lists(st.integers(0, 300), max_size=3), max_size=9))
+def test_spans_of_any_tokens_join_to_what_they_decode_to(runs: list[list[int]]) -> None:
+    tokens = [token for run in runs for token in run]
+    assert "".join(text_pieces(tokens, map(len, runs), decode)) == decode(tokens)
 
 
 # Figures
@@ -110,7 +112,7 @@ def test_figures_of_a_reply() -> None:
     statistics = ReplyStatistics(decode)
     statistics.set_baseline(50.0, "estimated")
     statistics.add(Step(prompt_read=4, prompt_tokens=9))
-    statistics.add(Step(forward_ms=30.0, prompt_read=8, prompt_tokens=9))
+    statistics.add(Step(width=4, forward_ms=30.0, prompt_read=8, prompt_tokens=9))
     assert statistics.figures() == Figures()
     statistics.add(
         step(
@@ -132,7 +134,13 @@ def test_figures_of_a_reply() -> None:
         tokens_per_forward=2.0,
         acceptance_rate=0.5,
         acceptance=MappingProxyType({"context": 0.5, "history": 0.5}),
+        forwards=2,
         draft_ms=2.5,
+        forward_ms=45.0,
+        verify_ms=2.5,
+        prompt_tokens=9,
+        prompt_read=4,
+        read_seconds=0.03,
         speedup=pytest.approx(2),
         baseline_tokens_per_second=pytest.approx(20),
         baseline="estimated",
@@ -165,6 +173,9 @@ def test_the_record_gives_back_the_figures(made: list[tuple[list[str], float]]) 
     assert dict(stored.acceptance) == dict(shown.acceptance)
     assert stored.draft_ms == shown.draft_ms
     assert stored.tokens_per_second == pytest.approx(shown.tokens_per_second)
-    for name in ("tokens", "seconds", "first_token_seconds", "tokens_per_forward", "acceptance_rate"):
+    for name in (
+        "tokens", "seconds", "first_token_seconds", "tokens_per_forward", "acceptance_rate", "forwards", "forward_ms",
+        "verify_ms", "prompt_read", "read_seconds", "stop_string", "plan",
+    ):  # fmt: skip
         assert getattr(stored, name) == getattr(shown, name)
     assert not made or sum(shown.shares.values()) == pytest.approx(1)

@@ -12,17 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.drafting.acceptance import fitted
-from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.drafter import Drafter, in_order
 from hierchat.drafting.growing.acceptance_model import score
 from hierchat.drafting.growing.grow import TAIL, grow
 from hierchat.drafting.growing.layout import (
     CONTEXT,
     COUNT,
     HISTORY,
+    MAX_MATCH,
     NODES,
     RECENT,
     SAMPLED,
     SLOTS,
+    SOURCES,
     SUCCESSORS,
     make_places,
     make_tree,
@@ -107,6 +109,35 @@ def test_the_likeliest_nodes_are_taken(world: World, limit: int) -> None:
     if nodes:
         assert nodes[-1].chance >= left * (1 - 1e-4)
     assert len(nodes) == limit or left == pytest.approx(0)
+
+
+@PATIENT
+@given(world=worlds, limit=st.integers(1, NODES))
+def test_a_draft_tells_where_it_was_found(world: World, limit: int) -> None:
+    """At that place stand the tokens before it and itself, and it is of the slot that the draft is credited to."""
+    sources = in_order(world.sources)
+    drafter = Drafter(sources, width=limit + 1, successors=world.successors)
+    drafter.begin(world.context)
+    tree = drafter.propose()
+    assert len(tree.matches) == len(tree)
+    paths: list[list[int]] = []
+    for node, (slot, length, database, position) in enumerate(tree.matches):
+        above = paths[tree.parents[node]] if tree.parents[node] >= 0 else list(world.context)
+        paths.append([*above, tree.tokens[node]])
+        assert tree.sources[node] == SOURCES[slot]
+        assert 1 <= length <= MAX_MATCH
+        if slot == SUCCESSORS:
+            assert (database, position) == (-1, -1)
+            continue
+        if position < 0:
+            assert slot == CONTEXT, "all but the context say where"
+            assert length == 1
+            continue
+        assert (database < 0) == (slot == CONTEXT)
+        log = list(world.context) if database < 0 else sources[database].index.arrays.tokens.tolist()
+        assert database < 0 or sources[database].slot == slot
+        assert position >= length
+        assert log[position - length : position + 1] == paths[node][-length - 1 :]
 
 
 @cache

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hierchat.drafting.cost import DraftCost, FreeRows
 from hierchat.drafting.joint import AGAIN, TRIALS, JointDrafter, matched, merge
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.tree import NO_MATCH, DraftTree, Match
 
 FREE = np.zeros(64)
 
@@ -154,3 +154,13 @@ def test_without_others_the_tree_is_the_first_ones() -> None:
     joint = JointDrafter(first, [Told(DraftTree())], DraftCost(Costly()))
     joint.begin([1])
     assert joint.propose().tokens == (1, 2)
+
+
+def test_a_merged_node_tells_what_its_likelier_draft_was_found_by() -> None:
+    found = [Match(0, length, -1, length) for length in (1, 2)]
+    databases = DraftTree((1, 2), (-1, 0), ("history",) * 2, (0.9, 0.3), matches=tuple(found))
+    model = DraftTree((1, 2, 3), (-1, 0, 1), ("model",) * 3, (0.8, 0.7, 0.6))
+    merged = merge([databases, model], FREE, 1.0, 10)
+    assert merged.matches == (found[0], NO_MATCH, NO_MATCH)
+    assert [merged.chance(node) for node in range(3)] == [0.9, 0.7 / 0.9, 0.6 / 0.7]
+    assert DraftTree((1,), (-1,), ("model",)).chance(0) is None

@@ -22,6 +22,8 @@ from transformers import MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2Fo
 import hierchat.engine
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.source import Source
+from hierchat.drafting.tree import NO_MATCH
 from hierchat.engine.decoding import CHUNK, PromptTooLong
 from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.local import LocalEngine
@@ -350,3 +352,27 @@ def test_inference_keeps_no_gradients() -> None:
     keys = target.slots.layers[0].keys
     assert keys is not None
     assert not keys.requires_grad
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_accepted_tokens_tell_where_they_were_found(temperature: float) -> None:
+    """A reply that history and its own beginning draft: there stand these tokens, behind those that matched."""
+    chosen = GenerationSettings(max_new_tokens=60, temperature=temperature)
+    reply = tokens_of(fresh_steps(tiny_engine(), PROMPT, chosen))
+    history = Source.of([random_tokens(50, seed=3), [*PROMPT[-3:], *reply]])
+    text = list(PROMPT)
+    found = set()
+    for step in fresh_steps(tiny_engine(), PROMPT, chosen, Drafter([history], width=8)):
+        assert len(step.tokens) == len(step.matches) == len(step.chances)
+        for token, source, match, chance in zip(
+            step.tokens, step.sources, step.matches, step.chances, strict=True
+        ):
+            assert (source == TARGET) == (match == NO_MATCH) == (chance is None)
+            if match.position >= 0:
+                log = history.index.arrays.tokens.tolist() if match.database == 0 else text
+                before = log[match.position - match.length : match.position]
+                assert [*before, log[match.position]] == [*text[len(text) - match.length :], token]
+                assert 0 < chance <= 1
+                found.add(source)
+            text.append(token)
+    assert "history" in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.tree import NO_MATCH, DraftTree, Match
 from hierchat.hierarchy.merge import merge
 
 
@@ -82,3 +82,12 @@ def test_it_is_a_tree(branches: DraftTree, tokens: list[int], accepted: float, c
         above = merged.probabilities[parent] if parent >= 0 else 1.0
         assert merged.probabilities[node] <= above + 1e-9
     assert paths(merged) <= paths(branches) | paths(chain(*tokens))
+
+
+def test_each_node_tells_what_it_was_found_by() -> None:
+    found = [Match(1, length, 0, length) for length in range(3)]
+    kept = DraftTree((1, 2), (-1, 0), ("history", "model"), matches=(found[0], NO_MATCH))
+    beside = DraftTree((1, 9), (-1, 0), ("history",) * 2, (0.9, 0.5), matches=tuple(found[1:]))
+    merged = merge(kept, beside, 0.5, [0.01], 1.0, 10)
+    assert merged.tokens == (1, 2, 9)
+    assert merged.matches == (found[0], NO_MATCH, found[2])

@@ -81,7 +81,9 @@ def chats(tmp_path: Path) -> Iterator[Chats]:
 
 
 def check(texts: IndexedTexts) -> None:
-    """Every run is in order."""
+    """Every run is in order, and every position known by its text."""
+    for id, (start, length) in texts._places.items():
+        assert [texts.text_at(start + at) for at in range(length)] == [(id, at) for at in range(length)]
     log, order, starts, sizes = texts.index.arrays
     bounds = [*starts.tolist(), log.size]
     for first, end, size in zip(bounds, bounds[1:], sizes.tolist(), strict=False):

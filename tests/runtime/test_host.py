@@ -105,7 +105,7 @@ def test_a_conversation_goes_on_with_another_model(host: ModelHost, store: Store
     start(host, "another")
     second = talk.send("go on", first.message_id)
     assert second.finish == "length"
-    assert talk.service.spans(talk.user, first.message_id) == []
+    assert talk.service.runs(talk.user, first.message_id) == []
     assert talk.service.figures(talk.user, first.message_id) is not None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from threading import Thread
@@ -16,12 +17,14 @@ from hierchat.store import (
     DatabaseUnwritable,
     NewTurn,
     NotFound,
+    Origin,
     SourceCount,
     SourceSpan,
     Store,
     StoreError,
     Totals,
     TurnFigures,
+    Whereabouts,
 )
 
 TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
@@ -37,7 +40,13 @@ FIGURES = TurnFigures(
     baseline_tokens_per_second=4.0,
     baseline="measured",
     speedup=2.0,
-    finish="end",
+    finish="stop",
+    forward_ms=0.4,
+    verify_ms=0.03,
+    read_ms=7.0,
+    prompt_read=5,
+    stop_string="END",
+    plan=(("small", 4), ("middle", 9)),
 )
 
 
@@ -88,6 +97,55 @@ def test_spans_hold_every_source_however_it_was_cut(
     assert [span.start for span in spans] == [0, *accumulate(span.length for span in spans)][: len(spans)]
     assert all(one.source != next.source for one, next in pairwise(spans))
     assert shared.reply_tokens(user, message) == tokens
+
+
+kinds = st.sampled_from([Origin(), Origin("context", 3, 0.5), Origin("history", 2, 1.0, 7)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    runs=st.lists(st.tuples(kinds, st.none() | st.integers(-3, 3), st.integers(1, 4)), max_size=8),
+    cuts=st.sets(st.integers(0, 32)),
+)
+def test_spans_hold_where_each_token_came_from(
+    shared: Store, runs: list[tuple[Origin, int | None, int]], cuts: set[int]
+) -> None:
+    """However it was cut: a run goes on as long as its places do."""
+    user = shared.ensure_user("origins")
+    message = reply(shared, user)
+    origins = [
+        replace(kind, place=None if place is None else place + number)
+        for kind, place, length in runs
+        for number in range(length)
+    ]
+    for start, end in pairwise([0, *sorted(cuts), 40]):
+        tokens = list(range(len(origins)))[start:end]
+        shared.append_reply(message, "text", tokens, ["history"] * len(tokens), origins[start:end])
+    spans = shared.spans(user, message)
+    found = [
+        replace(span.origin, place=None if span.origin.place is None else span.origin.place + number)
+        for span in spans
+        for number in range(span.length)
+    ]
+    assert found == origins
+    assert not any(after.origin.goes_on(before.origin, before.length) for before, after in pairwise(spans))
+
+
+def test_the_chance_of_a_span_is_the_mean_of_its_tokens(store: Store, user: int) -> None:
+    message = reply(store, user)
+    found = [Origin("history", 2, chance, 7, place=place) for place, chance in enumerate((0.9, 0.6, 0.3))]
+    store.append_reply(message, "text", [1, 2], ["history"] * 2, found[:2])
+    store.append_reply(message, "text", [3], ["history"], found[2:])
+    (span,) = store.spans(user, message)
+    assert (span.length, span.origin.chance) == (3, pytest.approx(0.6))
+
+
+def test_where_messages_stand(store: Store, user: int) -> None:
+    mine, theirs = reply(store, user), reply(store, store.ensure_user("bob"))
+    place = store.message(user, mine).conversation_id
+    assert store.whereabouts(user, [mine, theirs, 999]) == {mine: Whereabouts(place, "q", "assistant")}
+    store.delete_conversation(user, place)
+    assert store.whereabouts(user, [mine]) == {}
 
 
 def test_a_bad_append_changes_nothing(store: Store, user: int) -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from hierchat.chat.comparison import ARMS, Comparison, Side
 from hierchat.chat.configuration import USUAL, names
-from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict
+from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict, Written
+from hierchat.chat.origins import Run
 from hierchat.chat.plan import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import ModelTurn
-from hierchat.store import NewTurn, Store, StoreError, TurnFigures
+from hierchat.store import UNKNOWN, NewTurn, Origin, Store, StoreError, TurnFigures
 
 REPLY = """Here is a Python function that reverses a string:
 
@@ -34,6 +35,10 @@ It walks the string **backwards** with a slice. Strings in Python are immutable,
 A test is short: `assert reverse_string("abc") == "cba"`. Ask if you would like it to handle combined characters too.
 """
 SOURCES = ("context", "history", "target", "statistics", "target", "SmolLM2 tiny")
+
+WRITTEN = Written(
+    "SmolLM2 135M", 7, GenerationSettings(temperature=0.7, top_p=0.9).model_dump(mode="json"), True
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,8 @@ class Script:
     baseline: str | None = "measured"
     notice: str | None = None
     plan: PlanView | None = None
+    origin: int | None = None
+    """The message that history drafts the next replies from."""
     window: int = 8192
     other: tuple[str, str] | None = None
     """What the first side of a comparison writes instead of what."""
@@ -108,7 +115,7 @@ class FakeService:
     titles: FakeTitles = field(default_factory=lambda: FakeTitles())
 
     def __post_init__(self) -> None:
-        self._spans: dict[int, list[tuple[str, str]]] = {}
+        self._runs: dict[int, list[Run]] = {}
         self._figures: dict[int, Figures] = {}
 
     def tokens(self, text: str) -> tuple[int, int] | None:
@@ -215,8 +222,11 @@ class FakeService:
     def plan(self) -> PlanView | None:
         return self.script.plan
 
-    def spans(self, user_id: int, message_id: int) -> list[tuple[str, str]]:
-        return self._spans.get(message_id, [])
+    def runs(self, user_id: int, message_id: int) -> list[Run]:
+        """Those of history are of the message that the script names."""
+        runs = self._runs.get(message_id, [])
+        there = self.store.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
+        return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         if (figures := self._figures.get(message_id)) is None:
@@ -248,8 +258,8 @@ class FakeService:
                 state = "stopped"
             # Also counted: closed in the middle, as Gradio does when a page is gone.
             self.stops += frame.finish in (None, "stopped")
-            self._figures[message] = replace(frame.figures, finish=frame.finish)
-            self._spans[message] = _spans(written)
+            self._figures[message] = replace(frame.figures, finish=frame.finish, written=WRITTEN)
+            self._runs[message] = _runs(written, self.script.origin)
             with suppress(StoreError):
                 self.store.finish_reply(message, written, state, TurnFigures(finish=frame.finish))
 
@@ -300,6 +310,15 @@ def _figures(tokens: int, seconds: float, script: Script, first: float) -> Figur
         tokens_per_second=tokens / max(seconds, 0.05),
         tokens_per_forward=2.4,
         acceptance_rate=0.61,
+        acceptance={"context": 0.7, "history": 0.55, "statistics": 0.2, "SmolLM2 tiny": 0.5},
+        forwards=max(tokens // 2, 1),
+        draft_ms=0.11,
+        forward_ms=24.1,
+        verify_ms=0.21,
+        prompt_tokens=1200,
+        prompt_read=300,
+        read_seconds=0.5,
+        plan=(("SmolLM2 tiny", 6),),
         speedup=2.31 if script.baseline else None,
         baseline_tokens_per_second=26.4 if script.baseline else None,
         baseline=script.baseline,
@@ -307,9 +326,17 @@ def _figures(tokens: int, seconds: float, script: Script, first: float) -> Figur
     )
 
 
-def _spans(text: str) -> list[tuple[str, str]]:
-    pieces = [text[at : at + 11] for at in range(0, len(text), 11)]
-    return [(SOURCES[i % len(SOURCES)], piece) for i, piece in enumerate(pieces)]
+def _runs(text: str, origin: int | None) -> list[Run]:
+    runs = []
+    for number, at in enumerate(range(0, len(text), 11)):
+        source, piece = SOURCES[number % len(SOURCES)], text[at : at + 11]
+        found = {
+            "context": Origin("context", 3, 0.5, place=-7),
+            "history": Origin("history", 12, 0.834, origin, place=3),
+            "statistics": Origin("seed", 2, 0.3),
+        }.get(source, UNKNOWN)
+        runs.append(Run(piece, source, 4, found, phrase=text[max(at - 20, 0) : at + 11]))
+    return runs
 
 
 def make(folder: Path) -> FakeService:

@@ -31,7 +31,7 @@ SHARED = {
     "Fork: continue in a new chat",
     "You",
     "Reply",
-    "Draft share by source",
+    "Where the words came from",
 }
 """Names that stand once in every message, told apart by it."""
 
@@ -167,7 +167,7 @@ def test_contrast_and_targets(
         chat.page.locator(".hc-turn").first.hover()
         good()
         chat.replies.last.get_by_role("button", name="Sources").click()
-        expect(page.locator(".hc-spans")).to_be_visible()
+        expect(page.locator(".hc-marked")).to_be_visible()
         good()
         chat.page.locator(".hc-turn").first.hover()
         chat.page.locator(".hc-turn").first.get_by_role("button", name="Edit").click()

@@ -173,8 +173,8 @@ def test_a_title_of_the_model_comes_quietly(chat: Chat, service: FakeService) ->
 
 def test_titles_of_the_model_can_be_switched_off(chat: Chat, service: FakeService) -> None:
     user = service.store.ensure_user("local")
-    box = chat.page.get_by_role("checkbox", name="Name new chats by the model")
-    chat.page.locator("#hc-settings .label-wrap").click()
+    box = chat.page.get_by_role("checkbox", name="The model names new chats")
+    chat.view("Settings")
     expect(box).to_be_checked()
     box.uncheck()
     for _ in range(50):
@@ -183,7 +183,6 @@ def test_titles_of_the_model_can_be_switched_off(chat: Chat, service: FakeServic
         chat.page.wait_for_timeout(100)
     assert not service.store.model_titles(user)
     chat.page.reload()
-    chat.page.locator("#hc-settings .label-wrap").click()
     expect(box).not_to_be_checked()
     service.store.allow_model_titles(user, True)
 

@@ -30,6 +30,7 @@ def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeServic
     chat.shot("comparing")
     verdict = chat.page.locator("#hc-verdict")
     expect(verdict).to_contain_text("Word for word the same. “As now” is 2.0", timeout=driving.PATIENCE_MS)
+    expect(verdict).to_contain_text("the same words, proved")
     chat.idle()
     chat.shot("compared")
     replay = chat.page.locator("#hc-result [data-act=hc_race]")

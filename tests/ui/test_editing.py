@@ -92,7 +92,7 @@ def test_an_editor_outlives_updates_and_waits_for_the_reply(chat: Chat, service:
     chat.idle()
     expect(chat.replies).to_have_count(3)
     chat.replies.last.get_by_role("button", name="Sources").click()  # an update of the whole conversation
-    expect(chat.page.locator(".hc-spans")).to_be_visible()
+    expect(chat.page.locator(".hc-marked")).to_be_visible()
     expect(field).to_have_value("One, but better")
     assert field.evaluate("e => e.selectionStart") == 3
     service.script.seconds = 0

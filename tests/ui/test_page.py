@@ -38,7 +38,7 @@ def test_a_reply_streams_and_ends_with_its_figures(chat: Chat, service: FakeServ
     chat.idle()
     foot = chat.replies.last
     expect(foot).to_contain_text("2.31×")  # noqa: RUF001
-    expect(foot).to_contain_text("context 31 %")
+    expect(foot).to_contain_text("this chat 31 %")
     expect(chat.words.last.locator("pre code")).to_contain_text("return s[::-1]")
     expect(chat.page.locator("#hc-context")).to_contain_text("of 8,192 tokens")
     foot.locator("summary").click()
@@ -113,21 +113,6 @@ def test_conversations_can_be_found_renamed_deleted_and_survive_a_reload(
     chat.menu("Norway <b>", "Delete")
     expect(entries).to_have_count(1)
     expect(chat.page.locator("#hc-empty")).to_be_visible()
-
-
-def test_sources_view_marks_the_exact_text(chat: Chat, service: FakeService) -> None:
-    service.script.reply = "Some <b>text</b>\n\n  with `code`.\n"
-    service.script.seconds = 0
-    chat.ask("Question")
-    assert "<b>text</b>" in chat.words.last.inner_text()
-    chat.replies.last.get_by_text("Sources").click()
-    spans = chat.page.locator(".hc-spans")
-    expect(spans).to_be_visible()
-    assert spans.evaluate("e => e.textContent") == service.script.reply
-    expect(chat.page.locator(".hc-legend")).to_contain_text("history")
-    chat.shot("sources")
-    chat.replies.last.get_by_text("Sources").click()
-    expect(spans).to_have_count(0)
 
 
 def test_errors_are_a_line_and_the_chat_goes_on(chat: Chat, service: FakeService) -> None:

@@ -17,16 +17,11 @@ from tests.ui.fake_service import FakeService
 pytestmark = pytest.mark.browser
 
 
-def open_panel(chat: Chat, title: str) -> None:
-    chat.page.locator("#hc-links").get_by_role("button", name=title, exact=True).click()
-    expect(chat.page.locator("#hc-title")).to_have_text(title)
-
-
 def test_a_panel_has_an_address_and_the_browser_goes_back_from_it(chat: Chat, service: FakeService) -> None:
     number = stored_chat(service.store, "Story", 2)
     chat.open(f"?c={number}")
     expect(chat.replies).to_have_count(2)
-    open_panel(chat, "Settings")
+    chat.view("Settings")
     page = chat.page
     expect(page).to_have_url(re.compile(r"\?view=settings$"))
     expect(page.locator("#hc-theme")).to_be_visible()
@@ -48,7 +43,7 @@ def test_a_reply_goes_on_while_a_panel_is_open(chat: Chat, service: FakeService)
     service.script.seconds = 3
     chat.send("Slow chat")
     expect(chat.words.last).to_contain_text("Here is")
-    open_panel(chat, "Settings")
+    chat.view("Settings")
     expect(chat.page.locator("#hc-live")).to_contain_text("Still writing in “Slow chat”")
     expect(chat.page.locator("#hc-live")).to_be_empty(timeout=10_000)
     expect(chat.page.locator("#hc-theme")).to_be_visible()

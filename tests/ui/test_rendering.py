@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.chat.frames import Figures, Frame, Verdict
+from hierchat.chat.frames import Figures, Frame, Verdict, Written
+from hierchat.chat.origins import Run
 from hierchat.chat.plan import LevelView, PlanView
 from hierchat.config import GenerationSettings
 from hierchat.runtime.levels import LeftOut
-from hierchat.store import Conversation, Message
+from hierchat.store import Conversation, Message, Origin, Whereabouts
 from hierchat.ui import actions, sampling, sidebar, sources, status
 from hierchat.ui.figures import details, figures_line
 from hierchat.ui.markdown import render
+from hierchat.ui.marked import marked, said
 from hierchat.ui.outline import below_message
 from hierchat.ui.plan import plan_picture
 from hierchat.ui.thread import thread, user_message
@@ -36,7 +38,23 @@ FIGURES = Figures(
     tokens_per_forward=2.4,
     acceptance_rate=0.5,
     acceptance={"history": 0.43, "context": 0.62, "statistics": 0.2},
+    forwards=506,
     draft_ms=0.114,
+    forward_ms=24.1,
+    verify_ms=0.21,
+    prompt_tokens=1200,
+    prompt_read=300,
+    read_seconds=0.5,
+    finish="stop",
+    stop_string="END",
+    seed=7,
+    plan=(("tiny:blocks", 6),),
+    written=Written(
+        "SmolLM2 135M",
+        7,
+        GenerationSettings(temperature=0.7, top_p=0.9, stop=("END",)).model_dump(mode="json"),
+        True,
+    ),
     speedup=2.312,
     baseline_tokens_per_second=26.4,
     baseline="measured",
@@ -61,7 +79,14 @@ def visible(markup: str) -> str:
 
 def test_figures_line_says_speed_speedup_length_and_shares() -> None:
     line = visible(figures_line(FIGURES))
-    for part in ("61.0 tok/s", "2.31×", "1,214 tokens", "first after 0.2 s", "context 31 %", "corpus 6 %"):  # noqa: RUF001
+    for part in (
+        "61.0 tok/s",
+        "2.31\N{MULTIPLICATION SIGN}",
+        "1,214 tokens",
+        "first after 0.2 s",
+        "this chat 31 %",
+        "phrases and files 6 %",
+    ):
         assert part in line
     assert "≈" not in line
 
@@ -98,21 +123,74 @@ def test_figures_without_tokens_show_no_numbers() -> None:
 
 def test_details_name_every_measured_figure() -> None:
     text = visible(details(FIGURES))
-    assert "Tokens per forward 2.40" in text
-    assert "Plain decoding 26.4 tok/s, measured in this reply" in text
-    assert "Draft time per step 0.11 ms" in text
+    assert "Tokens per forward (T) 2.40 tokens that the model wrote each time it ran" in text
+    assert "Without drafts 26.4 tok/s, measured in this reply" in text
+    assert "Time per forward drafting 0.11 ms, the run 24.10 ms, checking drafts 0.21 ms" in text
+    assert "Reading the prompt 300 of 1,200 tokens read at 600 tok/s; 900 were known already" in text
     assert "22 %, 43 % of its drafts accepted" in text
-    assert re.search(r"From model 41 %(?! of|,)", text)
+    assert re.search(r"The model itself 41 %(?! of|,)", text)
+    assert "Stop reason the stop string “END”" in text
+    assert "Drafts on" in text
+    assert "Draft models tiny in lower precision (6 tokens ahead)" in text
+    assert "Seed 7" in text
+    assert "Sampling temperature 0.7, top-p 0.9, stop strings “END”" in text
 
 
-def test_spans_are_escaped_and_keep_every_character() -> None:
-    spans = [("context", "<b>&\n  "), ("target", "\tx</div>"), ("tiny <model>", '"')]
-    marked = sources.coloured(spans)
-    body = re.search(r'<div class="hc-spans">(.*?)</div><ul', marked, re.S)
-    assert body
-    assert html.unescape(re.sub(r"</?span[^>]*>", "", body[1])) == "".join(text for _, text in spans)
-    assert "<b>" not in marked
-    assert "tiny &lt;model&gt;" in marked
+def test_what_an_old_reply_does_not_tell_is_a_dash() -> None:
+    text = visible(details(Figures(tokens=3, seconds=1.0, tokens_per_second=3.0)))
+    for name in ("Without drafts", "Speed-up", "First token after", "Reading the prompt", "Tokens per forward (T)",
+                 "Time per forward", "Stop reason", "Draft models"):  # fmt: skip
+        assert f"{name} \N{EN DASH}" in text
+
+
+@pytest.mark.parametrize(
+    ("run", "sentence"),
+    [
+        (Run("a", "target"), "Written by the model itself: no draft had it."),
+        (Run("a", "history"), "From your earlier chats."),
+        (
+            Run("a", "big:blocks", 3, Origin(chance=0.5)),
+            "From draft model big in lower precision. Each token was expected to be right with a chance of 50 %.",
+        ),
+        (
+            Run("a", "context", 1, Origin("context", 3, 0.999, place=2)),
+            "From this chat, earlier in this reply. The 3 tokens before it are the same there. "
+            "Expected to be right with a chance of over 99 %.",
+        ),
+        (
+            Run("a", "context", 1, Origin("context", 1, place=-2)),
+            "From this chat, earlier in the conversation. The token before it is the same there.",
+        ),
+        (
+            Run("a", "history", 1, Origin("history", 32, None, 5), Whereabouts(1, "Oslo", "assistant")),
+            "From an earlier reply in “Oslo”. The 32 tokens or more before it are the same there. Click to go there.",
+        ),
+        (
+            Run("a", "history", 1, Origin("prompts", 2, None, 5)),
+            "From an earlier message of yours in a chat that was deleted meanwhile. "
+            "The 2 tokens before it are the same there.",
+        ),
+        (
+            Run("a", "history", 1, Origin("successors", 2)),
+            "From your earlier chats: what this model found likely there after the same two tokens.",
+        ),
+        (
+            Run("a", "statistics", 1, Origin("corpus", 2, corpus="notes.md (corpus mine)")),
+            "From your files: notes.md (corpus mine). The 2 tokens before it are the same there.",
+        ),
+    ],
+)
+def test_a_run_says_where_it_came_from(run: Run, sentence: str) -> None:
+    assert said(run) == sentence
+
+
+def test_marked_words_are_escaped_and_keep_every_character() -> None:
+    text = '<b>&\n\n  x</div>" *y*'
+    runs = [Run(text[:4], "context"), Run(text[4:12], "tiny <model>"), Run(text[12:], "target")]
+    drawn = marked(runs, text)
+    bare = re.sub(r'<span class="hc-run [^>]*>(.*?)</span>', r"\1", drawn.split("<ul")[0], flags=re.S)
+    assert html.unescape(bare) == html.unescape(f'<div class="hc-text hc-marked">{render(text)}</div>')
+    assert "tiny &lt;model&gt;" in drawn
 
 
 @pytest.mark.parametrize("source", [*sources.STYLES, "SmolLM2 tiny"])
@@ -207,7 +285,7 @@ def test_the_thread_shows_siblings_state_and_no_system_prompt(fresh) -> None:
 def test_sources_of_a_model_that_is_not_loaded_say_why(fresh) -> None:
     path = [Message(3, 1, None, "assistant", "words", "complete", 0, (3,))]
     drawn = visible(thread(fresh, 1, path, marked={3}))
-    assert "words Sources can be shown only while the model" in drawn
+    assert "words Where the words came from can be shown only while the model" in drawn
 
 
 def test_settings_survive_the_panel() -> None:
@@ -245,7 +323,7 @@ def test_the_details_say_why_a_reply_ended_and_with_which_seed() -> None:
     facts = visible(details(figures))
     assert "Stop reason the stop string “\\n<end>”" in facts
     assert "Seed 7" in facts
-    assert "Seed" not in visible(details(Figures(tokens=9)))
+    assert "Seed \N{EN DASH}" in visible(details(Figures(tokens=9)))
 
 
 def test_wrong_settings_are_named() -> None:
@@ -324,13 +402,13 @@ def test_waits_say_what_they_wait_for(host: HostStatus, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("exact", "words", "why"),
     [
-        (True, "identical by construction", "same bits"),
-        (False, "equal up to numerical ties", "last bits depend"),
+        (True, "the same words, proved", "same bits"),
+        (False, "the same words but for near ties", "last bits of"),
     ],
 )
 def test_the_self_test_s_result_is_said(exact: bool, words: str, why: str) -> None:
     host = HostStatus("m", "ready", exact=exact)
-    assert status.host_sentence(host) == f"m is ready. Replies with drafts are {words}."
+    assert status.host_sentence(host) == f"m is ready. Replies with drafts have {words}."
     assert status.host_line(host) == ""  # a quiet page
     assert visible(status.model_proof(host)) == f"With drafts and without: {words}"
     verdict = verdict_line(Verdict(True, 9, None, 2.0, "Identical, 9 of 9 tokens.", exact))
@@ -346,7 +424,10 @@ def test_no_result_is_said_where_none_is_known() -> None:
 
 def test_a_difference_of_the_unpadded_side_is_explained() -> None:
     verdict = verdict_line(Verdict(False, 3, 0.001, 2.0, "First difference at token 4.", True))
-    assert visible(verdict) == "First difference at token 4. padded: identical by construction"
+    assert (
+        visible(verdict)
+        == "First difference at token 4. where both are computed alike, the same words, proved"
+    )
     assert "without padding" in verdict
 
 
@@ -357,8 +438,9 @@ def test_reading_shows_tokens() -> None:
 
 def test_the_plan_from_the_target_down() -> None:
     assert visible(plan_picture(PLAN)) == (
-        "Plan smollm2-135m verifies smollm2-135m:blocks drafts of 12 databases as much as pays "
-        "5.4 ms a token expected, 5.6 measured Left out tiny & small not on this machine; "
+        "What drafts smollm2-135m writes, and checks every draft smollm2-135m in lower precision 12 tokens ahead "
+        "earlier texts as many tokens ahead as save time "
+        "5.4 ms a token expected, 5.6 measured What does not, and why tiny & small not on this machine; "
         "`python -m hierchat models get tiny` fetches it"
     )
 
@@ -366,5 +448,5 @@ def test_the_plan_from_the_target_down() -> None:
 def test_a_plan_that_was_not_followed_yet_and_leaves_nothing_out() -> None:
     shown = visible(plan_picture(replace(PLAN, measured_ms=None, left_out=(), retrieval=False)))
     assert shown.endswith("5.4 ms a token expected")
-    assert "databases" not in shown
+    assert "earlier texts" not in shown
     assert plan_picture(None) == ""

@@ -27,7 +27,7 @@ def waiting() -> list[Path]:
 
 def choose(chat: Chat, *paths: Path) -> None:
     if not chat.page.get_by_role("button", name="Choose files").is_visible():
-        chat.page.locator("#hc-settings .label-wrap").click()
+        chat.view("Settings")
     with chat.page.expect_file_chooser() as chooser:
         chat.page.get_by_role("button", name="Choose files").click()
     chooser.value.set_files(paths)
@@ -80,7 +80,7 @@ def test_a_file_without_chats_says_what_can_be_read(chat: Chat, service: FakeSer
 
 
 def test_a_file_is_dropped(chat: Chat, service: FakeService) -> None:
-    chat.page.locator("#hc-settings .label-wrap").click()
+    chat.view("Settings")
     chat.page.locator(".hc-drop").evaluate(
         """(place, text) => {
             const carried = new DataTransfer();
@@ -122,7 +122,7 @@ def test_all_chats_go_out_and_come_in_again(chat: Chat, service: FakeService, tm
     ids = [stored_chat(service.store, title, 2) for title in ("A", "B", "C")]
     service.store.archive_conversation(user, ids[0], True)
     chat.open()
-    chat.page.locator("#hc-settings .label-wrap").click()
+    chat.view("Settings")
     with chat.page.expect_download() as download:
         chat.page.get_by_role("button", name="Export all as Markdown").click()
     with zipfile.ZipFile(download.value.path()) as packed:
@@ -163,8 +163,7 @@ def test_the_panel_is_narrow(
     with driving.visiting(chromium, server[1], 390, 844, dark=True) as chat:
         chat.open()
         chat.page.wait_for_timeout(600)
-        chat.page.get_by_role("button", name="List of chats").click()
-        chat.page.locator("#hc-settings .label-wrap").click()
+        chat.view("Settings")
         panel = chat.page.get_by_role("region", name="Import and export")
         panel.scroll_into_view_if_needed()
         chat.page.wait_for_timeout(300)

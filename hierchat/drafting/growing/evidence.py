@@ -150,6 +150,7 @@ def _look_back(databases, places, place, text, end):  # type: ignore[no-untyped-
     at = databases.newest[last] if last < len(databases.newest) else -1
     follow = np.empty(VISITS, np.int32)
     lengths = np.empty(VISITS, np.int64)
+    ends = np.empty(VISITS, np.int64)
     sampled = np.empty(VISITS, np.int32)
     counts = np.empty(VISITS, np.int64)
     number = total = longest = 0
@@ -169,6 +170,7 @@ def _look_back(databases, places, place, text, end):  # type: ignore[no-untyped-
                 length += 1
             follow[total] = token
             lengths[total] = length
+            ends[total] = at + 1
             longest = max(longest, length)
             number = _tally(sampled, counts, number, token)
             total += 1
@@ -178,9 +180,13 @@ def _look_back(databases, places, place, text, end):  # type: ignore[no-untyped-
         for i in range(total):
             if lengths[i] == length and kept < CLOSE:
                 _add_occurrence(places, place, CONTEXT, np.int64(follow[i]), length, kept == 0)
+                places.close_run[place, CONTEXT, kept] = -1
+                places.close_end[place, CONTEXT, kept] = ends[i]
+                places.close_length[place, CONTEXT, kept] = length
                 kept += 1
         if kept == CLOSE:
             break
+    places.close[place, CONTEXT] = kept
     if total:
         _count(places, place, CONTEXT, sampled, counts, number, total, 1, total)
 
@@ -320,27 +326,10 @@ def _add_followers(runs, places, place, slot):  # type: ignore[no-untyped-def]
     suffix = places.suffix[place, slot]
     if suffix == 0:
         return
-    population = 0
-    for run in range(len(runs)):
-        if runs[run, RUN_SLOT] == slot:
-            population += places.high[place, run] - places.low[place, run]
-    sample = min(population, SAMPLES)
     runs_of = np.empty(SAMPLES, np.int64)
     ends = np.empty(SAMPLES, np.int64)
-    before = run = 0
-    size = 0
-    for j in range(sample):
-        rank = (2 * j + 1) * population // (2 * sample)
-        while True:
-            size = places.high[place, run] - places.low[place, run] if runs[run, RUN_SLOT] == slot else 0
-            if rank < before + size:
-                break
-            before += size
-            run += 1
-        runs_of[j], ends[j] = run, places.low[place, run] + rank - before
-    # Each of these is far from the others in memory: asked for together, they are waited for once.
-    for j in range(sample):
-        ends[j] = peek(runs[runs_of[j], RUN_ORDER], ends[j]) + suffix
+    population = _spread(runs, places, place, slot, runs_of, ends)
+    sample = min(population, SAMPLES)
     follow = np.empty(SAMPLES, np.int32)
     for j in range(sample):
         run = runs_of[j]
@@ -354,6 +343,74 @@ def _add_followers(runs, places, place, slot):  # type: ignore[no-untyped-def]
             total += 1
     if total:
         _count(places, place, slot, sampled, counts, number, total, suffix, population)
+
+
+@kernel
+def _spread(runs, places, place, slot, runs_of, ends):  # type: ignore[no-untyped-def]
+    """Evenly spread occurrences of the shorter suffix, SAMPLES at most: the run of each, and where its next token
+    stands. Returns how many occurrences there are in all."""
+    population = 0
+    for run in range(len(runs)):
+        if runs[run, RUN_SLOT] == slot:
+            population += places.high[place, run] - places.low[place, run]
+    sample = min(population, SAMPLES)
+    before = run = 0
+    size = 0
+    for j in range(sample):
+        rank = (2 * j + 1) * population // (2 * sample)
+        while True:
+            size = places.high[place, run] - places.low[place, run] if runs[run, RUN_SLOT] == slot else 0
+            if rank < before + size:
+                break
+            before += size
+            run += 1
+        runs_of[j], ends[j] = run, places.low[place, run] + rank - before
+    # Each of these is far from the others in memory: asked for together, they are waited for once.
+    for j in range(sample):
+        ends[j] = peek(runs[runs_of[j], RUN_ORDER], ends[j]) + places.suffix[place, slot]
+    return population
+
+
+@kernel
+def trace(databases, places, place, slot, token):  # type: ignore[no-untyped-def]
+    """Where `token`, a candidate of row `place`, stands in a slot behind the longest match, the newest of several: how
+    many tokens match, the run (-1: the context), and its position there. Position -1: in no text, or not looked at.
+
+    What it reads was read a moment ago to find the candidate."""
+    runs = databases.runs
+    if slot == SUCCESSORS:
+        seen = 0
+        for i in range(places.candidates[place]):
+            if places.tokens[place, i] == token:
+                seen = 2 if places.seen[place, i, slot, 0] > 0 else 1
+        return seen, -1, -1
+    longest, in_run, position = 0, -1, -1
+    for j in range(places.close[place, slot]):
+        run, end = places.close_run[place, slot, j], places.close_end[place, slot, j]
+        length = places.close_length[place, slot, j]
+        if run < 0:
+            following = databases.tokens[end]
+        else:
+            following = peek(runs[run, RUN_TOKENS], end) if end < runs[run, RUN_LENGTH] else BREAK
+        if following == token and (
+            length > longest or (length == longest and (run > in_run or (run == in_run and end > position)))
+        ):
+            longest, in_run, position = length, run, end
+    if longest > 0:
+        return longest, in_run, position
+    if slot == CONTEXT:
+        return 1, -1, -1
+    if places.suffix[place, slot] == 0:
+        return 0, -1, -1
+    runs_of = np.empty(SAMPLES, np.int64)
+    ends = np.empty(SAMPLES, np.int64)
+    population = _spread(runs, places, place, slot, runs_of, ends)
+    for j in range(min(population, SAMPLES)):
+        run = runs_of[j]
+        following = peek(runs[run, RUN_TOKENS], ends[j]) if ends[j] < runs[run, RUN_LENGTH] else BREAK
+        if following == token:
+            return places.suffix[place, slot], run, ends[j]
+    return places.suffix[place, slot], -1, -1
 
 
 @kernel

@@ -6,7 +6,7 @@ import numpy as np
 
 from hierchat.drafting.growing import kernel
 from hierchat.drafting.growing.acceptance_model import copy, first_choices, learn, score, slot_of
-from hierchat.drafting.growing.evidence import look_far, look_near
+from hierchat.drafting.growing.evidence import look_far, look_near, trace
 from hierchat.drafting.growing.layout import MAX_MATCH, NODES, RECENT, SLOTS
 
 TAIL = MAX_MATCH + 1
@@ -54,8 +54,12 @@ def grow(  # type: ignore[no-untyped-def]
         upcoming[row] += 1
         tree.tokens[chosen] = places.tokens[row, candidate]
         tree.parents[chosen] = owner[row]
-        tree.slots[chosen] = slot_of(places, row, candidate)
+        slot = slot_of(places, row, candidate)
+        tree.slots[chosen] = slot
         tree.paths[chosen] = highest
+        tree.lengths[chosen], tree.runs[chosen], tree.positions[chosen] = trace(
+            databases, places, row, slot, places.tokens[row, candidate]
+        )
         chosen += 1
         considered[chosen] = -1
         total += highest

@@ -16,6 +16,8 @@ CONTEXT, HISTORY, PROMPTS, SUCCESSORS, SEED, CORPUS = range(6)
 SLOTS = 6
 SOURCES = ("context", "history", "history", "history", "statistics", "statistics")
 """The source that each slot belongs to."""
+SLOT_NAMES = ("context", "history", "prompts", "successors", "seed", "corpus")
+"""As the store keeps them."""
 
 BREAK = -1
 """Stands between texts: matches and continuations end there."""
@@ -69,6 +71,12 @@ class Tree(NamedTuple):
     slots: Integers
     paths: NDArray[np.float64]
     """Estimated probability that the node and all above it are accepted."""
+    lengths: Integers
+    """How many tokens before the node matched, in its slot."""
+    runs: Integers
+    """The run that holds them; -1: the context, or no text."""
+    positions: Integers
+    """Where in that run's token log, or in the context, the node's own token stands; -1: nowhere."""
 
 
 class AcceptanceModel(NamedTuple):
@@ -154,6 +162,15 @@ def make_places(runs: int) -> Places:
 
 
 def make_tree() -> Tree:
+    def integers() -> Integers:
+        return np.zeros(NODES, np.int64)
+
     return Tree(
-        np.zeros(NODES, np.int32), np.zeros(NODES, np.int64), np.zeros(NODES, np.int64), np.zeros(NODES)
+        tokens=np.zeros(NODES, np.int32),
+        parents=integers(),
+        slots=integers(),
+        paths=np.zeros(NODES),
+        lengths=integers(),
+        runs=integers(),
+        positions=integers(),
     )

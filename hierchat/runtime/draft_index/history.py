@@ -36,7 +36,10 @@ class Held:
     @property
     def sources(self) -> list[Source]:
         """For the drafter."""
-        return [Source(HISTORY, self.written.index), Source(PROMPTS, self.asked.index)]
+        return [
+            Source(HISTORY, self.written.index, self.written.text_at),
+            Source(PROMPTS, self.asked.index, self.asked.text_at),
+        ]
 
     def follow(self, tokenize: Tokenize | None, before: int | None = None) -> None:
         """Take out what was deleted, add what is new. Long work is left to a thread."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -59,12 +60,18 @@ class IndexedTexts:
             self.index.remove(places[at] for at in holes)
         gone = set(holes)
         self._places = {id: places[at] for at, id in enumerate(ids) if at not in gone}
+        self._starts, self._ids = starts, ids  # also of texts that are gone, in the order of the log
         stored = zip(np.cumsum([0, *(length for length, _ in orders)]).tolist(), orders, strict=False)
         self._stored = set() if holes else {(start, length) for start, (length, _) in stored}
 
     def __len__(self) -> int:
         """How many texts."""
         return len(self._places)
+
+    def text_at(self, position: int) -> tuple[int, int]:
+        """The message that stands at a position of the log, and how many of its tokens stand before."""
+        number = bisect_right(self._starts, position) - 1
+        return self._ids[number], position - self._starts[number]
 
     def follow(self) -> None:
         """Take out what was deleted, add what is new, and what came back."""
@@ -76,6 +83,7 @@ class IndexedTexts:
             self._deletions = deletions
             if not self._places:
                 self.index, self._stored = SuffixIndex(), set()
+                self._starts, self._ids = [], []
             if there - self._places.keys():  # the mark may lie behind what came back: read all once more
                 self._mark = Mark()
         texts, self._mark = self._store.drafting_texts(*self._key, self._mark)
@@ -85,6 +93,8 @@ class IndexedTexts:
             self.index.remove([self._places.pop(id) for id in grown])
         for (id, ids), start in zip(new.items(), self.index.extend(new.values()), strict=True):
             self._places[id] = (start, ids.size)
+            self._starts.append(start)
+            self._ids.append(id)
 
     def changed(self, message_id: int) -> None:
         """A reply was continued: the next `follow` reads it again."""

@@ -10,10 +10,12 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from markdown_it.token import Token
 
+from hierchat.ui.markdown.marking import Marking, Wrap
 from hierchat.ui.markdown.parser import DEEPEST, Env, draw, parse
 from hierchat.ui.markdown.sanitise import sanitise
 
@@ -26,6 +28,20 @@ _UNSENDABLE = re.compile("[\0\ud800-\udfff]")
 def render(text: str) -> str:
     """HTML of `text`, with a button above each block of code that copies it."""
     return _join(_blocks(_normal(text), _env()))
+
+
+def render_marked(text: str, ends: Sequence[int], wrap: Wrap) -> str:
+    """The HTML of `render`, its text in pieces that `wrap` marks. `ends`: where each run of `text` ends in it."""
+    if "\r" in text:
+        ends = [len(_normal(text[:end])) for end in ends]
+    text = _normal(text)
+    marking = Marking(text, ends, wrap)
+    blocks = _blocks(text, _env())
+    lines = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+    edges = pairwise([*(lines[block.line] for block in blocks), len(text)])
+    return "".join(
+        marking.mark(block.html, begin, end) for block, (begin, end) in zip(blocks, edges, strict=True)
+    )
 
 
 class Growing:

@@ -13,7 +13,7 @@ from hierchat.config import cache_dir, data_dir
 from hierchat.corpus.stored import Stored, corpora_dir, listed
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.store import DraftsFrom, Store
-from hierchat.ui import status
+from hierchat.ui import status, transfer_panel
 from hierchat.ui.actions import button
 from hierchat.ui.panels.panel import Who
 
@@ -36,6 +36,7 @@ class SettingsPanel:
     title = "Settings"
 
     def __init__(self, service: ChatService) -> None:
+        self._service = service
         self._store = service.store
 
     def build(self) -> None:
@@ -56,6 +57,12 @@ class SettingsPanel:
             elem_id="hc-drafts-from",
         )  # fmt: skip
         self._texts = gr.HTML("", elem_id="hc-texts")
+        self._proof = gr.HTML("", elem_id="hc-model-proof")
+        gr.HTML("<h2>Chats</h2>")
+        self._titles = gr.Checkbox(
+            True, label="The model names new chats, while nobody waits for it", container=False
+        )
+        self.transfer = transfer_panel.build()
         gr.HTML("<h2>Your data</h2>")
         self._places = gr.HTML("", elem_id="hc-places")
         with gr.Row(elem_classes="hc-buttons"):
@@ -80,6 +87,10 @@ class SettingsPanel:
             self._store.set_drafts_from(who(request)[1], chosen)
             return {self._told: ""}
 
+        def title(allowed: bool, request: gr.Request) -> dict[Any, Any]:
+            self._store.allow_model_titles(who(request)[1], bool(allowed))
+            return {self._told: ""}
+
         def backup(request: gr.Request) -> dict[Any, Any]:
             who(request)
             return {self._told: _told(_back_up(self._store))}
@@ -91,9 +102,11 @@ class SettingsPanel:
         def reset(request: gr.Request) -> dict[Any, Any]:
             _, user = who(request)
             self._store.set_drafts_from(user, "all")
+            self._store.allow_model_titles(user, True)
             return self.show(user) | {self._told: _told("All settings are as they were at first.")}
 
         self._drafts.input(choose, self._drafts, self._told, **_QUIET)
+        self._titles.input(title, self._titles, self._told, **_QUIET)
         self._backup.click(backup, None, self._told, **_QUIET)
         self._unlearn.click(unlearn, None, self._told, **_QUIET)
         self._reset.click(reset, None, self.outputs, js="() => hcTheme('system')", **_QUIET)
@@ -101,7 +114,9 @@ class SettingsPanel:
     @property
     def outputs(self) -> list[Any]:
         """The components that `show` may change."""
-        return [self._drafts, self._texts, self._places, self._forget, self._told]
+        return [
+            self._drafts, self._texts, self._proof, self._titles, self._places, self._forget, self._told,
+        ]  # fmt: skip
 
     def show(self, user_id: int) -> dict[Any, Any]:
         """What is chosen, and what is there."""
@@ -111,6 +126,8 @@ class SettingsPanel:
         return {
             self._drafts: self._store.drafts_from(user_id),
             self._texts: _texts(listed()),
+            self._proof: status.model_proof(self._service.host.status),
+            self._titles: self._store.model_titles(user_id),
             self._places: _places(self._store),
             self._forget: forget,
             self._told: "",

@@ -1,0 +1,60 @@
+"""Where a stored reply's words came from: runs of its text, each with what its draft was found by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from hierchat.chat.statistics import Decode, text_pieces
+from hierchat.store import UNKNOWN, Message, Origin, Store, Whereabouts
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Text whose tokens came from one source, and from one place of it."""
+
+    text: str
+    source: str
+    tokens: int = 1
+    origin: Origin = UNKNOWN
+    there: Whereabouts | None = None
+    """Where the message stands that its draft was found in; None where there is none, or where it is gone."""
+    phrase: str = ""
+    """What stands there word for word: the text that matched and this run, as far as it is of this reply."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether it came from a message that was deleted since."""
+        return self.origin.origin_id is not None and self.there is None
+
+
+def runs_of(store: Store, user_id: int, message_id: int, tokens: Sequence[int], decode: Decode) -> list[Run]:
+    """The runs of a reply of these tokens; joined they are its whole text. Runs without text are left out."""
+    spans = store.spans(user_id, message_id)
+    pieces = text_pieces(tokens, (span.length for span in spans), decode)
+    edges = pairwise(accumulate(map(len, pieces), initial=0))
+    whole = "".join(pieces)
+    conversation = store.message(user_id, message_id).conversation_id
+    before = store.messages(user_id, conversation, message_id)[-2::-1]
+    there = store.whereabouts(
+        user_id, {*(span.origin.origin_id or 0 for span in spans), *(one.id for one in before)}
+    )
+    runs = []
+    for span, piece, (begin, end) in zip(spans, pieces, edges, strict=True):
+        matched = decode(tokens[max(span.start - span.origin.matched, 0) : span.start])
+        phrase = whole[max(begin - len(matched), 0) : end]
+        origin = _in_this_chat(span.origin, phrase, before)
+        if piece:
+            place = there.get(origin.origin_id or 0)
+            runs.append(Run(piece, span.source, span.length, origin, place, phrase))
+    return runs
+
+
+def _in_this_chat(origin: Origin, phrase: str, before: Sequence[Message]) -> Origin:
+    """With the message, of those before the reply from the newest on, that holds the phrase. Which one it was is not
+    kept: the prompt is one text."""
+    if origin.slot != "context" or origin.place is None or origin.place >= 0:
+        return origin
+    holds = next((message.id for message in before if phrase.strip() and phrase in message.text), None)
+    return replace(origin, origin_id=holds)

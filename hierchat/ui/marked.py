@@ -1,0 +1,110 @@
+"""A reply as it is drawn, its words marked by where they came from. Pure functions."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from hierchat.drafting.growing.layout import MAX_MATCH
+from hierchat.engine.step import TARGET
+from hierchat.ui.actions import KEY
+from hierchat.ui.markdown import render_marked
+from hierchat.ui.outline import below_message
+from hierchat.ui.sidebar import UNTITLED
+from hierchat.ui.sources import legend, style_of
+
+if TYPE_CHECKING:
+    from hierchat.chat.origins import Run
+
+
+def marked(runs: Sequence[Run], text: str) -> str:
+    """A reply whose text the runs make up, and the legend of their sources. The words are one tab stop, with arrow keys
+    from run to run (assets/page/origin.js)."""
+    told: set[int] = set()
+
+    def wrap(number: int, drawn: str) -> str:
+        run = runs[number]
+        facts = "" if number in told else _facts(run, first=not told)
+        told.add(number)
+        return f'<span class="hc-run hc-src-{style_of(run.source).slug}" data-run="{number}"{facts}>{drawn}</span>'
+
+    drawn = render_marked(text, list(accumulate(len(run.text) for run in runs)), wrap)
+    return f'<div class="hc-text hc-marked">{below_message(drawn)}</div>{legend(run.source for run in runs)}'
+
+
+def _facts(run: Run, *, first: bool) -> str:
+    """What the first piece of a run carries: what is said of it, and where a click leads."""
+    values = {"tabindex": "0" if first else "-1", "data-said": said(run)}
+    if run.there is not None:
+        message = json.dumps({"message": str(run.origin.origin_id), "phrase": run.phrase})
+        values |= {"data-act": "hc_origin", "data-key": KEY, "data-id": str(run.there.conversation_id)}
+        values |= {"data-text": message, "role": "link"}
+    else:
+        values["role"] = "mark"
+    return "".join(f' {name}="{html.escape(value)}"' for name, value in values.items())
+
+
+def said(run: Run) -> str:
+    """Where a run came from, what it was found by, and how sure that was, in plain words."""
+    origin = run.origin
+    where = _WHERE.get(origin.slot, _unknown)(run)
+    parts = [f"{where}."]
+    if origin.matched and origin.slot != "successors":
+        more = " or more" if origin.matched >= MAX_MATCH else ""
+        tokens = f"{origin.matched} tokens{more}" if origin.matched > 1 else "token"
+        parts.append(f"The {tokens} before it {'is' if origin.matched == 1 else 'are'} the same there.")
+    if origin.chance is not None:
+        each = "Expected to be right" if run.tokens == 1 else "Each token was expected to be right"
+        parts.append(f"{each} with a chance of {chance_words(origin.chance)}.")
+    if run.there is not None:
+        parts.append("Click to go there.")
+    return " ".join(parts)
+
+
+def chance_words(chance: float) -> str:
+    """A chance as a percentage that claims neither certainty nor impossibility."""
+    return "over 99 %" if chance > 0.99 else "under 1 %" if chance < 0.01 else f"{chance * 100:.0f} %"
+
+
+def _unknown(run: Run) -> str:
+    if run.source == TARGET:
+        return "Written by the model itself: no draft had it"
+    return f"From {style_of(run.source).label}"
+
+
+def _this_chat(run: Run) -> str:
+    place = run.origin.place
+    if place is None:
+        return "From this chat"
+    return f"From this chat, earlier in {'this reply' if place >= 0 else 'the conversation'}"
+
+
+def _earlier(what: str) -> Callable[[Run], str]:
+    def where(run: Run) -> str:
+        if run.gone:
+            return f"From {what} in a chat that was deleted meanwhile"
+        if run.there is None:
+            return "From your earlier chats"
+        return f"From {what} in “{run.there.title or UNTITLED}”"
+
+    return where
+
+
+def _file(run: Run) -> str:
+    return f"From your files: {run.origin.corpus}" if run.origin.corpus else "From your files"
+
+
+_WHERE: dict[str, Callable[[Run], str]] = {
+    "context": _this_chat,
+    "history": _earlier("an earlier reply"),
+    "prompts": _earlier("an earlier message of yours"),
+    "successors": lambda run: (
+        f"From your earlier chats: what this model found likely there after the same "
+        f"{'two tokens' if run.origin.matched > 1 else 'token'}"
+    ),
+    "seed": lambda run: "From the phrases that come with hierchat",
+    "corpus": _file,
+}
