@@ -108,7 +108,10 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.compare.change(handlers.compare, p.compare, every, **_QUIET)
         p.back.click(handlers.back, None, every, **_QUIET)
         setup = SetupHandlers(handlers.who, p.setup)
-        p.bus.hc_setup(setup.choose, None, [p.setup, p.live], trigger_mode="always_last", **_QUIET)
+        # Each change, one after the other: the last one counts.
+        p.bus.hc_setup(
+            setup.choose, None, [p.setup, p.live], trigger_mode="multiple", concurrency_limit=1, **_QUIET
+        )
         comparisons.listen(p.bus, handlers.who, p.live)
 
         kept = [*p.settings.components, p.live]
