@@ -213,7 +213,7 @@ def test_details_open_where_they_stand_and_stay_open(chat: Chat, service: FakeSe
 def test_compare_follows_what_is_being_written(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService, width: int, height: int
 ) -> None:
-    service.script.reply, service.script.seconds = LONG, 2.5
+    service.script.reply, service.script.seconds = LONG, 4
     with driving.visiting(chromium, server[1], width, height) as chat:
         chat.open()
         chat.page.locator("#hc-compare input").check()
@@ -222,7 +222,6 @@ def test_compare_follows_what_is_being_written(
         column = chat.page.locator("#hc-second")
         expect(column).to_contain_text("Paragraph 60", timeout=driving.PATIENCE_MS)
         expect(column.locator(".hc-figures")).to_be_in_viewport()
-        service.script.seconds = 8  # the first one takes its time
         box = chat.page.locator("#hc-versus").bounding_box()
         assert box
         chat.page.mouse.move(width / 2, box["y"] + 100)
