@@ -3,6 +3,7 @@
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
+from hierchat.store.comparisons import StoredComparison
 from hierchat.store.conversations import LOCAL_USER
 from hierchat.store.drafting_texts import Mark, TextKind
 from hierchat.store.errors import (
@@ -78,6 +79,7 @@ __all__ = [
     "State",
     "Store",
     "StoreError",
+    "StoredComparison",
     "SuffixRun",
     "TextKind",
     "Totals",

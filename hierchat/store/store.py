@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hierchat.store.comparisons import Comparisons
 from hierchat.store.conversations import Conversations
 from hierchat.store.drafting_texts import DraftingTexts
 from hierchat.store.errors import corrupt, translated
@@ -27,6 +28,7 @@ from hierchat.store.while_away import WhileAway
 
 
 class Store(
+    Comparisons,
     Conversations,
     Privacy,
     Tags,

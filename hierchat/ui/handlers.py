@@ -179,8 +179,6 @@ class Handlers:
         session, user = self.who(request)
         if (reply := self.views.now(session, user)) is not None:
             reply.stop.set()
-        elif session.replaying is not None:
-            session.replaying.set()
         else:  # the reply has just ended
             return self.views.busy(session, user)
         return {self._parts.live: gr.skip()}

@@ -9,11 +9,13 @@ from typing import Any
 
 import gradio as gr
 
+from hierchat.chat.comparison import ARMS
+from hierchat.chat.configuration import USUAL
 from hierchat.chat.frames import Arm
 from hierchat.ui import chat_settings
 from hierchat.ui.actions import button, script
+from hierchat.ui.comparisons import setup
 from hierchat.ui.panels.panel import Panel, links
-from hierchat.ui.versus import ARMS
 
 EXAMPLES = (
     "Write a Python function that reverses a string, and a test for it.",
@@ -24,7 +26,6 @@ OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
 MORE = ":more"
 """In the list of models: not one of them, but the page where others are."""
-_ARM_NAMES: dict[Arm, str] = {"vanilla": "Without drafts", "speculative": "With drafts"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,9 @@ class Parts:
     versus: Any
     verdict: Any
     asked: Any
-    replay: Any
+    setup: Any
+    """The line that says what Compare runs."""
+    result: Any
     back: Any
     columns: dict[Arm, tuple[Any, Any]]
     panels: dict[str, Any]
@@ -123,6 +126,9 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             )  # fmt: skip
             chat_settings.opener()
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
+        with gr.Row(elem_id="hc-setup"):
+            against = gr.HTML(setup.line(USUAL), elem_id="hc-against")
+            gr.HTML(setup.form(names), elem_id="hc-pair")
         host = gr.HTML("", elem_id="hc-host")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
         tiny = gr.HTML("", elem_id="hc-tiny")
@@ -133,12 +139,10 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             asked = gr.HTML("", elem_id="hc-asked")
             with gr.Row(elem_id="hc-verdict-row"):
                 verdict = gr.HTML("", elem_id="hc-verdict")
-                replay = gr.Button(
-                    "Replay", elem_id="hc-replay", size="sm", min_width=0, scale=0, visible="hidden"
-                )
                 back = gr.Button("Back to the chat", elem_id="hc-back", size="sm", min_width=0, scale=0)
             with gr.Row(elem_id="hc-columns"):
                 columns = {arm: _column(arm) for arm in ARMS}
+            result = gr.HTML("", elem_id="hc-result", apply_default_css=False, js_on_load=None)
         places = {panel.name: _place(panel) for panel in panels}
         gr.HTML(
             button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
@@ -167,8 +171,8 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             count = gr.HTML("", elem_id="hc-count")
     panel = chat_settings.build()
     return Parts(
-        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, title, model, compare, host, empty,
-        tiny, chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop,
+        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, title, model, compare, host, empty, tiny,
+        chat, thread, growing, versus, verdict, asked, against, result, back, columns, places, live, box, send, stop,
         context, tray, count,
     )  # fmt: skip
 
@@ -186,7 +190,6 @@ def _place(panel: Panel) -> Any:
 
 def _column(arm: Arm) -> tuple[Any, Any]:
     with gr.Column(elem_classes="hc-column", elem_id=f"hc-{arm}", min_width=280):
-        gr.HTML(f'<h2 class="hc-arm">{_ARM_NAMES[arm]}</h2>')
         text = gr.HTML("", elem_classes="hc-text", apply_default_css=False, js_on_load=None)
         figures = gr.HTML("", elem_classes="hc-arm-figures")
     return text, figures

@@ -9,10 +9,12 @@ import gradio as gr
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.ui import layout
 from hierchat.ui.attaching import AttachingHandlers
+from hierchat.ui.comparisons.setup import SetupHandlers
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.naming import NamingHandlers
 from hierchat.ui.organising import OrganisingHandlers
+from hierchat.ui.panels.comparisons import ComparisonsPanel
 from hierchat.ui.panels.insights import InsightsPanel
 from hierchat.ui.panels.models import ModelsPanel
 from hierchat.ui.panels.panel import Panel
@@ -37,8 +39,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         models = ModelsPanel(service, shared=lambda: bool(app.share_url))
-        settings_panel = SettingsPanel(service)
-        panels: list[Panel] = [InsightsPanel(service), models, settings_panel]
+        comparisons, settings_panel = ComparisonsPanel(service.store), SettingsPanel(service)
+        panels: list[Panel] = [models, InsightsPanel(service), comparisons, settings_panel]
         p = layout.build(service.models.names, place, login, panels)
         handlers = Handlers(service, p, panels)
         unsent = Kept()
@@ -66,7 +68,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         buttons = [p.send, p.stop]
         every = [*middle, *chats, *columns, *buttons, p.live, p.box]
         every += p.settings.components
-        every += [p.verdict, p.asked, p.replay, p.back, p.cue]
+        every += [p.verdict, p.asked, p.result, p.back, p.cue]
         asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
         settings = [p.bus, *p.settings.fields]
 
@@ -97,7 +99,6 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
         followed = p.bus.hc_follow(replies.follow, None, every, trigger_mode="multiple", **_FOLLOW)
         followed.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
-        p.replay.click(replies.replay, None, every, **_QUIET)
         p.stop.click(handlers.stop, None, every, queue=False, **_QUIET)
 
         p.new.click(handlers.new, p.query, every, **_QUIET)
@@ -127,6 +128,12 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
         p.compare.change(handlers.compare, p.compare, every, **_QUIET)
         p.back.click(handlers.back, None, every, **_QUIET)
+        setup = SetupHandlers(handlers.who, p.setup)
+        # Each change, one after the other: the last one counts.
+        p.bus.hc_setup(
+            setup.choose, None, [p.setup, p.live], trigger_mode="multiple", concurrency_limit=1, **_QUIET
+        )
+        comparisons.listen(p.bus, handlers.who, p.live)
 
         kept = [*p.settings.components, p.live]
         p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **_QUIET)

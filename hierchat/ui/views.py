@@ -66,7 +66,7 @@ class Views:
     def busy(self, session: Session, user_id: int) -> Update:
         """Send while idle, Stop while a reply waits or is written in the chat on the screen."""
         p = self._parts
-        running = self.now(session, user_id) is not None or session.replaying is not None
+        running = self.now(session, user_id) is not None
         return {p.send: gr.update(visible=_shown(not running)), p.stop: gr.update(visible=_shown(running))}
 
     def live(self, session: Session, user_id: int) -> Update:
@@ -201,7 +201,7 @@ class Views:
         """A comparison in progress."""
         p, hidden = self._parts, gr.update(visible="hidden")
         return self.columns(progress.arms(reply.latest)) | {
-            p.asked: versus.asked(reply.text, files(reply.files)), p.replay: hidden, p.back: hidden,
+            p.asked: versus.asked(reply.text, files(reply.files)), p.result: "", p.back: hidden,
             p.verdict: status.waiting("Running both, one after the other"),
         }  # fmt: skip
 
