@@ -60,6 +60,11 @@ def data_dir() -> Path:
     return _directory("HIERCHAT_DATA", platformdirs.user_data_dir(APP))
 
 
+def models_dir() -> Path:
+    """Where models lie that were dropped on the page; they are the user's own files. Not created here."""
+    return data_dir() / "models"
+
+
 def config_dir() -> Path:
     """Where the user's own models.yaml lies; HIERCHAT_CONFIG moves it. Not created here."""
     return _directory("HIERCHAT_CONFIG", platformdirs.user_config_dir(APP))

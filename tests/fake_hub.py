@@ -63,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, json.dumps(tree).encode(), Content_Type="application/json")
         if hub.gated:
             return self._send(403, X_Error_Code="GatedRepo")
-        return self._file(path.split(f"/resolve/{COMMIT}/")[-1])
+        return self._file(path.split(f"/resolve/{revision}/")[-1])
 
     def _entry(self, name: str, data: bytes) -> dict:
         entry: dict = {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}

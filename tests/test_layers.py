@@ -30,7 +30,7 @@ TOOLS = {"bench", "distil", "makers"}
 """What measures the program, or makes something for it: nothing but its own commands imports it."""
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 MODELS = [
-    {"__init__", "errors", "progress", "cache", "yaml_lines", "catalogue", "memory", "terminal"},
+    {"__init__", "errors", "progress", "cache", "yaml_lines", "catalogue", "memory", "own", "terminal"},
     {"architectures"},
     {"formats"},
     {"runnable"},

@@ -25,8 +25,8 @@ acts.hc_panel = ({ text }) => {
 
 watch('value', () => {
   const url = new URL(window.location.href);
-  const chosen = asked === ANY || props.value === asked;
   const panel = /^panel (\w+)$/.exec(props.value)?.[1];
+  const chosen = asked === ANY || props.value === asked || panel; // some ways to a panel are no buttons of ours
   for (const [name, value] of [['c', Number(props.value) || null], ['view', panel]]) {
     if (value) url.searchParams.set(name, value);
     else url.searchParams.delete(name);

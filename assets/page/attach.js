@@ -87,8 +87,9 @@ on('dragleave', (event) => { if (!event.relatedTarget) dragging(false); });
 on('drop', (event) => {
   if (!dragsFiles(event)) return;
   event.preventDefault(); // or the browser would leave the page for the file
+  if (!document.body.hasAttribute('data-hc-drag')) return; // a panel may want it
   event.stopImmediatePropagation();
-  if (document.body.hasAttribute('data-hc-drag')) [...event.dataTransfer.files].forEach(attachFile);
+  [...event.dataTransfer.files].forEach(attachFile);
   dragging(false);
   if (!touch()) box().focus();
 }, { capture: true });

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.runtime.learned import ACCEPTANCE
-from hierchat.store import DayFigures, Store, StoreError
+from hierchat.runtime.learned import counted
+from hierchat.store import DraftingFigures, Store, StoreError
 
 FILE_WIDTH = 140
 """Columns where the output is no terminal."""
@@ -30,8 +29,10 @@ def show_stats(path: Path, days: int) -> int:
         if not path.exists():
             raise StoreError(f"There is no {path}. Name the database with --db.")
         with Store.open(path) as store:
-            users = {name: store.figures_over_time(user, days=days) for name, user in store.users().items()}
-            curves = {name: _curve(store, user) for name, user in store.users().items()}
+            users = {
+                name: store.figures_over_time(user, days=days).days for name, user in store.users().items()
+            }
+            learned = {name: counted(store, user) for name, user in store.users().items()}
     except StoreError as error:
         Console(stderr=True, soft_wrap=True).print(f"Error: {error}", markup=False, highlight=False)
         return 1
@@ -40,48 +41,37 @@ def show_stats(path: Path, days: int) -> int:
         if len(users) > 1:
             console.print(name, markup=False, highlight=False)
         console.print(table(figures))
-        if curves[name].any():
-            console.print(calibration_table(curves[name]))
+        if learned[name].curve.any():
+            console.print(calibration_table(learned[name]))
     if not measured:
         console.print(f"No reply was measured in the last {days} days.")
     return 0
 
 
-def table(figures: Sequence[DayFigures]) -> Table:
+def table(figures: Mapping[date, DraftingFigures]) -> Table:
     """A row for each day."""
-    sources = list(dict.fromkeys(name for day in figures for name in day.sources))
+    sources = list(dict.fromkeys(name for one in figures.values() for name in one.sources))
     made = Table(box=None, pad_edge=False, caption=CAPTION if sources else None, caption_justify="left")
     made.add_column("day", no_wrap=True)
     for column in ("replies", "tokens", "T", "speed-up", "draft ms", "proposed", "accepted", *sources):
         made.add_column(column, justify="right")
-    for day in figures:
+    for day, one in figures.items():
         made.add_row(
-            day.day.isoformat(),
-            f"{day.replies:,}",
-            f"{day.tokens:,}",
-            f"{day.tokens_per_forward:.2f}",
-            "-" if day.speedup is None else f"{day.speedup:.2f}x",
-            "-" if day.draft_ms is None else f"{day.draft_ms:.2f}",
-            f"{day.proposed:,}",
-            _percent(day.accepted, day.proposed),
-            *(_of_source(day, name) for name in sources),
+            day.isoformat(),
+            f"{one.replies:,}",
+            f"{one.tokens:,}",
+            "-" if one.tokens_per_forward is None else f"{one.tokens_per_forward:.2f}",
+            "-" if one.speedup is None else f"{one.speedup:.2f}x",
+            "-" if one.draft_ms is None else f"{one.draft_ms:.2f}",
+            f"{one.proposed:,}",
+            _percent(one.accepted, one.proposed),
+            *(_of_source(one, name) for name in sources),
         )
     return made
 
 
-def _curve(store: Store, user_id: int) -> NDArray[np.float64]:
-    """Acceptance.curve over all models."""
-    curve = np.zeros_like(Acceptance().curve)
-    for value in store.all_learned(user_id, ACCEPTANCE).values():
-        with suppress(ValueError):  # of another version: it is learned anew
-            curve += Acceptance.from_bytes(value).curve
-    return curve
-
-
-def calibration_table(curve: NDArray[np.float64]) -> Table:
+def calibration_table(learned: Acceptance) -> Table:
     """Likely candidates by the chance that they were given: how many of them were right."""
-    learned = Acceptance()
-    learned.curve[:] = curve
     made = Table(box=None, pad_edge=False, caption=CALIBRATION, caption_justify="left")
     sources = learned.calibration()
     made.add_column("chance", justify="right", no_wrap=True)
@@ -98,7 +88,7 @@ def calibration_table(curve: NDArray[np.float64]) -> Table:
     return made
 
 
-def _of_source(day: DayFigures, name: str) -> str:
+def _of_source(day: DraftingFigures, name: str) -> str:
     if name not in day.sources:
         return "-"
     count = day.sources[name]

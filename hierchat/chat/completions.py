@@ -18,7 +18,8 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.draft_index.history import Histories
-from hierchat.runtime.drafters import Memory, all_sources, reply_drafter
+from hierchat.runtime.drafters import Memory, all_sources
+from hierchat.runtime.drafting_choice import ALL, Drafting, apart, chosen_drafter
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
@@ -93,10 +94,14 @@ class Completions:
         room: int | None = None,
         before: int | None = None,
         drafts_from: DraftsFrom = "all",
+        drafting: Drafting = ALL,
+        *,
+        learns: bool = True,
     ) -> Reply:
         """A reply that is ready to be written. `room`: tokens that its prompt leaves free, where that is not
         `settings.max_new_tokens`; `before`: the message that it answers, where that is stored;
-        `drafts_from`: which texts may draft it.
+        `drafts_from`: which texts may draft it; `drafting`: what else is left out; `learns`: whether drafting of later
+        replies learns from it.
 
         Raises MessageTooLong.
         """
@@ -104,12 +109,12 @@ class Completions:
         drafter = memory = None
         if hosted.is_local and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
-            drafter = reply_drafter(hosted, memory, settings, stop)
+            drafter = chosen_drafter(hosted, memory if learns else apart(memory), settings, stop, drafting)
         statistics = ReplyStatistics(partial(reply_text, hosted), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
         reply = Reply(hosted, prompt.ids, settings, statistics, drafter, _left_out(prompt.dropped_turns))
-        if memory is not None:
+        if memory is not None and drafting == ALL:  # they are told by their place among all sources
             reply.origins = Origins.over(all_sources(hosted, memory), len(prompt.ids))
         return reply
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from hierchat.chat.comparison import Comparison
 
 DESERVED_TOKENS = 64
 """From so many tokens on a reply's speed is compared: in shorter ones a few forwards decide, whose times scatter."""
 Phase = Literal["waiting", "reading", "writing", "done"]
-Arm = Literal["vanilla", "speculative"]
+Arm = Literal["first", "second"]
+"""A side of a comparison; the second one stays in the chat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class Frame:
     """The stored reply; None while it is not stored (compare)."""
     ahead: int = 0
     """Replies that come before, in phase "waiting"."""
+    name: str = ""
+    """What this side of a comparison is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,8 @@ class Verdict:
     sentence: str
     exact: bool | None = None
     """Whether the target passed its self-test: then drafts cannot change a token. None: not known."""
+    precise: str = ""
+    """The same in our own words, for the details."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +124,5 @@ class CompareFrame:
     arms: Mapping[Arm, Frame]
     running: Arm | None
     verdict: Verdict | None = None
+    result: Comparison | None = None
+    """In the last one, where both sides came to their end."""

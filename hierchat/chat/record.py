@@ -33,6 +33,7 @@ class Record:
         """`resumed`: the message of the reply that is continued; `system_prompt`: what the chat sets."""
         self.reply = reply
         self._store = store
+        self.question = question
         self._place = (user_id, conversation_id, question)
         self._resumed = resumed
         self._system_prompt = system_prompt

@@ -6,30 +6,31 @@ import secrets
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 
-from hierchat import logs
 from hierchat.attachments.prompt import with_files
-from hierchat.chat.compare import compare_arms
-from hierchat.chat.completions import Completions, Writing, failed
+from hierchat.chat.comparing import Comparing, with_id
+from hierchat.chat.comparison import ARMS
+from hierchat.chat.completions import Completions
+from hierchat.chat.configuration import USUAL, Pair
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import InProgress
+from hierchat.chat.insights import ForwardCosts, IndexMemory, forward_costs, index_memory
 from hierchat.chat.news import News
 from hierchat.chat.origins import Run, runs_of
 from hierchat.chat.plan import PlanView, plan_view
 from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
-from hierchat.chat.reply_thread import in_reply_thread
-from hierchat.chat.statistics import ReplyStatistics, stored_figures
+from hierchat.chat.statistics import stored_figures
 from hierchat.chat.titles import TitleWriter
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.runtime.draft_index.history import Histories
+from hierchat.runtime.drafting_choice import ALL, Drafting
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.prompt import Said
-from hierchat.runtime.turn import ModelTurn
+from hierchat.runtime.shelf import Shelf
 from hierchat.store import Attachment, Message, Store
 
 CLOSE_SECONDS = 2.0
@@ -53,6 +54,7 @@ class ChatService:
         self._completions = Completions(host, self._histories, self._learned, store)
         self.titles = TitleWriter(store, host, self._said_in_chat)
         host.costs = store
+        self.models = Shelf(host, store)
 
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""
@@ -124,33 +126,38 @@ class ChatService:
         settings: GenerationSettings,
         stop: threading.Event,
         files: Sequence[Attachment] = (),
+        pair: Pair = USUAL,
     ) -> Generator[CompareFrame, None, None]:
-        """Answer a message twice, vanilla and speculative in random order; the speculative reply is stored.
+        """Answer a message in two ways, one after the other. The second reply is stored, and the result where both come
+        to their end.
 
-        Raises as `send`.
+        Raises WrongConfiguration, and as `send`.
         """
         self.store.conversation(user_id, conversation_id)
-        with ModelTurn(self.host, stop) as turn:
-            for ahead in turn.waiting():
-                waiting = Frame("waiting", ahead=ahead)
-                yield CompareFrame({"vanilla": waiting, "speculative": waiting}, None)
-            if (hosted := turn.hosted) is None:
-                return
-            record = self._ask(user_id, conversation_id, parent_id, text, files, settings, stop, hosted)
-            speculative = record.reply
-            statistics = ReplyStatistics(partial(reply_text, hosted), settings)
-            vanilla = replace(speculative, statistics=statistics, drafter=None)
-            try:
-                run = partial(compare_arms, vanilla, speculative, record, stop)
-                with closing(in_reply_thread(run, stop)) as frames:
-                    yield from frames
-            except Exception as error:
-                notice = logs.said(error)
-                arms: dict[Arm, Writing] = {"vanilla": vanilla, "speculative": record}
-                yield CompareFrame({arm: failed(notice, writing) for arm, writing in arms.items()}, None)
-            finally:
-                self._completions.keep(hosted)
-                self.titles.wake()
+        first, second = (pair[arm].settings(settings) for arm in ARMS)
+        question: Message | None = None
+
+        def begin(hosted: Hosted, arm: Arm) -> Record:
+            nonlocal question
+            drafting, chosen = pair[arm].drafting, first if arm == "first" else second
+            # What drafts as always goes on learning; each other side must leave nothing behind, for its rival either.
+            learns = arm == "second" and drafting == ALL
+            if question is not None:
+                return self._answer_again(user_id, question, chosen, stop, hosted, drafting, learns=learns)
+            asked = (user_id, conversation_id, parent_id, text, files, chosen, stop, hosted, drafting)
+            record = self._ask(*asked, learns=learns)
+            question = self.store.message(user_id, record.question)
+            return record
+
+        alone = parent_id is None and not files and self._system_prompt(user_id, conversation_id) is None
+        running = Comparing(self.host, pair, text, begin, self._completions.keep, alone=alone)
+        kept = partial(self.store.keep_comparison, user_id, conversation_id)
+        try:
+            with closing(running.frames(stop)) as frames:
+                for frame in frames:
+                    yield with_id(frame, kept)
+        finally:
+            self.titles.wake()
 
     def complete(
         self, messages: Sequence[Said], settings: GenerationSettings, user_id: int, stop: threading.Event
@@ -195,6 +202,15 @@ class ChatService:
         hosted = self.host.hosted
         return plan_view(hosted) if hosted else None
 
+    def costs(self) -> ForwardCosts | None:
+        """What forwards of the loaded model cost; None where none is loaded, or it is computed elsewhere."""
+        hosted = self.host.hosted
+        return forward_costs(hosted) if hosted else None
+
+    def index_memory(self, user_id: int) -> IndexMemory:
+        """What this user's texts take in memory to draft from, and those that all share."""
+        return index_memory(user_id, self.host.hosted, self._histories)
+
     def _ask(
         self,
         user_id: int,
@@ -205,13 +221,18 @@ class ChatService:
         settings: GenerationSettings,
         stop: threading.Event,
         hosted: Hosted,
+        drafting: Drafting = ALL,
+        *,
+        learns: bool = True,
     ) -> Record:
         """A reply to a new message, which is stored once nothing more can keep it from being answered."""
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
         system = self._system_prompt(user_id, conversation_id)
         said = [*self._said(hosted, user_id, path, system), Said("user", with_files(text, files))]
         allowed = self.store.drafts_from(user_id, conversation_id)
-        reply = self._completions.reply(hosted, user_id, said, settings, stop, drafts_from=allowed)
+        reply = self._completions.reply(
+            hosted, user_id, said, settings, stop, None, None, allowed, drafting, learns=learns
+        )
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
         return Record(self.store, reply, user_id, conversation_id, question, system_prompt=system)
 
@@ -222,13 +243,16 @@ class ChatService:
         settings: GenerationSettings,
         stop: threading.Event,
         hosted: Hosted,
+        drafting: Drafting = ALL,
+        *,
+        learns: bool = True,
     ) -> Record:
         path = self.store.messages(user_id, question.conversation_id, question.id)
         system = self._system_prompt(user_id, question.conversation_id)
         said = self._said(hosted, user_id, path, system)
         allowed = self.store.drafts_from(user_id, question.conversation_id)
         reply = self._completions.reply(
-            hosted, user_id, said, settings, stop, before=question.id, drafts_from=allowed
+            hosted, user_id, said, settings, stop, None, question.id, allowed, drafting, learns=learns
         )
         return Record(self.store, reply, user_id, question.conversation_id, question.id, system_prompt=system)
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.growing.layout import HIDDEN, INPUTS, KNOWN, SLOTS, SOURCES, AcceptanceModel
+from hierchat.drafting.growing.layout import HIDDEN, INPUTS, KNOWN, MAX_MATCH, SLOTS, SOURCES, AcceptanceModel
 
 FITTED = Path(__file__).parent / "acceptance_model.npz"
 RATE = np.float32(0.003)
@@ -24,7 +24,7 @@ FORGET = np.float32(0.0002)
 """Part of the way back to what was fitted with each lesson: half of it in 3,500."""
 BINS = 20
 _HEADER = struct.Struct("<4sBII")
-_MAGIC, _VERSION = b"HCac", 1
+_MAGIC, _VERSION = b"HCac", 2
 
 Calibration = dict[str, list[tuple[float, float, int]]]
 
@@ -56,6 +56,8 @@ class Acceptance:
         self.curve: NDArray[np.float64] = np.zeros((SLOTS, BINS, 3))
         """By slot and estimated chance: how many likely candidates there were, the sum of their chances, and how many
         were right."""
+        self.matches: NDArray[np.float64] = np.zeros((SLOTS, MAX_MATCH + 1, 2))
+        """By slot and length of match: how often the likeliest candidate was found by it, and was right."""
 
     def calibration(self) -> Calibration:
         """Of each source, for every range of chances in which there were candidates: their mean chance, the share
@@ -71,10 +73,25 @@ class Acceptance:
                 ]
         return found
 
+    def by_match(self) -> NDArray[np.float64]:
+        """By length of match, whatever the source, the likeliest candidates and how many of them were right:
+        [MAX_MATCH + 1, 2]."""
+        return self.matches.sum(0)
+
+    def add(self, other: Acceptance) -> None:
+        """Count what another one counted, too."""
+        self.curve += other.curve
+        self.matches += other.matches
+
     def _learned(self) -> NDArray[np.float64]:
         """All that changes, as one array."""
         return np.concatenate(
-            [self.model.score - self.prior.score, self.model.none - self.prior.none, self.curve.ravel()]
+            [
+                self.model.score - self.prior.score,
+                self.model.none - self.prior.none,
+                self.curve.ravel(),
+                self.matches.ravel(),
+            ]
         )
 
     def to_bytes(self) -> bytes:
@@ -94,10 +111,12 @@ class Acceptance:
         learned: NDArray[Any] = np.frombuffer(zlib.decompress(payload), "<f8")
         if learned.size != made._learned().size or not np.isfinite(learned).all():
             raise ValueError("Stored acceptance is damaged.")
-        score, none, curve = np.split(learned, np.cumsum([made.model.score.size, made.model.none.size]))
+        sizes = [made.model.score.size, made.model.none.size, made.curve.size]
+        score, none, curve, matches = np.split(learned, np.cumsum(sizes))
         made.model.score[:] += score.astype(np.float32)
         made.model.none[:] += none.astype(np.float32)
         made.curve[:] = curve.reshape(made.curve.shape)
+        made.matches[:] = matches.reshape(made.matches.shape)
         return made
 
 

@@ -146,6 +146,7 @@ class Drafter:
                 FORGET,
                 RECENT_RATE,
                 learned.curve,
+                learned.matches,
             )
         if self._successors is not None and top is not None:
             before = self._context.tokens[-2:].tolist()

@@ -153,8 +153,8 @@ def step_together(runner: Runner, replies: Sequence[Decoding]) -> list[Step]:
     return [reply.take(mine, alone=alone) for reply, mine in zip(replies, rows, strict=True)]
 
 
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of what two token sequences share from their beginning on."""
+def common_prefix(first: Sequence[object], second: Sequence[object]) -> int:
+    """Length of what two sequences of tokens, or of words, share from their beginning on."""
     same = 0
     for one, other in zip(first, second, strict=False):
         if one != other:

@@ -111,10 +111,15 @@ def require_fit(
     )
 
 
+def blocks_needed(weights: int, slot: int, context_length: int) -> int:
+    """Of a model of `weights` bytes in blocks, `slot` numbers per position."""
+    return int(weights + context_length * slot * _SLOT_BYTES + _BLOCKS_SPARE)
+
+
 def require_blocks_fit(name: str, weights: int, slot: int, context_length: int, held: int = 0) -> None:
     """Raises DoesNotFitError when a model of `weights` bytes in blocks, `slot` numbers per position, does not fit.
     `held`: bytes that will be free, too."""
-    needed = int(weights + context_length * slot * _SLOT_BYTES + _BLOCKS_SPARE)
+    needed = blocks_needed(weights, slot, context_length)
     if needed <= (free := free_memory("cpu") + held):
         return
     left = free - weights - _BLOCKS_SPARE

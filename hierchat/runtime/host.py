@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -71,34 +72,56 @@ class ModelHost:
         prepare: Preparation | None = None,
     ) -> None:
         self.catalogue = catalogue
-        offered = [name for name, entry in catalogue.models.items() if not entry.draft_only]
-        self.names = sorted(offered, key=lambda name: name != catalogue.default)
+        """Replaced as a whole when a model is added or removed."""
+        self.backend = backend
         self.status = HostStatus()
         self.scheduler = Scheduler()
         self.hosted: Hosted | None = None
         self.costs: Costs | None = None
         """Where what steps cost is kept from run to run; the chat service sets it."""
+        self.leaving = False
+        """Whether the present model is to go as soon as its reply has ended."""
         self._report = report
-        self._backend = backend
         self._load = load or self._load_model
         self._prepare = prepare or (_nothing if load else self._prepare_model)
         self._starting = threading.Lock()
         self._asked = 0
         """How often a model was asked for: the last one counts."""
 
+    @property
+    def names(self) -> list[str]:
+        """Models to chat with, the default first."""
+        offered = [name for name, entry in self.catalogue.models.items() if not entry.draft_only]
+        return sorted(offered, key=lambda name: name != self.catalogue.default)
+
     def settings(self, name: str) -> GenerationSettings:
         """The model's default sampling."""
         return self.catalogue.entry(name).sampling
 
     def start(self, name: str) -> None:
-        """Load a model in the background, in place of the present one. That stays until the other one can run and its
-        files are here. A model that is being fetched for an earlier call is given up; what has come of it stays. Raises
-        UnknownModelError."""
+        """Load a model in the background, in place of the present one. That stays until the other one can run, and its
+        files are here and converted. A model that is being fetched for an earlier call is given up; what has come of it
+        stays. Raises UnknownModelError."""
         self.catalogue.entry(name)
         self._asked += 1
         self.status = HostStatus(name, "loading", message=name)
         arguments = (name, self._asked)
         threading.Thread(target=self._replace, args=arguments, name=f"load {name}", daemon=True).start()
+
+    def eject(self) -> None:
+        """Let the present model go when no reply is being written, in the background. One that is being loaded goes as
+        soon as it has come."""
+        self._asked += 1
+        self.leaving = True
+        threading.Thread(target=self._eject, args=(self._asked,), name="eject", daemon=True).start()
+
+    def _eject(self, asked: int) -> None:
+        with self._starting, self.scheduler.turn(first=True):
+            if asked == self._asked:  # no other one was asked for meanwhile
+                self.hosted = None
+                gc.collect()
+                self.status = HostStatus()
+            self.leaving = False
 
     def _replace(self, name: str, asked: int) -> None:
         def require_wanted() -> None:
@@ -161,8 +184,8 @@ class ModelHost:
 
     def _prepare_model(self, name: str, report: Report) -> None:
         entry, device = self.catalogue.entry(name), best_device()
-        require_runnable(entry, device, self._backend, report, held_memory(device))
-        bring(entry, report, device)
+        require_runnable(entry, device, self.backend, report, held_memory(device))
+        bring(entry, report, device, self.backend)
 
     def _load_model(self, name: str, report: Report) -> Hosted:
         def measuring() -> None:
@@ -170,7 +193,7 @@ class ModelHost:
 
         return load_hosted(
             self.catalogue.entry(name),
-            self._backend,
+            self.backend,
             report,
             measuring,
             stored=True,

@@ -101,3 +101,14 @@ class Learned:
                 (SUCCESSORS, state.successors.to_bytes()),
             ):
                 self._store.learn(*key, kind, value, deletions=state.deletions)
+
+
+def counted(store: Store, user_id: int, model_key: str | None = None) -> Acceptance:
+    """What acceptance models counted of their estimates, of one model or of all, as it was written down last. Nothing
+    else of it is learned."""
+    found = Acceptance()
+    for key, value in store.all_learned(user_id, ACCEPTANCE).items():
+        if model_key in (None, key):
+            with suppress(ValueError):  # of another version: it is learned anew
+                found.add(Acceptance.from_bytes(value))
+    return found

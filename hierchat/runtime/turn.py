@@ -42,7 +42,9 @@ class ModelTurn:
                 return
             status = self._host.status
             if status.phase in ("none", "failed"):
-                raise NoModel(status.message or "No model is loaded. Choose one above.")
+                raise NoModel(
+                    status.message or "No model is loaded. Choose one above, or fetch one under Models."
+                )
             self._ticket.step_aside()  # for what loads the model
             self._stop.wait(POLL_SECONDS)
 

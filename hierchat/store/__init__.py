@@ -3,6 +3,7 @@
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
+from hierchat.store.comparisons import StoredComparison
 from hierchat.store.conversations import LOCAL_USER
 from hierchat.store.drafting_texts import Mark, TextKind
 from hierchat.store.errors import (
@@ -22,12 +23,14 @@ from hierchat.store.records import (
     Baseline,
     ChatSettings,
     Conversation,
-    DayFigures,
+    DraftingFigures,
     FinalState,
+    HistorySize,
     LoggedReply,
     Message,
     NewTurn,
     Origin,
+    OverTimeFigures,
     Preset,
     Role,
     SourceCount,
@@ -58,15 +61,17 @@ __all__ = [
     "DatabaseLocked",
     "DatabaseNewer",
     "DatabaseUnwritable",
-    "DayFigures",
+    "DraftingFigures",
     "DraftsFrom",
     "FinalState",
+    "HistorySize",
     "LoggedReply",
     "Mark",
     "Message",
     "NewTurn",
     "NotFound",
     "Origin",
+    "OverTimeFigures",
     "Preset",
     "Role",
     "SourceCount",
@@ -74,6 +79,7 @@ __all__ = [
     "State",
     "Store",
     "StoreError",
+    "StoredComparison",
     "SuffixRun",
     "TextKind",
     "Totals",

@@ -23,6 +23,7 @@ TABLES = (
     "suffix_runs",
     "learned",
     "latency",
+    "comparisons",
 )
 """Whose rows are counted."""
 BUSY_SECONDS = 2.0

@@ -284,17 +284,6 @@ def m0010_edited(db: Database) -> None:
 
 
 @migrations()
-def m0015_privacy(db: Database) -> None:
-    # drafts_from: which of the user's texts may draft. incognito: hidden from its beginning, by the process in which it
-    # is open; so it drafts for no other chat, and goes as whatever is hidden goes.
-    db.executescript("""
-        ALTER TABLE users ADD COLUMN drafts_from TEXT NOT NULL DEFAULT 'all'
-            CHECK (drafts_from IN ('all', 'chat', 'none'));
-        ALTER TABLE conversations ADD COLUMN incognito INTEGER NOT NULL DEFAULT 0;
-    """)
-
-
-@migrations()
 def m0011_figures(db: Database) -> None:
     # plan: JSON, the draft models in use at the end of the reply, from the lowest up, each with its draft length.
     db.executescript("""
@@ -320,7 +309,40 @@ def m0012_origins(db: Database) -> None:
 
 
 @migrations()
-def m0007_going_on(db: Database) -> None:
+def m0013_insights(db: Database) -> None:
+    # All that figures over time ask of messages: the rows themselves hold whole texts before these columns.
+    # Not a partial index: SQLite would read the row all the same, for the column in its condition.
+    db.execute("CREATE INDEX messages_in_time ON messages (conversation_id, role, copy_of, created_at)")
+
+
+@migrations()
+def m0014_comparisons(db: Database) -> None:
+    # result: JSON of chat/comparison.py, which alone reads it.
+    db.executescript("""
+        CREATE TABLE comparisons (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+            created_at REAL NOT NULL,
+            question TEXT NOT NULL,
+            result TEXT NOT NULL
+        );
+        CREATE INDEX comparisons_by_conversation ON comparisons (conversation_id);
+    """)
+
+
+@migrations()
+def m0015_privacy(db: Database) -> None:
+    # drafts_from: which of the user's texts may draft. incognito: hidden from its beginning, by the process in which it
+    # is open; so it drafts for no other chat, and goes as whatever is hidden goes.
+    db.executescript("""
+        ALTER TABLE users ADD COLUMN drafts_from TEXT NOT NULL DEFAULT 'all'
+            CHECK (drafts_from IN ('all', 'chat', 'none'));
+        ALTER TABLE conversations ADD COLUMN incognito INTEGER NOT NULL DEFAULT 0;
+    """)
+
+
+@migrations()
+def m0016_going_on(db: Database) -> None:
     # keep_writing: replies go on when the user's last page was closed. unread: a reply came and was not seen yet.
     db.executescript("""
         ALTER TABLE users ADD COLUMN keep_writing INTEGER NOT NULL DEFAULT 1;

@@ -248,19 +248,46 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class DayFigures:
-    """The measured replies of one day, in this machine's time zone. None where nothing was measured."""
+class DraftingFigures:
+    """Of some measured replies. None where nothing was measured."""
 
-    day: date
     replies: int
     tokens: int
-    tokens_per_forward: float
+    tokens_per_forward: float | None
     """Mean T, weighted by forwards."""
     proposed: int
     accepted: int
     sources: Mapping[str, SourceCount]
     """By source, the one with the most accepted first."""
     speedup: float | None
-    """Median of the replies beside which plain decoding was measured."""
+    """Median of the replies beside which plain decoding was measured,"""
+    compared: int
+    """how many those are,"""
+    saved_seconds: float
+    """and how much longer plain decoding would have taken for them; below 0 where it would have been faster."""
     draft_ms: float | None
     """Milliseconds of drafting per forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverTimeFigures:
+    """The measured replies of some days, in this machine's time zone."""
+
+    whole: DraftingFigures
+    days: Mapping[date, DraftingFigures]
+    """Oldest first; days without a measured reply are left out."""
+    models: Mapping[str, DraftingFigures]
+    """By model_key."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySize:
+    """What there is of a user's replies. Sizes in bytes."""
+
+    replies: int
+    tokens: int
+    """Of them all, also of those without a measurement."""
+    index_bytes: int
+    """Of the stored draft index."""
+    file_bytes: int
+    """Of the whole database, all users'."""

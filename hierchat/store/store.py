@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hierchat.store.comparisons import Comparisons
 from hierchat.store.conversations import Conversations
 from hierchat.store.drafting_texts import DraftingTexts
 from hierchat.store.errors import corrupt, translated
@@ -19,6 +20,7 @@ from hierchat.store.portable import Portable
 from hierchat.store.presets import Presets
 from hierchat.store.privacy import Privacy
 from hierchat.store.replies import Replies
+from hierchat.store.speeds import ModelSpeeds
 from hierchat.store.tags import Tags
 from hierchat.store.titles import Titles
 from hierchat.store.turns import Turns
@@ -26,6 +28,7 @@ from hierchat.store.while_away import WhileAway
 
 
 class Store(
+    Comparisons,
     Conversations,
     Privacy,
     Tags,
@@ -37,6 +40,7 @@ class Store(
     DraftingTexts,
     LearnedValues,
     OverTime,
+    ModelSpeeds,
     Portable,
     WhileAway,
 ):

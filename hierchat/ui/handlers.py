@@ -14,7 +14,8 @@ import gradio as gr
 from hierchat.store import LOCAL_USER
 from hierchat.ui import chat_settings, sampling, status
 from hierchat.ui.going_on import GoingOn
-from hierchat.ui.layout import Parts
+from hierchat.ui.layout import MORE, Parts, model_choices
+from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel
 from hierchat.ui.sessions import PAGE, UNKNOWN, Session, Sessions
 from hierchat.ui.views import Update, Views
@@ -65,8 +66,6 @@ class Handlers:
         self.going_on.seen(session, user)
         panel = str(request.query_params.get("view", ""))
         session.panel = panel if self.views.has_panel(panel) else ""
-        host = self._service.host
-        name = host.status.name or (host.names[0] if host.names else "")
         update = {
             **self.views.chats(session, user, ""),
             **self.views.conversation(session, user),
@@ -77,8 +76,6 @@ class Handlers:
             update |= self.views.tell(
                 session, user, status.error("There is no chat at this address. It may have been deleted.")
             )
-        if name in host.names:
-            update[self._parts.model] = name
         return update
 
     def unload(self, request: gr.Request) -> None:
@@ -109,8 +106,10 @@ class Handlers:
 
     def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A panel in place of the conversation, whose reply goes on."""
+        return self._to_panel(str(event._data["text"]), query, request)
+
+    def _to_panel(self, wanted: str, query: str, request: gr.Request) -> Update:
         session, user = self.who(request)
-        wanted = str(event._data["text"])
         session.leave()
         session.conversation, session.panel = None, wanted if self.views.has_panel(wanted) else ""
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
@@ -180,8 +179,6 @@ class Handlers:
         session, user = self.who(request)
         if (reply := self.views.now(session, user)) is not None:
             reply.stop.set()
-        elif session.replaying is not None:
-            session.replaying.set()
         else:  # the reply has just ended
             return self.views.busy(session, user)
         return {self._parts.live: gr.skip()}
@@ -209,27 +206,32 @@ class Handlers:
         session.leave()
         return self.views.conversation(session, user)
 
-    def choose(self, name: str, *values: Any) -> Update:
-        """Another model: it loads in the background. Sampling in which nothing was set follows the model."""
+    def choose(self, name: str, query: str, request: gr.Request, *values: Any) -> Update:
+        """Another model, of those that are here: it loads in the background. Sampling in which nothing was set follows
+        the model. Or the page with all others."""
         now = self._service.host.status
+        if name == MORE:
+            present = gr.update(value=now.name or None)
+            return self._to_panel("models", query, request) | {self._parts.model: present}
         sampled = self._following(name, list(values))
         # Gradio 6.31 reports one choice in a dropdown twice.
         if now.name != name or now.phase in ("none", "failed"):
-            self._service.host.start(name)
+            self._service.models.load(name)
         return {**sampled, **self.poll(), self._parts.timer: gr.Timer(active=True)}
 
     def poll(self) -> Update:
         """How far the model is; the timer rests once there is nothing more to report."""
         now = self._service.host.status
-        done = now.phase in ("ready", "failed", "none")
-        update = {
+        done = now.phase in ("ready", "failed", "none") and not self._service.models.busy
+        names = self._service.models.names
+        chosen = now.name if now.name in names and now.phase != "none" else None
+        return {
             self._parts.host: status.host_line(now),
-            **self.views.plan(),
             self._parts.timer: gr.Timer(active=not done),
+            self._parts.tiny: gr.update(value=tiny_line(self._service.models.better())),
+            # It may have been chosen elsewhere, or another one that was asked for did not come.
+            self._parts.model: gr.update(choices=model_choices(names), value=chosen),
         }
-        if now.phase == "ready" and now.message and now.name in self._service.host.names:
-            update[self._parts.model] = now.name  # another one was asked for and did not come
-        return update
 
     def _drawn(self, session: Session, user: int) -> Update:
         if self.views.now(session, user) is not None:

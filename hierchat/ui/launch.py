@@ -11,6 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.ui.actions import ASSETS, style
+from hierchat.ui.doors.dropped import take_model
 from hierchat.ui.doors.files import give_out, take_in
 from hierchat.ui.doors.login import USER, Login
 from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
@@ -57,6 +58,7 @@ class DooredApp(App):
         self._account = account
         self.add_route("/transfer/in", take_in, methods=["POST"])
         self.add_route("/transfer/out/{ticket}", give_out, methods=["GET"])
+        self.add_route("/models/{name}", take_model, methods=["PUT"])
 
     def build_middleware_stack(self) -> ASGIApp:
         """Starlette asks for it once, before the first request."""

@@ -9,11 +9,13 @@ from typing import Any
 
 import gradio as gr
 
+from hierchat.chat.comparison import ARMS
+from hierchat.chat.configuration import USUAL
 from hierchat.chat.frames import Arm
 from hierchat.ui import chat_settings
 from hierchat.ui.actions import button, script
+from hierchat.ui.comparisons import setup
 from hierchat.ui.panels.panel import Panel, links
-from hierchat.ui.versus import ARMS
 
 EXAMPLES = (
     "Write a Python function that reverses a string, and a test for it.",
@@ -22,7 +24,8 @@ EXAMPLES = (
 )
 OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
-_ARM_NAMES: dict[Arm, str] = {"vanilla": "Without drafts", "speculative": "With drafts"}
+MORE = ":more"
+"""In the list of models: not one of them, but the page where others are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +46,22 @@ class Parts:
     links: Any
     footer: Any
     settings: chat_settings.Panel
-    plan: Any
     title: Any
     model: Any
     compare: Any
     host: Any
     empty: Any
+    tiny: Any
+    """Below the empty page, where the model is tiny and a better one would run."""
     chat: Any
     thread: Any
     growing: Any
     versus: Any
     verdict: Any
     asked: Any
-    replay: Any
+    setup: Any
+    """The line that says what Compare runs."""
+    result: Any
     back: Any
     columns: dict[Arm, tuple[Any, Any]]
     panels: dict[str, Any]
@@ -81,12 +87,17 @@ def empty_page(place: str) -> str:
     )
 
 
+def model_choices(names: Sequence[str]) -> list[tuple[str, str]]:
+    """What the list of models offers: those that are here, and the way to all others."""
+    return [*((name, name) for name in names), ("More models…", MORE)]
+
+
 def heading(title: str) -> str:
     """The title of the open conversation."""
     return f'<h1 class="hc-heading" dir="auto" title="{html.escape(title)}">{html.escape(title)}</h1>'
 
 
-def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) -> Parts:
+def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]) -> Parts:
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0)
@@ -101,8 +112,6 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         )  # fmt: skip
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
-        with gr.Accordion("Plan", open=False, elem_id="hc-settings"):
-            plan = gr.HTML("", elem_id="hc-plan")
         ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
@@ -112,13 +121,17 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
         with gr.Row(elem_id="hc-head"):
             title = gr.HTML(heading("New chat"), elem_id="hc-title")
             model = gr.Dropdown(
-                names, value=names[0] if names else None, label="Model", show_label=False, container=False,
-                elem_id="hc-model", min_width=0, filterable=False,
+                model_choices(names), value=names[0] if names else None, label="Model", show_label=False,
+                container=False, elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
             chat_settings.opener()
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
+        with gr.Row(elem_id="hc-setup"):
+            against = gr.HTML(setup.line(USUAL), elem_id="hc-against")
+            gr.HTML(setup.form(names), elem_id="hc-pair")
         host = gr.HTML("", elem_id="hc-host")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
+        tiny = gr.HTML("", elem_id="hc-tiny")
         with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as chat:
             thread = _still("hc-thread")
             growing = _still("hc-growing")
@@ -126,12 +139,10 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
             asked = gr.HTML("", elem_id="hc-asked")
             with gr.Row(elem_id="hc-verdict-row"):
                 verdict = gr.HTML("", elem_id="hc-verdict")
-                replay = gr.Button(
-                    "Replay", elem_id="hc-replay", size="sm", min_width=0, scale=0, visible="hidden"
-                )
                 back = gr.Button("Back to the chat", elem_id="hc-back", size="sm", min_width=0, scale=0)
             with gr.Row(elem_id="hc-columns"):
                 columns = {arm: _column(arm) for arm in ARMS}
+            result = gr.HTML("", elem_id="hc-result", apply_default_css=False, js_on_load=None)
         places = {panel.name: _place(panel) for panel in panels}
         gr.HTML(
             button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
@@ -160,8 +171,8 @@ def build(names: list[str], place: str, login: bool, panels: Sequence[Panel]) ->
             count = gr.HTML("", elem_id="hc-count")
     panel = chat_settings.build()
     return Parts(
-        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, plan, title, model, compare, host,
-        empty, chat, thread, growing, versus, verdict, asked, replay, back, columns, places, live, box, send, stop,
+        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, title, model, compare, host, empty, tiny,
+        chat, thread, growing, versus, verdict, asked, against, result, back, columns, places, live, box, send, stop,
         context, tray, count,
     )  # fmt: skip
 
@@ -179,7 +190,6 @@ def _place(panel: Panel) -> Any:
 
 def _column(arm: Arm) -> tuple[Any, Any]:
     with gr.Column(elem_classes="hc-column", elem_id=f"hc-{arm}", min_width=280):
-        gr.HTML(f'<h2 class="hc-arm">{_ARM_NAMES[arm]}</h2>')
         text = gr.HTML("", elem_classes="hc-text", apply_default_css=False, js_on_load=None)
         figures = gr.HTML("", elem_classes="hc-arm-figures")
     return text, figures

@@ -9,10 +9,14 @@ import gradio as gr
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.ui import layout
 from hierchat.ui.attaching import AttachingHandlers
+from hierchat.ui.comparisons.setup import SetupHandlers
 from hierchat.ui.guard import Guard
 from hierchat.ui.handlers import Handlers
 from hierchat.ui.naming import NamingHandlers
 from hierchat.ui.organising import OrganisingHandlers
+from hierchat.ui.panels.comparisons import ComparisonsPanel
+from hierchat.ui.panels.insights import InsightsPanel
+from hierchat.ui.panels.models import ModelsPanel
 from hierchat.ui.panels.panel import Panel
 from hierchat.ui.panels.settings import SettingsPanel
 from hierchat.ui.presets import PresetHandlers
@@ -34,9 +38,10 @@ _FOLLOW: dict[str, Any] = {**_QUIET, "concurrency_id": "follow", "concurrency_li
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
-        settings_panel = SettingsPanel(service)
-        panels: list[Panel] = [settings_panel]
-        p = layout.build(service.host.names, place, login, panels)
+        models = ModelsPanel(service, shared=lambda: bool(app.share_url))
+        comparisons, settings_panel = ComparisonsPanel(service.store), SettingsPanel(service)
+        panels: list[Panel] = [models, InsightsPanel(service), comparisons, settings_panel]
+        p = layout.build(service.models.names, place, login, panels)
         handlers = Handlers(service, p, panels)
         unsent = Kept()
         replies = ReplyHandlers(service, p, handlers.views, handlers.who, unsent)
@@ -44,14 +49,26 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         organising = OrganisingHandlers(service, p, handlers.views, handlers.who)
         presets = PresetHandlers(service, p, handlers.views, handlers.who)
 
-        middle = [p.empty, p.chat, p.thread, p.growing, p.versus, p.context, p.title, p.bus, p.links, p.tray]
+        middle = [
+            p.empty,
+            p.tiny,
+            p.chat,
+            p.thread,
+            p.growing,
+            p.versus,
+            p.context,
+            p.title,
+            p.bus,
+            p.links,
+            p.tray,
+        ]
         middle += [*p.panels.values(), *(output for panel in panels for output in panel.outputs)]
         chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
-        every = [*middle, *chats, *columns, *buttons, p.plan, p.live, p.box]
+        every = [*middle, *chats, *columns, *buttons, p.live, p.box]
         every += p.settings.components
-        every += [p.verdict, p.asked, p.replay, p.back, p.cue]
+        every += [p.verdict, p.asked, p.result, p.back, p.cue]
         asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
         settings = [p.bus, *p.settings.fields]
 
@@ -60,13 +77,13 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         app.unload(handlers.unload)
         p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **_QUIET)
         p.bus.hc_watch(handlers.going_on.watch, None, every, trigger_mode="always_last", **_QUIET)
-        p.timer.tick(handlers.poll, None, [*polled, p.plan, p.live], **_QUIET)
-        p.model.select(
-            handlers.choose,
-            [p.model, *p.settings.fields],
-            [*polled, p.plan, p.live, *p.settings.sampling],
-            **_QUIET,
-        )
+        # The panel looks after the poll that may have ended the timer: so it never misses the end.
+        polling: dict[str, Any] = {"outputs": [*polled, p.live, p.tiny], **_QUIET}
+        p.timer.tick(handlers.poll, None, **polling).then(models.tick, None, models.outputs, **_QUIET)
+        p.model.select(handlers.choose, [p.model, p.query, *p.settings.fields], [*every, *polled], **_QUIET)
+        for name, does in models.acts.items():
+            done = getattr(p.bus, name)(does, None, models.outputs, **_QUIET)
+            done.then(handlers.poll, None, **polling).then(models.tick, None, models.outputs, **_QUIET)
 
         # "multiple": a message may wait for the reply in another chat.
         for trigger in (p.box.submit, p.send.click):
@@ -82,7 +99,6 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
         followed = p.bus.hc_follow(replies.follow, None, every, trigger_mode="multiple", **_FOLLOW)
         followed.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
-        p.replay.click(replies.replay, None, every, **_QUIET)
         p.stop.click(handlers.stop, None, every, queue=False, **_QUIET)
 
         p.new.click(handlers.new, p.query, every, **_QUIET)
@@ -112,6 +128,12 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
         p.compare.change(handlers.compare, p.compare, every, **_QUIET)
         p.back.click(handlers.back, None, every, **_QUIET)
+        setup = SetupHandlers(handlers.who, p.setup)
+        # Each change, one after the other: the last one counts.
+        p.bus.hc_setup(
+            setup.choose, None, [p.setup, p.live], trigger_mode="multiple", concurrency_limit=1, **_QUIET
+        )
+        comparisons.listen(p.bus, handlers.who, p.live)
 
         kept = [*p.settings.components, p.live]
         p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **_QUIET)

@@ -53,7 +53,7 @@ def arms(state: State | None) -> Mapping[Arm, Frame]:
 
 def context(state: State | None) -> str:
     """How full the context window is; empty where that is not known yet."""
-    frame = state.arms.get("speculative") if isinstance(state, CompareFrame) else state
+    frame = state.arms.get("second") if isinstance(state, CompareFrame) else state
     return status.context_line(frame) if frame else ""
 
 

@@ -1,4 +1,4 @@
-"""Handlers that write a reply: send, again, edit, continue, compare and its replay. Each is a generator of updates.
+"""Handlers that write a reply: send, again, edit, continue, compare. Each is a generator of updates.
 
 A reply is written below the page (chat/in_progress.py), at most one in each conversation. A page follows those that it
 asked for, and those in conversations that it shows; the screen shows that of the conversation on it.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.attachments.prompt import with_files
+from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Attachment, NotFound
@@ -162,30 +163,6 @@ class ReplyHandlers:
             return
         yield from self._follow(session, reply, session.query)
 
-    def replay(self, request: gr.Request) -> Iterator[Update]:
-        """The last comparison once more, both arms from the start in their recorded times."""
-        session, user = self._who(request)
-        busy = self._views.now(session, user) is not None or session.replaying is not None
-        if busy or not session.recording:
-            yield self._nothing
-            return
-        stop = session.replaying = threading.Event()
-        p = self._parts
-        try:
-            yield {
-                p.verdict: status.waiting("Replaying both at their recorded speed"),
-                **self._views.busy(session, user),
-            }
-            words = versus.words()
-            for arms in versus.replay(session):
-                yield self._views.columns(arms, words)
-                if stop.is_set():
-                    break
-        finally:
-            session.replaying = None
-        last = {arm: track[-1][1] for arm, track in versus.tracks(session.recording).items() if track}
-        yield {**self._views.columns(last), p.verdict: session.verdict, **self._views.busy(session, user)}
-
     def _settings(self, session: Session, user: int, values: tuple[Any, ...]) -> ChatSettings:
         """`values`: the chat whose settings the panel shows, and they. Raises SettingsError."""
         shown, *fields = values
@@ -218,7 +195,9 @@ class ReplyHandlers:
                 chat_settings.keep(self._service, user, conversation, settings)
             made = sampling.reply_settings(settings.sampling)
             asked = (user, conversation, reply.below, text, made, stop, files)
-            return self._service.compare(*asked) if compare else self._service.send(*asked)
+            if compare:
+                return self._service.compare(*asked, session.pair)
+            return self._service.send(*asked)
 
         take_back = self._take_back(session)
         if self._service.in_progress.begin(reply, start, take_back, waits=waits):
@@ -269,8 +248,7 @@ class ReplyHandlers:
         try:
             # The first update precedes anything slow, so that Gradio can cancel from here on.
             yield self._whole(session, reply, query)
-            states = reply.follow()
-            for state in versus.record(session, states) if reply.compared else states:
+            for state in reply.follow():
                 on_screen = session.conversation == reply.conversation_id
                 if places_ahead(state) is None and not begun:
                     begun = True
@@ -330,18 +308,16 @@ class ReplyHandlers:
         if on_screen and reply.withdrawn:
             session.gone_from(reply.conversation_id)
             session.settings_of = None  # what the panel shows is for the next one
-        update = self._views.chats(session, user, query) | self._views.plan()
+        update = self._views.chats(session, user, query)
         if not on_screen:
             return update | self._views.live(session, user) | self._views.tray(session, user)
         # Where a message waited, the reply to it is in progress by now.
         compared = reply.compared and reply.begun and self._views.now(session, user) is None
         update |= self._views.conversation(session, user, "versus" if compared else None)
         if compared:
-            update |= self._views.columns(progress.arms(reply.latest)) | {
-                p.verdict: session.verdict,
-                p.back: gr.update(visible=True),
-                p.replay: gr.update(visible=True if session.recording else "hidden"),
-            }
+            last = reply.latest if isinstance(reply.latest, CompareFrame) else None
+            update |= self._views.columns(progress.arms(last)) | {p.back: gr.update(visible=True)}
+            update[p.verdict], update[p.result] = versus.ended(last)
         return update
 
     def _remark(self, reply: ReplyInProgress) -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hierchat.chat.frames import Arm, Frame
+from hierchat.chat.configuration import USUAL, Pair
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.ui.unsent import Attached
 
@@ -40,8 +40,10 @@ class Session:
     """The count of the user's news (chat/news.py) when the list was drawn."""
     thread_seen: int = 0
     """The same for the conversation on the screen."""
-    replaying: threading.Event | None = None
-    """Stops the replay of a comparison; None while there is none."""
+    removing: str = ""
+    """The model that shall be removed, once that is confirmed."""
+    pair: Pair = field(default_factory=lambda: USUAL)
+    """What Compare runs."""
     listed: int = PAGE
     """How many conversations the list shows at most."""
     marked: set[int] = field(default_factory=set)
@@ -54,9 +56,6 @@ class Session:
     """Whether the page has asked for the files that it had before it was loaded again."""
     context: dict[int, str] = field(default_factory=dict)
     """Conversation -> its last line about the context window."""
-    recording: list[tuple[Arm, float, Frame]] = field(default_factory=list)
-    """Frames of the last comparison with the seconds since it began."""
-    verdict: str = ""
     shelf: bool = False
     """Whether the list shows the archived conversations."""
     undo: str = ""
@@ -91,9 +90,7 @@ class Session:
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = self.note = self.panel = ""
-        if self.replaying is not None:
-            self.replaying.set()
+        self.remark = self.note = self.panel = self.removing = ""
 
 
 class Sessions:
@@ -121,8 +118,6 @@ class Sessions:
             session = self._sessions.pop(key or "", None)
         if session is not None:
             session.gone = True
-            if session.replaying is not None:
-                session.replaying.set()
         return session
 
     def any_of(self, user: int) -> bool:

@@ -18,6 +18,7 @@ _VERBS = {
     "measuring": "Measuring the speed of",
 }
 _MEGABYTE = 1_000_000
+NO_MODEL = "No model is loaded. Choose one above, or fetch one under Models."
 SAME_WORDS = "the same words, proved"
 UP_TO_TIES = "the same words but for near ties"
 _PROVED = (
@@ -40,7 +41,7 @@ def host_sentence(status: HostStatus) -> str:
         return status.message or f"{status.name} could not be loaded."
     verb = _VERBS.get(status.phase)
     if verb is None:
-        return "No model is loaded."
+        return NO_MODEL
     if not status.total:
         return f"{verb} {status.name}…"
     if status.phase == "downloading":

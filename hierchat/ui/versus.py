@@ -1,24 +1,17 @@
-"""Plain and speculative decoding side by side: recorded as they run, replayed in their own times."""
+"""Both sides of a comparison while they are written."""
 
 from __future__ import annotations
 
 import html
-import time
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
-from hierchat.chat.in_progress import State
+from hierchat.chat.comparison import ARMS
+from hierchat.chat.frames import Arm, CompareFrame, Frame
 from hierchat.ui import status
+from hierchat.ui.actions import button
+from hierchat.ui.comparisons.result import drawn, verdict_line
 from hierchat.ui.figures import figures_line
 from hierchat.ui.markdown import Growing
 from hierchat.ui.outline import below_message
-
-if TYPE_CHECKING:
-    from hierchat.ui.sessions import Session
-
-ARMS: tuple[Arm, Arm] = ("vanilla", "speculative")
-_REPLAY_SECONDS = 1 / 12
 
 
 def words() -> dict[Arm, Growing]:
@@ -27,64 +20,29 @@ def words() -> dict[Arm, Growing]:
 
 
 def column(frame: Frame | None, words: Growing) -> tuple[str, str]:
-    """Text and figures of one arm."""
-    if frame is None or frame.phase == "waiting":
+    """Name and text, and figures, of one arm."""
+    if frame is None:
         return "", status.waiting("Not started yet")
+    name = f'<div class="hc-arm" role="heading" aria-level="2">{html.escape(frame.name)}</div>'
+    if frame.phase == "waiting":
+        return name, status.waiting(frame.notice or "Not started yet")
     if frame.phase == "reading":
-        return "", status.reading_line(frame)
-    text = below_message(words.render(frame.text, ended=frame.phase == "done"))
+        return name, status.reading_line(frame)
+    text = name + below_message(words.render(frame.text, ended=frame.phase == "done"))
     if frame.finish == "error":
-        return text, status.error(frame.notice or "This arm failed.")
+        return text, status.error(frame.notice or "This side failed.")
     return text, figures_line(frame.figures, "stopped" if frame.finish == "stopped" else "")
 
 
-def verdict_line(verdict: Verdict) -> str:
-    """The sentence above both columns."""
-    kind = "hc-same" if verdict.identical else "hc-differs"
-    proof = status.proof_line(verdict.exact, verdict.identical)
-    return f'<div class="hc-verdict {kind}" role="status">{html.escape(verdict.sentence)} {proof}</div>'
+def ended(last: CompareFrame | None) -> tuple[str, str]:
+    """Verdict and result of a comparison that has ended; empty where it did not come to them."""
+    if last is None or last.verdict is None:
+        return "", ""
+    kept = button("hc_panel", "All comparisons", text="comparisons", css="hc-plain")
+    result = drawn(last.result, kept if last.result.id else "") if last.result else ""
+    return verdict_line(last.verdict), result
 
 
 def asked(text: str, files: str = "") -> str:
     """The prompt of a comparison; `files` as HTML."""
     return f'<div class="hc-asked">{files}<div class="hc-user" dir="auto">{html.escape(text)}</div></div>'
-
-
-def record(session: Session, states: Iterable[State]) -> Iterator[State]:
-    """The same states of a comparison, noting when each arm's came."""
-    session.recording, session.verdict = [], ""
-    began = time.monotonic()
-    for state in states:
-        if isinstance(state, CompareFrame):
-            for arm, frame in state.arms.items():
-                if frame.phase != "waiting" and (state.running == arm or frame.phase == "done"):
-                    session.recording.append((arm, time.monotonic() - began, frame))
-            if state.verdict is not None:
-                session.verdict = verdict_line(state.verdict)
-        yield state
-
-
-def tracks(recording: list[tuple[Arm, float, Frame]]) -> dict[Arm, list[tuple[float, Frame]]]:
-    """Each arm's frames with the seconds since its own first one; frames after its end are left out."""
-    result: dict[Arm, list[tuple[float, Frame]]] = {arm: [] for arm in ARMS}
-    for arm, at, frame in recording:
-        track = result[arm]
-        if not track or track[-1][1].phase != "done":
-            track.append((at, frame))
-    return {arm: [(at - track[0][0], frame) for at, frame in track] for arm, track in result.items()}
-
-
-def replay(session: Session) -> Iterator[dict[Arm, Frame | None]]:
-    """Both arms from their recorded times, started together; real time passes between what it yields."""
-    recorded = tracks(session.recording)
-    length = max((track[-1][0] for track in recorded.values() if track), default=0.0)
-    began = time.monotonic()
-    while True:
-        now = time.monotonic() - began
-        yield {
-            arm: next((frame for at, frame in reversed(track) if at <= now), None)
-            for arm, track in recorded.items()
-        }
-        if now >= length:
-            return
-        time.sleep(_REPLAY_SECONDS)

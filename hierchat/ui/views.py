@@ -17,8 +17,8 @@ from hierchat.store import NotFound
 from hierchat.ui import chat_settings, progress, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
+from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel, links
-from hierchat.ui.plan import plan_picture
 from hierchat.ui.sessions import Session
 from hierchat.ui.thread import files, thread
 from hierchat.ui.unsent import Attached, tray
@@ -52,6 +52,9 @@ class Views:
         }
         return panels | {
             p.empty: gr.update(visible=_shown(name == "empty")),
+            p.tiny: gr.update(
+                value=tiny_line(self._service.models.better()), visible=_shown(name == "empty")
+            ),
             p.chat: gr.update(elem_classes=[] if name == "chat" else [OFF]),
             p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
         }
@@ -63,7 +66,7 @@ class Views:
     def busy(self, session: Session, user_id: int) -> Update:
         """Send while idle, Stop while a reply waits or is written in the chat on the screen."""
         p = self._parts
-        running = self.now(session, user_id) is not None or session.replaying is not None
+        running = self.now(session, user_id) is not None
         return {p.send: gr.update(visible=_shown(not running)), p.stop: gr.update(visible=_shown(running))}
 
     def live(self, session: Session, user_id: int) -> Update:
@@ -117,10 +120,6 @@ class Views:
             self._parts.undo: session.undo,
             self._parts.footer: sidebar.footer(store.totals(user_id)),
         }
-
-    def plan(self) -> Update:
-        """The arrangement of draft models, as it is now."""
-        return {self._parts.plan: plan_picture(self._service.plan())}
 
     def heading(self, session: Session, user_id: int) -> Update:
         """The title of the open conversation, and its id for the address."""
@@ -202,7 +201,7 @@ class Views:
         """A comparison in progress."""
         p, hidden = self._parts, gr.update(visible="hidden")
         return self.columns(progress.arms(reply.latest)) | {
-            p.asked: versus.asked(reply.text, files(reply.files)), p.replay: hidden, p.back: hidden,
+            p.asked: versus.asked(reply.text, files(reply.files)), p.result: "", p.back: hidden,
             p.verdict: status.waiting("Running both, one after the other"),
         }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Vanilla and speculative decoding of one prompt, and the verdict."""
+"""One prompt answered in two ways, and the verdict."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hierchat.chat.comparison import Comparison, differences, summed
+from hierchat.chat.configuration import Configuration, WrongConfiguration, configuration
 from hierchat.chat.frames import Arm, CompareFrame
 from hierchat.engine.rows import ArrayRows
+from hierchat.models.errors import ModelError
+from hierchat.runtime.host import ModelHost
 from hierchat.runtime.prompt import MessageTooLong, Said
+from hierchat.store import Store
 
-from .conftest import Talk
-from .tiny import spy
+from .conftest import Talk, talk_on
+from .tiny import catalogue, hosted, settle, spy
 
-ORDERS: list[tuple[Arm, Arm]] = [("vanilla", "speculative"), ("speculative", "vanilla")]
+ORDERS: list[tuple[Arm, Arm]] = [("first", "second"), ("second", "first")]
 
 
 @pytest.fixture(params=ORDERS, ids=lambda order: f"{order[0]} first")
@@ -25,12 +30,12 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
 
 def test_a_long_comparison_says_the_pace(talk: Talk) -> None:
     verdict = list(talk.comparing("hello", max_new_tokens=64))[-1].verdict
-    assert verdict.sentence.endswith(("\u00d7 faster.", "\u00d7 slower."))
+    assert verdict.sentence.endswith(("\u00d7 as fast.", "Both are as fast."))
 
 
 def set_order(order: tuple[Arm, Arm], monkeypatch: pytest.MonkeyPatch) -> None:
-    reverse = int(order[0] == "speculative")
-    monkeypatch.setattr("hierchat.chat.compare.secrets.randbelow", lambda below: reverse)
+    reverse = int(order[0] == "second")
+    monkeypatch.setattr("hierchat.chat.comparing.secrets.randbelow", lambda below: reverse)
 
 
 def bend(talk: Talk, at: int) -> None:
@@ -57,12 +62,12 @@ def test_identical(talk: Talk, order: tuple[Arm, Arm]) -> None:
     assert last.running is None
     assert last.verdict.identical
     assert (last.verdict.tokens, last.verdict.logit_gap) == (24, None)
-    assert last.verdict.sentence == "Identical, 24 of 24 tokens."  # too short for a pace
+    assert last.verdict.sentence == "Word for word the same."  # too short for a pace
     assert last.verdict.speedup > 0
     assert last.verdict.exact is talk.sequence.exact is True
-    assert last.arms["vanilla"].text == last.arms["speculative"].text
-    assert last.arms["vanilla"].figures.tokens_per_forward == 1
-    assert last.arms["speculative"].figures.tokens_per_forward > 1
+    assert last.arms["first"].text == last.arms["second"].text
+    assert last.arms["first"].figures.tokens_per_forward == 1
+    assert last.arms["second"].figures.tokens_per_forward > 1
 
 
 def test_both_arms_are_streamed_one_after_the_other(talk: Talk, order: tuple[Arm, Arm]) -> None:
@@ -76,12 +81,12 @@ def test_both_arms_are_streamed_one_after_the_other(talk: Talk, order: tuple[Arm
     assert {arm.phase for arm in frames[-1].arms.values()} == {"done"}
 
 
-def test_the_speculative_reply_is_stored(talk: Talk, order: tuple[Arm, Arm]) -> None:
+def test_the_second_reply_is_stored(talk: Talk, order: tuple[Arm, Arm]) -> None:
     last = list(talk.comparing("hello"))[-1]
     question, reply = talk.messages()
-    assert (question.text, reply.text, reply.state) == ("hello", last.arms["speculative"].text, "complete")
-    assert last.arms["speculative"].message_id == reply.id
-    assert last.arms["vanilla"].message_id is None
+    assert (question.text, reply.text, reply.state) == ("hello", last.arms["second"].text, "complete")
+    assert last.arms["second"].message_id == reply.id
+    assert last.arms["first"].message_id is None
     assert len(reply.siblings) == 1
     assert talk.store.turn(talk.user, reply.id).begun.drafted
 
@@ -92,22 +97,23 @@ def test_the_first_difference_and_its_gap(talk: Talk, order: tuple[Arm, Arm]) ->
     assert not verdict.identical
     assert verdict.tokens == 5
     assert verdict.logit_gap > 0
-    assert verdict.sentence.startswith(f"First difference at token 6 (logit gap {verdict.logit_gap:.4f}).")
+    assert verdict.precise == f"First difference at token 6 (logit gap {verdict.logit_gap:.4f})."
+    assert verdict.sentence.startswith("The words differ from word ")
 
 
-def test_the_vanilla_arm_is_the_baseline(talk: Talk, order: tuple[Arm, Arm]) -> None:
+def test_the_plain_side_is_the_baseline(talk: Talk, order: tuple[Arm, Arm]) -> None:
     last = list(talk.comparing("hello"))[-1]
-    vanilla, speculative = last.arms["vanilla"].figures, last.arms["speculative"].figures
-    assert vanilla.baseline == speculative.baseline == "measured"
-    assert vanilla.speedup == pytest.approx(1)
-    assert speculative.speedup == pytest.approx(last.verdict.speedup)
-    assert speculative.baseline_tokens_per_second == pytest.approx(vanilla.tokens_per_second)
+    plain, drafted = last.arms["first"].figures, last.arms["second"].figures
+    assert plain.baseline == drafted.baseline == "measured"
+    assert plain.speedup == pytest.approx(1)
+    assert drafted.speedup == pytest.approx(last.verdict.speedup)
+    assert drafted.baseline_tokens_per_second == pytest.approx(plain.tokens_per_second)
 
 
 def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
-    from hierchat.chat.compare import _verdict
     from hierchat.chat.reply import Reply
     from hierchat.chat.statistics import ReplyStatistics
+    from hierchat.chat.verdict import verdict as judge
     from hierchat.config import GenerationSettings
 
     replies = []
@@ -117,9 +123,10 @@ def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
         reply = Reply(talk.hosted, [5, 6, 7], settings, statistics, None)
         list(reply.frames(talk.stop, measure=False))
         replies.append(reply)
-    verdict = _verdict(*replies, talk.hosted.local)
+    both = {"first": replies[0], "second": replies[1]}
+    verdict = judge(both, {"first": "One", "second": "Other"}, talk.hosted.local)
     assert (verdict.identical, verdict.tokens, verdict.logit_gap) == (False, 8, None)
-    assert verdict.sentence.startswith("First difference at token 9.")
+    assert verdict.precise == "First difference at token 9."
 
 
 def test_neither_arm_profits_from_the_other(talk: Talk, order: tuple[Arm, Arm]) -> None:
@@ -128,7 +135,7 @@ def test_neither_arm_profits_from_the_other(talk: Talk, order: tuple[Arm, Arm]) 
     read: list[int] = []
     spy(talk.sequence, "read", lambda tokens: read.append(len(tokens)))
     last = list(talk.comparing("What is the longest river?", first.message_id))[-1]
-    assert read == [last.arms["vanilla"].prompt_tokens - 1 - held] * 2
+    assert read == [last.arms["first"].prompt_tokens - 1 - held] * 2
 
 
 def until_token(frames: Any, arm: Arm, tokens: int) -> CompareFrame:
@@ -148,7 +155,7 @@ def test_stop_in_the_first_arm(talk: Talk, order: tuple[Arm, Arm]) -> None:
     assert last.arms[order[0]].finish == "stopped"
     assert last.arms[order[1]].phase == "waiting"
     stored = [message.state for message in talk.messages()]
-    assert stored == (["complete", "stopped"] if order[0] == "speculative" else ["complete"])
+    assert stored == (["complete", "stopped"] if order[0] == "second" else ["complete"])
 
 
 def test_stop_in_the_second_arm(talk: Talk, order: tuple[Arm, Arm]) -> None:
@@ -158,12 +165,12 @@ def test_stop_in_the_second_arm(talk: Talk, order: tuple[Arm, Arm]) -> None:
     last = list(frames)[-1]
     compared = last.arms[order[1]].figures.tokens
     assert last.verdict.identical
-    assert last.verdict.sentence == f"Stopped. Identical so far, {compared} of {compared} tokens."
+    assert last.verdict.sentence == f"Stopped. Word for word the same so far, {compared} tokens."
 
 
 def test_a_reader_who_leaves(talk: Talk, order: tuple[Arm, Arm]) -> None:
     frames = talk.comparing("hello", max_new_tokens=200)
-    until_token(frames, "speculative", 5)
+    until_token(frames, "second", 5)
     frames.close()
     assert talk.messages()[-1].state == "stopped"
     assert talk.other().send("hello").finish == "length"
@@ -187,7 +194,7 @@ def test_a_full_memory_keeps_both_texts(talk: Talk, order: tuple[Arm, Arm], arm:
     assert (failed.phase, failed.finish) == ("done", "error")
     assert failed.notice.startswith("Memory ran out")
     assert failed.text
-    if order[arm] == "speculative":
+    if order[arm] == "second":
         assert talk.messages()[-1].text == failed.text
     if arm:
         assert last.arms[order[0]].finish == "length"
@@ -197,3 +204,112 @@ def test_a_message_that_does_not_fit(talk: Talk) -> None:
     with pytest.raises(MessageTooLong, match="Shorten it"):
         list(talk.comparing("river " * 500))
     assert talk.messages() == []
+
+
+def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[Arm, Configuration]:
+    return {"first": configuration(first), "second": configuration(second)}
+
+
+def compared(talk: Talk, pair: dict[Arm, Configuration], **settings: Any) -> list[CompareFrame]:
+    asked = (talk.user, talk.conversation, None, "hello", talk._settings(settings), talk.stop)
+    return list(talk.service.compare(*asked, pair=pair))
+
+
+def test_the_result_is_kept_and_reads_back_as_it_was(talk: Talk, order: tuple[Arm, Arm]) -> None:
+    last = list(talk.comparing("hello"))[-1]
+    (stored,) = talk.store.comparisons(talk.user, 10)
+    read = Comparison.from_json(stored.id, stored.question, stored.created_at, stored.result)
+    assert (read.id, read.question, read.alone, read.verdict) == (last.result.id, "hello", True, last.verdict)
+    for arm in ("first", "second"):
+        side, shown = read.sides[arm], last.arms[arm]
+        assert (side.text, side.model, side.revision) == (shown.text, "tiny", "key of tiny")
+        assert side.figures.shares == shown.figures.shares
+        assert side.moments[-1][1:] == (24, len(side.text))
+        assert side.moments == sorted(side.moments)
+    assert [read.sides[arm].name for arm in ("first", "second")] == ["Without drafts", "As now"]
+
+
+def test_each_side_drafts_from_what_was_chosen(talk: Talk, order: tuple[Arm, Arm]) -> None:
+    talk.send("hello")  # an earlier chat holds the whole reply
+    talk = talk.other()
+    last = compared(talk, pair({"databases": "chat"}, {"databases": "replies"}))[-1]
+    assert last.verdict.identical
+    assert set(last.arms["first"].figures.shares) <= {"target", "context"}
+    assert "history" in last.arms["second"].figures.shares
+    assert last.arms["second"].figures.tokens_per_forward > last.arms["first"].figures.tokens_per_forward
+
+
+def test_nothing_that_one_side_learned_helps_the_other(talk: Talk, order: tuple[Arm, Arm]) -> None:
+    last = compared(talk, pair({}, {}))[-1]
+    first, second = last.arms["first"].figures, last.arms["second"].figures
+    assert (first.shares, first.tokens_per_forward) == (second.shares, second.tokens_per_forward)
+    assert {frame.name for frame in last.arms.values()} == {"As now (1)", "As now (2)"}
+
+
+def test_other_words_where_the_seeds_differ_are_no_fault(talk: Talk) -> None:
+    last = compared(talk, pair({"seed": 1}, {"seed": "2"}))[-1]
+    assert not last.verdict.identical
+    assert last.verdict.logit_gap is None
+    assert "as expected: the seeds differ." in last.verdict.sentence
+    greedy = compared(talk.other(), pair({"seed": 1}, {"seed": 2}), temperature=0)[-1]
+    assert greedy.verdict.identical
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"temperature": "-1"}, "The temperature of a comparison must be between 0 and 10."),
+        ({"temperature": "nan"}, "The temperature of a comparison must be between 0 and 10."),
+        ({"seed": "-1"}, "The seed of a comparison must be a whole number, at least 0."),
+        ({"seed": "1.5"}, "Temperature and seed of a comparison must be numbers, the seed a whole one."),
+        ({"databases": "all"}, "A comparison drafts from nothing, this chat, earlier chats or texts."),
+    ],
+)
+def test_a_wrong_configuration_is_refused_in_words(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(WrongConfiguration) as error:
+        configuration(given)
+    assert str(error.value) == said
+
+
+def test_two_models_one_after_the_other_and_back(store: Store) -> None:
+    host = ModelHost(catalogue("tiny", "other"), load=lambda name, _: hosted(name, seed=len(name)))
+    host.start("tiny")
+    settle(host)
+    talk = talk_on(store, host)
+    frames = compared(talk, pair({"model": "other"}, {}))
+    last = frames[-1]
+    assert any("Loading other" in (frame.arms["first"].notice or "") for frame in frames)
+    assert {arm: side.model for arm, side in last.result.sides.items()} == {
+        "first": "other",
+        "second": "tiny",
+    }
+    assert last.result.verdict.exact is None
+    assert "as expected: the models differ." in last.verdict.sentence
+    assert talk.messages()[-1].text == last.arms["second"].text
+    settle(host)
+    while host.status.name != "tiny" or host.status.phase != "ready":
+        settle(host)
+    assert talk.send("and now?", talk.messages()[-1].id).finish == "length"
+
+
+def test_a_second_model_that_cannot_be_loaded(store: Store) -> None:
+    def load(name: str, report: Any) -> Any:
+        if name == "other":
+            raise ModelError("other is too large.")
+        return hosted(name)
+
+    host = ModelHost(catalogue("tiny", "other"), load=load)
+    host.start("tiny")
+    settle(host)
+    talk = talk_on(store, host)
+    last = compared(talk, pair({}, {"model": "other"}))[-1]
+    assert last.arms["first"].finish == "length"
+    assert last.arms["second"].notice.startswith("other is too large.")
+    assert (last.result, talk.store.comparisons(talk.user, 9)) == (None, [])
+
+
+def test_a_long_replay_is_kept_in_fewer_steps() -> None:
+    moments = [(at * 80, at, at * 5) for at in range(1, 2001)]
+    read = summed(differences(moments))
+    assert len(read) <= 601
+    assert (read[0], read[-1]) == (moments[0], moments[-1])

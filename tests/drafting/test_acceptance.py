@@ -43,6 +43,8 @@ def test_it_comes_back_from_bytes() -> None:
     np.testing.assert_allclose(again.model.score, learned.model.score, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(again.model.none, learned.model.none, rtol=1e-5, atol=1e-7)
     assert again.calibration() == learned.calibration() != {}
+    np.testing.assert_array_equal(again.matches, learned.matches)
+    assert learned.matches.any()
     assert Acceptance.from_bytes(again.to_bytes()).to_bytes() == again.to_bytes()
     assert Acceptance.from_bytes(Acceptance().to_bytes()).calibration() == {}
 
@@ -85,3 +87,24 @@ def test_calibration_counts_by_source_and_chance() -> None:
         "history": [(pytest.approx(0.22), pytest.approx(0.3), 20)],
         "statistics": [(pytest.approx(0.96), 1.0, 1)],
     }
+
+
+def test_the_likeliest_candidates_are_counted_by_what_matched() -> None:
+    acceptance = Acceptance()
+    drafter = Drafter((), acceptance)
+    for following in (9, 9, 8):  # behind 1 2 3 there was a 9
+        drafter.begin([1, 2, 3, 9, 5, 1, 2, 3])
+        drafter.propose()
+        drafter.observe([following])
+    found = {length: tuple(row) for length, row in enumerate(acceptance.by_match()) if row.any()}
+    assert found == {3: (3, 2)}
+
+
+def test_counts_of_two_models_add_up() -> None:
+    one, both = taught(), taught()
+    both.add(one)
+    assert both.calibration() == {
+        source: [(chance, right, 2 * number) for chance, right, number in bins]
+        for source, bins in one.calibration().items()
+    }
+    np.testing.assert_array_equal(both.by_match(), 2 * one.by_match())

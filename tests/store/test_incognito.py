@@ -37,7 +37,7 @@ def test_it_can_be_talked_in_and_stands_nowhere(store: Store, user: int) -> None
     assert store.drafting_texts(user, "k", "asked", Mark())[0] == []
     assert store.texts_without_tokens(user, "another", 0, None, 9) == []
     assert store.totals(user).replies == 0
-    assert store.figures_over_time(user) == []
+    assert store.figures_over_time(user).days == {}
     assert list(store.token_log(user, "k")) == []
     with pytest.raises(NotFound):
         store.messages(store.ensure_user("bob"), conversation)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from hierchat.store import DayFigures, NewTurn, SourceCount, Store, TurnFigures
+from hierchat.store import DraftingFigures, NewTurn, SourceCount, Store, TurnFigures, over_time
 
 
 def write(
@@ -57,10 +57,11 @@ def test_days_are_summed_in_order(store: Store, user: int) -> None:
     write(store, user, 0, measured(3.0, sources={"history": SourceCount(30, 10)}))
     write(store, user, 0, measured(1.5, baseline="estimated", draft_ms=None))
     write(store, user, 3, measured(None, draft_ms=None, proposed=0, accepted=0, sources={}))
-    old, new = store.figures_over_time(user)
-    assert old == DayFigures(today() - timedelta(days=3), 1, 20, 2.0, 0, 0, {}, None, None)
-    assert new == DayFigures(
-        day=today(),
+    found = store.figures_over_time(user)
+    (first, old), (last, new) = found.days.items()
+    assert (first, last) == (today() - timedelta(days=3), today())
+    assert old == DraftingFigures(1, 20, 2.0, 0, 0, {}, None, 0, 0.0, None)
+    assert new == DraftingFigures(
         replies=3,
         tokens=80,
         tokens_per_forward=80 / 50,
@@ -68,8 +69,11 @@ def test_days_are_summed_in_order(store: Store, user: int) -> None:
         accepted=30,
         sources={"context": SourceCount(40, 16), "history": SourceCount(50, 14)},
         speedup=2.0,
+        compared=2,
+        saved_seconds=2.0,
         draft_ms=8.0 / 40,
     )
+    assert (found.whole.replies, found.whole.compared, found.whole.tokens) == (4, 2, 100)
     assert list(new.sources) == ["context", "history"]
 
 
@@ -79,16 +83,20 @@ def test_the_last_days_of_one_user_and_model(store: Store, user: int) -> None:
     write(store, user, 1, measured(), model_key="other")
     write(store, store.ensure_user("bob"), 0, measured())
 
-    def ago(figures: list[DayFigures]) -> list[int]:
-        return [(today() - day.day).days for day in figures]
+    def ago(days: int | None = None, model_key: str | None = None) -> list[int]:
+        return [(today() - day).days for day in store.figures_over_time(user, model_key, days).days]
 
-    assert ago(store.figures_over_time(user)) == [29, 1, 0]
-    assert ago(store.figures_over_time(user, days=1)) == [0]
-    assert ago(store.figures_over_time(user, days=500)) == [400, 30, 29, 1, 0]
-    assert [day.replies for day in store.figures_over_time(user, days=2)] == [2, 1]
-    assert [day.replies for day in store.figures_over_time(user, "k", days=2)] == [1, 1]
-    assert ago(store.figures_over_time(user, "other")) == [1]
-    assert store.figures_over_time(store.ensure_user("carl")) == []
+    def replies(days: int, model_key: str | None = None) -> list[int]:
+        return [day.replies for day in store.figures_over_time(user, model_key, days).days.values()]
+
+    assert ago() == ago(500) == [400, 30, 29, 1, 0]
+    assert ago(30) == [29, 1, 0]
+    assert ago(1) == [0]
+    assert replies(2) == [2, 1]
+    assert replies(2, "k") == [1, 1]
+    assert ago(30, "other") == [1]
+    nothing = store.figures_over_time(store.ensure_user("carl"))
+    assert (nothing.whole.replies, nothing.whole.speedup, nothing.days, nothing.models) == (0, None, {}, {})
     assert store.users().keys() == {"ann", "bob", "carl"}
 
 
@@ -97,7 +105,7 @@ def test_what_was_not_measured_does_not_count(store: Store, user: int) -> None:
     conversation = store.create_conversation(user)
     question = store.add_message(user, conversation, None, "user", "question")
     store.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-    assert store.figures_over_time(user) == []
+    assert store.figures_over_time(user).days == {}
 
 
 def test_draft_time_comes_back_and_is_unknown_of_earlier_versions(
@@ -120,4 +128,64 @@ def test_a_deleted_conversation_counts_no_more(store: Store, user: int, gone: bo
     reply = write(store, user, 0, measured())
     if gone:
         store.delete_conversation(user, store.message(user, reply).conversation_id)
-    assert len(store.figures_over_time(user)) == (not gone)
+    assert len(store.figures_over_time(user).days) == (not gone)
+
+
+def test_models_are_summed_apart_and_called_as_they_were_last(store: Store, user: int) -> None:
+    write(store, user, 2, measured(1.0))
+    write(store, user, 1, measured(3.0))
+    write(store, user, 0, measured(9.0), model_key="other")
+    write(store, store.ensure_user("bob"), 0, measured(), model_key="bob's")
+    found = store.figures_over_time(user).models
+    assert {key: (one.replies, one.speedup) for key, one in found.items()} == {
+        "k": (2, 2.0),
+        "other": (1, 9.0),
+    }
+    assert store.figures_over_time(user, days=1).models.keys() == {"other"}
+    with store._write() as db:
+        db.execute(
+            "UPDATE turns SET model = 'new name' WHERE message_id = (SELECT max(message_id) FROM turns"
+            " WHERE model_key = 'k')"
+        )
+    assert store.models_that_wrote(user) == {"k": "new name", "other": "m"}
+
+
+def test_the_size_of_a_history_is_one_users(store: Store, user: int, path: Path) -> None:
+    empty = store.history_size(user)
+    assert (empty.replies, empty.tokens, empty.index_bytes) == (0, 0, 0)
+    write(store, user, 0, TurnFigures(), tokens=7)
+    write(store, store.ensure_user("bob"), 0, measured(), tokens=50)
+    found = store.history_size(user)
+    assert (found.replies, found.tokens) == (1, 7)
+    assert found.file_bytes >= path.stat().st_size > 0
+
+
+def test_many_replies_are_read_through_indices_alone(store: Store, user: int) -> None:
+    """10,000 replies with texts that fill a page each: no row of messages is read, and no table is scanned."""
+    with store._write() as db:
+        for script in (
+            "INSERT INTO conversations (user_id, title, created_at, updated_at)"
+            " SELECT :user, '', 0, 0 FROM generate_series",
+            "INSERT INTO messages (conversation_id, role, text, state, created_at)"
+            " SELECT id, 'assistant', printf('%.4000c', 'x'), 'complete', 1e9 + id FROM conversations, copies",
+            "INSERT INTO turns (message_id, writer_pid, writer_started, model, model_key, settings, seed, drafted,"
+            " seconds, forwards, proposed, accepted, sources, baseline, speedup)"
+            " SELECT id, 1, 1, 'm', 'k', '{}', 0, 1, 1, 1, 1, 1, '{}', 'measured', 2 FROM messages",
+            "INSERT INTO token_log SELECT id, x'00000000' FROM messages",
+        ):
+            db.execute(
+                "WITH RECURSIVE generate_series (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM generate_series"
+                " WHERE n < 1000), copies (n) AS (SELECT n FROM generate_series LIMIT 10) " + script,
+                {"user": user},
+            )
+    assert store.figures_over_time(user).whole.replies == 10_000
+    parameters = {"user": user, "model": None, "since": 0.0}
+    with store._read() as db:
+        for query in (over_time.MEASURED, over_time.WRITERS, over_time.WRITTEN, over_time.INDEXED):
+            plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", parameters)]
+            assert not [line for line in plan if line.startswith("SCAN")], plan
+            assert [line for line in plan if "messages USING" in line] == [
+                line
+                for line in plan
+                if "messages USING COVERING INDEX messages_in_time (conversation_id=?" in line
+            ], plan

@@ -12,6 +12,7 @@ from hierchat.ui.doors.files import files
 from tests import browser as driving
 from tests.browser import Chat
 from tests.ui.fake_service import FakeHost, FakeService, Script, make
+from tests.ui.fake_shelf import FakeShelf
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +40,7 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     """The service behind the page, its script and its data as new."""
     fake = server[0]
     fake.script, fake.host.status, fake.host.started = Script(), FakeHost().status, []
+    fake.models = FakeShelf(fake.host)
     user = fake.store.ensure_user("local")
     fake.in_progress.stop(user)  # replies go on when a test has ended
     assert all(reply.wait(20) for reply in fake.in_progress.all_of(user))

@@ -9,8 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hierchat.chat.comparison import ARMS, Comparison, Side
+from hierchat.chat.configuration import USUAL, names
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict, Written
 from hierchat.chat.in_progress import InProgress
+from hierchat.chat.insights import ForwardCosts, IndexMemory
 from hierchat.chat.news import News
 from hierchat.chat.origins import Run
 from hierchat.chat.plan import PlanView
@@ -19,6 +22,7 @@ from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import UNKNOWN, NewTurn, Origin, Store, StoreError, TurnFigures
+from tests.ui.fake_shelf import FakeShelf
 
 REPLY = """Here is a Python function that reverses a string:
 
@@ -70,6 +74,9 @@ class FakeHost:
         self.started.append(name)
         self.status = HostStatus(name, "ready")
 
+    def eject(self) -> None:
+        self.status = HostStatus("", "none")
+
     def settings(self, name: str) -> GenerationSettings:
         return GenerationSettings(temperature=0.7 if "Qwen" in name else 0.0, max_new_tokens=512)
 
@@ -89,7 +96,10 @@ class Script:
     plan: PlanView | None = None
     origin: int | None = None
     """The message that history drafts the next replies from."""
+    costs: ForwardCosts | None = None
     window: int = 8192
+    other: tuple[str, str] | None = None
+    """What the first side of a comparison writes instead of what."""
 
 
 class FakeTitles:
@@ -115,6 +125,7 @@ class FakeService:
     def __post_init__(self) -> None:
         self.news = News()
         self.in_progress = InProgress(self.store, self.news)
+        self.models = FakeShelf(self.host)
         self._runs: dict[int, list[Run]] = {}
         self._figures: dict[int, Figures] = {}
 
@@ -161,34 +172,59 @@ class FakeService:
                 yield from begin()
 
     def compare(
-        self, user_id, conversation_id, parent_id, text, settings, stop, files=()
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), pair=USUAL
     ) -> Iterator[CompareFrame]:
-        arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
+        named = names(pair)
+        arms = {arm: Frame("waiting", name=named[arm]) for arm in ARMS}
         with ModelTurn(self.host, stop) as turn:
             for ahead in turn.waiting():
                 yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
             if turn.hosted is not None:
                 question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
-                yield from self._compared(user_id, conversation_id, question, settings, stop)
+                asked = (user_id, conversation_id, question, text, settings, stop, pair)
+                yield from self._compared(arms, *asked, alone=parent_id is None)
 
-    def _compared(self, user_id, conversation_id, question, settings, stop) -> Iterator[CompareFrame]:
-        arms = {"vanilla": Frame("waiting"), "speculative": Frame("waiting")}
+    def _compared(
+        self, arms, user_id, conversation_id, question, text, settings, stop, pair, *, alone
+    ) -> Iterator[CompareFrame]:
+        moments: dict = {arm: [] for arm in ARMS}
         yield CompareFrame(dict(arms), None)
-        for arm, factor in (("speculative", 1.0), ("vanilla", 2.0)):
+        for arm, factor in (("second", 1.0), ("first", 2.0)):
+            began = time.monotonic()
             runs = (
                 self._reply(user_id, conversation_id, question, settings, stop)
-                if arm == "speculative"
+                if arm == "second"
                 else self._frames(stop, factor)
             )
             for frame in runs:
-                if arm == "vanilla":
+                if arm == "first":
                     shares = {"target": 1.0} if frame.figures.tokens else {}
                     frame = replace(frame, figures=replace(frame.figures, speedup=1.0, shares=shares))
-                arms[arm] = frame
+                    if self.script.other and frame.text:
+                        frame = replace(frame, text=frame.text.replace(*self.script.other))
+                arms[arm] = replace(frame, name=arms[arm].name)
+                ms = round((time.monotonic() - began) * 1e3)
+                moments[arm].append((ms, frame.figures.tokens, len(frame.text)))
                 yield CompareFrame(dict(arms), arm)
-        tokens = arms["vanilla"].figures.tokens
-        sentence = f"Identical, {tokens} of {tokens} tokens. 2.0\u00d7 faster."
-        yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, 2.0, sentence, True))
+        tokens = arms["first"].figures.tokens
+        if stop.is_set():
+            yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, None, "Stopped."))
+            return
+        same = arms["first"].text == arms["second"].text
+        pace = f" “{arms['second'].name}” is 2.0\u00d7 as fast."
+        sentence = f"Word for word the same.{pace}" if same else f"The words differ from word 3 on.{pace}"
+        precise = f"Identical, {tokens} of {tokens} tokens." if same else "First difference at token 4."
+        verdict = Verdict(same, tokens, None, 2.0, sentence, True, precise)
+        sides = {
+            arm: Side(
+                arms[arm].name, "SmolLM2 135M", "smol:1", "blocks", pair[arm].record(),
+                settings.model_dump(mode="json"), arms[arm].text, arms[arm].figures, moments[arm],
+            )
+            for arm in ARMS
+        }  # fmt: skip
+        result = Comparison(text, sides, verdict, "Some Processor, 2 cores, 16 GB", "0.2.0", alone)
+        kept = self.store.keep_comparison(user_id, conversation_id, text, result.at, result.to_json())
+        yield CompareFrame(dict(arms), None, verdict, replace(result, id=kept))
 
     def read_in(self, user_id: int) -> Iterator[int]:
         if self.host.hosted is not None:
@@ -202,6 +238,12 @@ class FakeService:
         runs = self._runs.get(message_id, [])
         there = self.store.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
         return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
+
+    def costs(self) -> ForwardCosts | None:
+        return self.script.costs
+
+    def index_memory(self, user_id: int) -> IndexMemory:
+        return IndexMemory(14_600_000, 61_000_000)
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         if (figures := self._figures.get(message_id)) is None:

@@ -92,7 +92,7 @@ def test_every_control_has_a_name_of_its_own(chat: Chat, service: FakeService) -
     chat.page.locator("#hc-compare input").check()
     expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
     chat.send("Both")
-    expect(chat.page.locator("#hc-verdict")).to_contain_text("Identical")
+    expect(chat.page.locator("#hc-verdict")).to_contain_text("Word for word the same")
     chat.idle()
     well_named(chat)
 
@@ -106,7 +106,7 @@ def test_headings_form_an_outline(chat: Chat, service: FakeService) -> None:
     chat.page.locator("#hc-compare input").check()
     expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
     chat.send("Both")
-    expect(chat.page.locator("#hc-verdict")).to_contain_text("Identical")
+    expect(chat.page.locator("#hc-verdict")).to_contain_text("Word for word the same")
     chat.idle()
     assert in_order(chat) == [1, 2, 3, 3, 4, 4, 2, 3, 3, 4, 4]
 
@@ -213,9 +213,17 @@ def test_contrast_and_targets(
         service.script.fail = None
         page.locator("#hc-compare input").check()
         expect(page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
+        page.locator("#hc-setup summary").click()
+        good()
         chat.send("Both")
-        expect(page.locator("#hc-verdict")).to_contain_text("Identical")
+        expect(page.locator("#hc-verdict")).to_contain_text("Word for word the same")
         chat.idle()
+        good()
+        page.locator("#hc-result [data-act=hc_picture]").click()
+        good()
+        page.keyboard.press("Escape")
+        page.locator("#hc-result [data-act=hc_panel]").click()
+        expect(page.locator(".hc-results li")).to_have_count(1)
         good()
 
 

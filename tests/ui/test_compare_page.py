@@ -21,24 +21,29 @@ def compare(chat: Chat, service: FakeService, seconds: float = 0.8) -> None:
 
 def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeService) -> None:
     compare(chat, service)
-    fast, plain = chat.page.locator("#hc-speculative"), chat.page.locator("#hc-vanilla")
-    expect(fast).to_contain_text("tokens")
-    expect(plain).to_contain_text("Not started yet")
-    expect(plain).to_contain_text("tokens")
+    second, first = chat.page.locator("#hc-second"), chat.page.locator("#hc-first")
+    expect(second).to_contain_text("As now")
+    expect(second).to_contain_text("tokens")
+    expect(first).to_contain_text("Without drafts")
+    expect(first).to_contain_text("Not started yet")
+    expect(first).to_contain_text("tokens")
     chat.shot("comparing")
     verdict = chat.page.locator("#hc-verdict")
-    expect(verdict).to_contain_text("Identical, 130 of 130 tokens.", timeout=driving.PATIENCE_MS)
+    expect(verdict).to_contain_text("Word for word the same. “As now” is 2.0", timeout=driving.PATIENCE_MS)
     expect(verdict).to_contain_text("the same words, proved")
     chat.idle()
     chat.shot("compared")
-    words = plain.inner_text()
-    chat.page.locator("#hc-replay").click()
-    expect(verdict).to_contain_text("Replaying")
-    chat.page.wait_for_timeout(500)
+    replay = chat.page.locator("#hc-result [data-act=hc_race]")
+    counters = chat.page.locator("#hc-result .hc-race")
+    replay.click()
+    expect(replay).to_have_text("Stop the replay")
+    expect(counters.first).to_contain_text("a second")
     chat.shot("replay")
-    assert len(plain.inner_text()) < len(words)
-    expect(verdict).to_contain_text("Identical", timeout=driving.PATIENCE_MS)
-    assert plain.inner_text() == words
+    expect(counters.last).to_contain_text("130 tokens, 1")  # at its own end, while the other still runs
+    expect(counters.last).to_contain_text("done")
+    expect(replay).to_have_text("Replay at true speed", timeout=driving.PATIENCE_MS)
+    expect(counters.first).to_be_hidden()
+    assert chat.page.locator("#hc-result .hc-side [style*=hidden]").count() == 0
     chat.page.locator("#hc-back").click()
     expect(chat.replies).to_have_count(1)
     expect(chat.page.locator("#hc-versus")).to_be_hidden()
@@ -49,7 +54,7 @@ def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeServic
 
 def test_compare_can_be_stopped(chat: Chat, service: FakeService) -> None:
     compare(chat, service, seconds=60)
-    expect(chat.page.locator("#hc-speculative")).to_contain_text("tokens")
+    expect(chat.page.locator("#hc-second")).to_contain_text("tokens")
     chat.page.locator("#hc-stop").click()
     chat.idle(3_000)
     expect(chat.page.locator("#hc-back")).to_be_visible()
@@ -85,10 +90,13 @@ def test_every_theme_and_width(
             page.locator("#hc-list .hc-title").first.click()
             page.wait_for_timeout(500)
         compare(visitor, service, 0.2)
-        expect(page.locator("#hc-verdict")).to_contain_text("Identical", timeout=driving.PATIENCE_MS)
+        expect(page.locator("#hc-verdict")).to_contain_text(
+            "Word for word the same", timeout=driving.PATIENCE_MS
+        )
         visitor.idle()
         visitor.shot(f"{name}-compare")
-        boxes = [page.locator(f"#hc-{arm}").bounding_box() for arm in ("vanilla", "speculative")]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        boxes = [page.locator(f".hc-side[data-arm={arm}]").bounding_box() for arm in ("first", "second")]
         assert all(boxes)
         stacked = boxes[1]["y"] > boxes[0]["y"] + 100
         assert stacked is (width < 768)

@@ -88,7 +88,7 @@ def test_only_the_list_scrolls(
         chat.page.wait_for_function("document.querySelector('#hc-list').scrollTop > 500")
         assert in_place() == before
         chat.page.locator("#hc-settings .label-wrap").click()
-        expect(chat.page.locator("#hc-plan ol")).to_be_visible()
+        expect(chat.page.get_by_label("Name new chats")).to_be_visible()
         chat.page.wait_for_timeout(300)
         chat.shot(f"settings-{width}x{height}")
         assert in_place()[:2] == before[:2]

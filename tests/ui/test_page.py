@@ -10,7 +10,6 @@ from playwright.sync_api import expect
 from tests import browser as driving
 from tests.browser import Chat
 from tests.ui.fake_service import FakeService, HostStatus
-from tests.ui.test_rendering import PLAN
 
 pytestmark = pytest.mark.browser
 
@@ -164,20 +163,6 @@ def test_choosing_a_model_loads_it_with_its_settings(chat: Chat, service: FakeSe
     assert service.asked[-1][1].temperature == 0.7
     chat.page.get_by_role("button", name="Chat settings").click()
     expect(chat.page.get_by_label("number input for Temperature")).to_have_value("0.7")
-
-
-def test_the_plan_of_draft_models_stands_in_the_settings(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 0
-    picture = chat.page.locator("#hc-plan")
-    service.script.plan = PLAN
-    chat.ask("Hello")
-    chat.page.locator("#hc-settings .label-wrap").click()
-    expect(picture.locator("ol li")).to_have_count(3)
-    expect(picture).to_contain_text("5.4 ms a token expected, 5.6 measured")
-    picture.scroll_into_view_if_needed()
-    chat.page.wait_for_timeout(300)
-    chat.shot("plan")
-    service.script.plan = None
 
 
 def test_a_reply_goes_on_while_another_chat_is_open(chat: Chat, service: FakeService) -> None:

@@ -1,4 +1,4 @@
-"""What a page is doing, what it waits for, the replay of a comparison: without a browser."""
+"""What a page is doing and what it waits for: without a browser."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import threading
 
 import pytest
 
-from hierchat.chat.frames import CompareFrame, Figures, Frame
-from hierchat.ui import status, versus
+from hierchat.ui import status
 from hierchat.ui.launch import is_loopback, login
-from hierchat.ui.sessions import Session, Sessions, Stale
+from hierchat.ui.sessions import Sessions, Stale
 from tests.ui.fake_service import FakeHost, HostStatus
 
 
@@ -55,34 +54,6 @@ def test_a_page_that_was_never_opened_here_is_stale() -> None:
     sessions.close("a")
     with pytest.raises(Stale):
         sessions.of("a")
-
-
-def test_replay_starts_both_arms_together() -> None:
-    slow = Frame("writing", "a", Figures(tokens=1))
-    recording = [
-        ("speculative", 0.5, slow),
-        ("speculative", 0.6, Frame("done", "ab")),
-        ("vanilla", 0.9, slow),
-        ("vanilla", 1.1, Frame("done", "ab")),
-        ("vanilla", 1.2, Frame("done", "ab")),
-    ]
-    tracks = versus.tracks(recording)
-    assert [round(at, 3) for at, _ in tracks["speculative"]] == [0.0, 0.1]
-    assert [round(at, 3) for at, _ in tracks["vanilla"]] == [0.0, 0.2]
-    seen = list(versus.replay(Session(recording=recording)))
-    assert seen[0] == {"vanilla": slow, "speculative": slow}
-    assert {frame.phase for frame in seen[-1].values()} == {"done"}
-
-
-def test_recording_keeps_only_what_moved() -> None:
-    session = Session()
-    writing = Frame("writing", "a")
-    frames = (
-        CompareFrame({"vanilla": Frame("waiting"), "speculative": writing}, "speculative"),
-        CompareFrame({"vanilla": writing, "speculative": writing}, "vanilla"),
-    )
-    assert list(versus.record(session, (frame for frame in frames))) == list(frames)
-    assert [arm for arm, _, _ in session.recording] == ["speculative", "vanilla"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import torch
 
 from hierchat.bench.arms.names import TIMED
 from hierchat.bench.errors import ArmError
-from hierchat.bench.measure.bandwidth import gigabytes_per_second
 from hierchat.bench.measure.projection import project
 from hierchat.bench.measure.side_by_side import (
     REPEATS,
@@ -26,6 +25,7 @@ from hierchat.bench.measure.side_by_side import (
 )
 from hierchat.bench.peers.arm import PeerArm
 from hierchat.bench.peers.start import open_peer
+from hierchat.engine.bandwidth import gigabytes_per_second
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import ModelEntry, read_catalogue

@@ -135,9 +135,9 @@ def _talk(service: ChatService, asked: list[str], settings: GenerationSettings) 
         except (MessageTooLong, NotBegun) as error:
             raise RequestError(str(error)) from error
         if last is None or last.verdict is None:
-            raise RequestError(last.arms["speculative"].notice or "no reply" if last else "no reply")
+            raise RequestError(last.arms["second"].notice or "no reply" if last else "no reply")
         row = _row(number, last, last.verdict)
-        parent = last.arms["speculative"].message_id
+        parent = last.arms["second"].message_id
         rows.append(row)
         print(
             f"turn {number}: {row['tokens']} tokens, {row['speedup']}x, T {row['tokens_per_forward']}, "
@@ -148,7 +148,7 @@ def _talk(service: ChatService, asked: list[str], settings: GenerationSettings) 
 
 
 def _row(number: int, frame: CompareFrame, verdict: Verdict) -> dict[str, Any]:
-    figures, plain = frame.arms["speculative"].figures, frame.arms["vanilla"].figures
+    figures, plain = frame.arms["second"].figures, frame.arms["first"].figures
     return {
         "turn": number,
         "tokens": figures.tokens,

@@ -208,3 +208,12 @@ def slot_of(places, place, candidate):  # type: ignore[no-untyped-def]
         elif one[COUNT] > 0 or one[SAMPLED] > 0:
             return slot
     return SLOTS - 1
+
+
+@kernel
+def match_of(places, place, candidate, slot):  # type: ignore[no-untyped-def]
+    """How many tokens before a candidate stand before it in a slot, too: the longest match that names it."""
+    one = places.seen[place, candidate, slot]
+    if slot == SUCCESSORS:
+        return 2 if one[0] > 0 else 1
+    return int(one[LENGTH]) if one[COUNT] > 0 else int(places.known[place, slot, SUFFIX])

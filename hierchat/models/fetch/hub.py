@@ -102,6 +102,55 @@ def _download(
     return folder, altered
 
 
+def repo_folder(repo: str) -> Path:
+    """Where a model's repository lies in the cache, or will lie."""
+    return _hub_cache() / f"models--{repo.replace('/', '--')}"
+
+
+def hub_size(repo: str) -> int:
+    """Bytes of a repository on disk, also of files that are half there."""
+    return cache.size_of(repo_folder(repo) / "blobs")
+
+
+def half_file_size(repo: str) -> int:
+    """Bytes of a repository's files that are half there."""
+    return sum(file.stat().st_size for file in (repo_folder(repo) / "blobs").glob("*.incomplete"))
+
+
+def list_files(repo: str) -> list[str]:
+    """The names of a model repository's files, as the hub tells them. Raises MissingError, GatedError, OfflineError."""
+    from huggingface_hub import HfApi
+
+    _require_hub(repo)
+    with _hub_errors(repo, "main", "model"):
+        return HfApi(endpoint=_endpoint()).list_repo_files(repo)
+
+
+def fetch_beginning(repo: str, revision: str, file: str, size: int) -> bytes:
+    """The first `size` bytes of a file. Raises MissingError, GatedError, OfflineError."""
+    from huggingface_hub import get_token, hf_hub_url
+
+    url = hf_hub_url(repo, file, revision=revision, endpoint=_endpoint())
+    headers = {"Range": f"bytes=0-{size - 1}"}
+    if token := get_token():
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        with requests.get(url, headers=headers, timeout=15, stream=True) as answer:
+            if answer.status_code in (401, 403):
+                raise GatedError(
+                    f"{repo} is gated or private. Accept its licence at {_endpoint()}/{repo}, then log in with "
+                    "`hf auth login`."
+                )
+            if answer.status_code >= 500:
+                raise OfflineError(f"The hub answered {answer.status_code} for {repo}. Try again later.")
+            if not answer.ok:
+                raise MissingError(f"{repo} has no file {file} at {revision}. Check the name.")
+            answer.raw.decode_content = True
+            return bytes(answer.raw.read(size))
+    except (requests.RequestException, OSError) as error:
+        raise _offline(repo) from error
+
+
 def _hub_cache() -> Path:
     return cache_dir() / "hub"
 

@@ -10,6 +10,7 @@ import math
 import mmap
 import struct
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,16 @@ class Head:
         return self.values.get(f"{self.architecture}.{key}")
 
 
+def head_in(data: bytes) -> Head | None:
+    """The head of a file of which only the beginning is here; None where it does not reach so far. Raises
+    BrokenFileError where this begins no GGUF file."""
+    if data[:4] != _MAGIC:
+        raise BrokenFileError("This is no GGUF file.")
+    with suppress(struct.error, ValueError, IndexError, KeyError, OverflowError, RecursionError):
+        return _Reader(data, (), whole=False).head()
+    return None
+
+
 def read_head(path: Path, arrays: Collection[str] = ()) -> Head:
     """`arrays`: keys of those to read, as lists. Raises BrokenFileError for what is no whole GGUF file."""
     try:
@@ -69,8 +80,8 @@ def read_head(path: Path, arrays: Collection[str] = ()) -> Head:
 
 
 class _Reader:
-    def __init__(self, data: mmap.mmap, arrays: Collection[str]) -> None:
-        self._data, self._arrays, self._at = data, arrays, 0
+    def __init__(self, data: mmap.mmap | bytes, arrays: Collection[str], *, whole: bool = True) -> None:
+        self._data, self._arrays, self._whole, self._at = data, arrays, whole, 0
 
     def head(self) -> Head:
         if self._data[:4] != _MAGIC:
@@ -89,7 +100,8 @@ class _Reader:
         alignment = int(values.get("general.alignment", 32))
         begin = -(-self._at // alignment) * alignment
         placed = tuple(replace(tensor, begin=begin + tensor.begin) for tensor in found)
-        if max((tensor.begin + tensor.size for tensor in placed), default=0) > len(self._data):
+        end = max((tensor.begin + tensor.size for tensor in placed), default=0)
+        if self._whole and end > len(self._data):
             raise ValueError("cut off")
         return Head(values, placed)
 

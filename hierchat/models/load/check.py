@@ -13,7 +13,7 @@ from hierchat.models.fetch.bring import get_gguf, has_blocks
 from hierchat.models.fetch.convert import blocks_folder, is_converted
 from hierchat.models.fetch.hub import fetch_hub
 from hierchat.models.formats.gguf_config import gguf_config
-from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.memory import best_device, require_blocks_fit, require_fit
 from hierchat.models.progress import Report, silent
 from hierchat.models.runnable import gguf_refused, gguf_unsupported, refused, unsupported
@@ -55,20 +55,35 @@ def require_runnable(
         own, through = unsupported(config), refused(config, context)
     else:
         return
+    kind = head.architecture if gguf else config.get("model_type")
+    _require_one(entry.name, engine, backend, str(kind), own, through)
+
+
+def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
+    """The same of a GGUF file of which the head alone is here. Raises UnsupportedError."""
+    through = gguf_refused(head, _context(entry, gguf_config(head)))
+    engine = by_engine(entry, device, backend)
+    _require_one(entry.name, engine, backend, head.architecture, gguf_unsupported(head), through)
+
+
+def _require_one(
+    name: str, engine: bool, backend: Backend | None, kind: str, own: str | None, through: str | None
+) -> None:
+    """Raises UnsupportedError where neither our own engine nor transformers can compute it."""
     if engine and (not own or backend == "blocks"):
         if own:
-            raise UnsupportedError(f"The CPU engine does not compute {entry.name}: {own}.")
+            raise UnsupportedError(f"The CPU engine does not compute {name}: {own}.")
         return
     if through:
-        kind = head.architecture if gguf else config.get("model_type")
         raise UnsupportedError(
-            f"{entry.name} cannot run here. It is a model of the kind {kind}, and {through}. Choose another model."
+            f"{name} cannot run here. It is a model of the kind {kind}, and {through}. Choose another model."
         )
 
 
-def require_memory(entry: ModelEntry, device: str) -> None:
-    """Raises DoesNotFitError where the catalogue knows that the model is too large for this machine."""
-    _require_memory(entry, device, None, by_engine(entry, device, None), 0)
+def require_memory(entry: ModelEntry, device: str, held: int = 0) -> None:
+    """Raises DoesNotFitError where the catalogue knows that the model is too large for this machine. `held`: as
+    above."""
+    _require_memory(entry, device, None, by_engine(entry, device, None), held)
 
 
 def with_backend(entry: ModelEntry, backend: Backend | None) -> ModelEntry:

@@ -122,6 +122,15 @@ class Histories:
         held.follow(tokenize, before)
         return held
 
+    def nbytes(self, user_id: int) -> int:
+        """What this user's take in memory."""
+        return sum(
+            source.index.nbytes
+            for (user, _), held in list(self._held.items())
+            for source in held.sources
+            if user == user_id
+        )
+
     def read_in(self, user_id: int, model_key: str, tokenize: Tokenize) -> Iterator[int]:
         """Tokenise all that the user wrote or imported, in place of the thread that would do it beside the next reply;
         yields how many tokens of this user's can draft so far, in the end all of them. From any thread."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from hierchat.runtime.machine import processor
+
 
 def machine() -> dict[str, str | int | float]:
     """Processor, cores, memory (GiB), the versions that matter and the revision of this program."""
@@ -16,7 +18,7 @@ def machine() -> dict[str, str | int | float]:
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": psutil.cpu_count() or 0,
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
@@ -29,15 +31,6 @@ def machine() -> dict[str, str | int | float]:
         "hierchat": version("hierchat"),
         "revision": _revision(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def _revision() -> str:

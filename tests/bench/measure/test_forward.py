@@ -13,10 +13,10 @@ import pytest
 
 from hierchat.bench.figures.forwards import tables
 from hierchat.bench.measure import forward, side_by_side
-from hierchat.bench.measure.bandwidth import add_up
 from hierchat.bench.measure.projection import MACHINES, project
 from hierchat.bench.measure.side_by_side import REPEATS, WIDTHS, Ours
 from hierchat.cli import main
+from hierchat.engine.bandwidth import add_up
 from hierchat.engine.cpu.runner import CpuRunner
 
 from ...chat.tiny import hosted

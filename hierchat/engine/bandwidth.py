@@ -29,14 +29,14 @@ def _sum(words: Any) -> Any:
     return total
 
 
-def gigabytes_per_second(threads: int, size: int = BYTES) -> float:
-    """Of reading `size` bytes with `threads` threads: median of PASSES, after one that is not counted. Raises
+def gigabytes_per_second(threads: int, size: int = BYTES, passes: int = PASSES) -> float:
+    """Of reading `size` bytes with `threads` threads: median of `passes`, after one that is not counted. Raises
     MemoryError."""
     pieces = np.array_split(np.ones(size // 8, np.int64), threads * PIECES)
     with ThreadPoolExecutor(threads) as pool:
         add_up(pieces, pool)
         rates = []
-        for _ in range(PASSES):
+        for _ in range(passes):
             began = time.perf_counter()
             add_up(pieces, pool)
             rates.append(size / (time.perf_counter() - began) / 1e9)

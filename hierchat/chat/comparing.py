@@ -1,0 +1,219 @@
+"""One prompt answered in two ways, one after the other: with one model in one turn, with two in two."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
+
+import hierchat
+from hierchat import logs
+from hierchat.chat.comparison import ARMS, Comparison, Moment, Side
+from hierchat.chat.completions import failed
+from hierchat.chat.configuration import Pair, names
+from hierchat.chat.frames import Arm, CompareFrame, Frame
+from hierchat.chat.record import Record
+from hierchat.chat.reply import Reply
+from hierchat.chat.reply_thread import in_reply_thread
+from hierchat.chat.verdict import verdict
+from hierchat.engine.decoding import common_prefix
+from hierchat.engine.engine import Compares
+from hierchat.engine.scheduler import POLL_SECONDS
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.machine import machine_words
+from hierchat.runtime.turn import ModelTurn, NoModel
+from hierchat.store import StoreError
+
+
+class CannotCompare(ValueError):
+    """The engine answers a prompt in one way only."""
+
+
+class Comparing:
+    """A comparison in progress. `begin` makes a side's reply ready, in its model's turn; `keep` is told of what was
+    learned. Of the records, only the second side's is written."""
+
+    def __init__(
+        self,
+        host: ModelHost,
+        pair: Pair,
+        question: str,
+        begin: Callable[[Hosted, Arm], Record],
+        keep: Callable[[Hosted], None],
+        *,
+        alone: bool,
+    ) -> None:
+        self._host = host
+        self._pair = pair
+        self._question = question
+        self._begin = begin
+        self._keep = keep
+        self._alone = alone
+        self._names = names(pair)
+        self._frames: dict[Arm, Frame] = {arm: Frame("waiting", name=self._names[arm]) for arm in ARMS}
+        self._replies: dict[Arm, Reply] = {}
+        self._moments: dict[Arm, list[Moment]] = {arm: [] for arm in ARMS}
+
+    def frames(self, stop: threading.Event) -> Generator[CompareFrame, None, None]:
+        """Until both have ended, or one cannot be answered; the model that answered before does so again."""
+        home = self._host.status.name
+        models = {arm: self._pair[arm].model or home for arm in ARMS}
+        order: list[Arm] = list(ARMS)
+        one_model = models["first"] == models["second"]
+        # By chance; of two models, the one that is loaded.
+        if secrets.randbelow(2) if one_model else models["second"] == home:
+            order.reverse()
+        turns = [order] if one_model else [[arm] for arm in order]
+        try:
+            for arms in turns:
+                if stop.is_set():
+                    return
+                yield from self._bring(models[arms[0]], arms, stop)
+                yield from self._turn(models[arms[0]], arms, stop)
+                if any(self._frames[arm].finish == "error" for arm in arms):
+                    return
+        finally:
+            if home and self._host.status.name != home:
+                self._host.start(home)
+
+    def _bring(self, name: str, arms: list[Arm], stop: threading.Event) -> Iterator[CompareFrame]:
+        """Until that model is there. Raises NoModel; where the other side is written already, its frame says so."""
+        host = self._host
+        if host.status.name == name:  # it is loaded, or its turn waits for it
+            return
+        host.start(name)
+        while not stop.is_set():
+            now = host.status
+            if now.phase == "ready" and now.name == name:
+                return
+            if now.phase in ("ready", "failed"):
+                trouble = now.message or f"{name} could not be loaded."
+                if not self._replies:
+                    raise NoModel(trouble)
+                self._set(arms[0], Frame("done", finish="error", notice=trouble))
+                yield self._frame(None)
+                return
+            share = f" {now.done / now.total:.0%}" if now.total else ""
+            for arm in arms:
+                self._set(arm, Frame("waiting", notice=f"Loading {name} for this side…{share}"))
+            yield self._frame(None)
+            stop.wait(POLL_SECONDS)
+
+    def _turn(self, name: str, arms: list[Arm], stop: threading.Event) -> Iterator[CompareFrame]:
+        """These sides, in one turn of their model."""
+        if self._frames[arms[0]].finish == "error":
+            return
+        with ModelTurn(self._host, stop) as turn:
+            for ahead in turn.waiting():
+                for arm in arms:
+                    self._set(arm, replace(self._frames[arm], ahead=ahead))
+                yield self._frame(None)
+            if (hosted := turn.hosted) is None:
+                return
+            if hosted.name != name and self._replies:
+                raise NoModel(f"{name} was replaced before it could answer. Compare once more.")
+            records = {arm: self._begin(hosted, arm) for arm in arms}
+            self._replies |= {arm: record.reply for arm, record in records.items()}
+            try:
+                with closing(in_reply_thread(partial(self._run, hosted, records, stop), stop)) as running:
+                    yield from running
+            except Exception as error:
+                notice = logs.said(error)
+                for arm, record in records.items():
+                    self._set(arm, failed(notice, record))
+                yield self._frame(None)
+            finally:
+                self._keep(hosted)
+
+    def _run(
+        self, hosted: Hosted, records: dict[Arm, Record], stop: threading.Event
+    ) -> Generator[CompareFrame, None, None]:
+        engine = hosted.engine
+        if not isinstance(engine, Compares):
+            raise CannotCompare(
+                f"{hosted.name} is computed elsewhere and cannot answer the same prompt twice."
+            )
+        drafting = hosted.levels.sequences if hosted.levels else ()
+        replies = {arm: record.reply for arm, record in records.items()}
+        prompt = next(iter(replies.values())).prompt_ids
+        shared = engine.shared(prompt)
+        read = [common_prefix(sequence.tokens, prompt) for sequence in drafting]
+        for arm, record in records.items():
+            if stop.is_set():
+                break
+            engine.forget(shared)  # neither side profits from the other's reading
+            for sequence, kept in zip(drafting, read, strict=True):
+                sequence.rollback(min(kept, len(sequence.tokens)))
+            writer = record if arm == "second" else record.reply
+            began = time.monotonic()
+            with closing(writer.frames(stop, measure=record.reply.drafter is not None)) as running:
+                for frame in running:
+                    self._set(arm, frame)
+                    moment = (round((time.monotonic() - began) * 1e3), frame.figures.tokens, len(frame.text))
+                    self._moments[arm].append(moment)
+                    yield self._frame(arm)
+            _set_baselines(list(replies.values()))
+        for arm, reply in replies.items():
+            self._set(arm, replace(self._frames[arm], figures=reply.statistics.figures()))
+        if self._replies.keys() == set(ARMS):
+            yield self._judged()
+
+    def _judged(self) -> CompareFrame:
+        first, second = (self._replies[arm] for arm in ARMS)
+        engine = first.hosted.engine if first.hosted is second.hosted else None
+        found = verdict(self._replies, self._names, engine if isinstance(engine, Compares) else None)
+        found = replace(found, exact=engine.exact if engine else None)
+        ended = all(
+            reply.statistics.finish not in (None, "stopped", "error") for reply in self._replies.values()
+        )
+        result = None
+        if ended and first.statistics.tokens and second.statistics.tokens:
+            sides = {arm: self._side(arm) for arm in ARMS}
+            result = Comparison(
+                self._question, sides, found, machine_words(), hierchat.__version__, self._alone
+            )
+        return CompareFrame(dict(self._frames), None, found, result)
+
+    def _side(self, arm: Arm) -> Side:
+        reply = self._replies[arm]
+        return Side(
+            self._names[arm],
+            reply.hosted.name,
+            reply.hosted.model_key,
+            reply.hosted.engine.backend,
+            self._pair[arm].record(),
+            reply.settings.model_dump(mode="json"),
+            reply.statistics.text,
+            reply.statistics.figures(),
+            self._moments[arm],
+        )
+
+    def _set(self, arm: Arm, frame: Frame) -> None:
+        self._frames[arm] = replace(frame, name=self._names[arm])
+
+    def _frame(self, running: Arm | None) -> CompareFrame:
+        return CompareFrame(dict(self._frames), running)
+
+
+def _set_baselines(replies: list[Reply]) -> None:
+    """A whole plain reply is the better baseline than a few plain forwards."""
+    for one in replies:
+        plain = one.statistics
+        if one.drafter is None and plain.tokens and plain.finish != "stopped":
+            for reply in replies:
+                reply.statistics.set_baseline(plain.decode_ms / len(plain.tokens), "measured")
+
+
+def with_id(frame: CompareFrame, keep: Callable[[str, float, str], int]) -> CompareFrame:
+    """The last frame, its result kept. Where the store cannot be written, it is only shown."""
+    result = frame.result
+    if result is None:
+        return frame
+    with suppress(StoreError):
+        result = replace(result, id=keep(result.question, result.at, result.to_json()))
+    return replace(frame, result=result)

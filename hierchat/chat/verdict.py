@@ -1,0 +1,74 @@
+"""What a comparison found, in plain words and in precise ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hierchat.chat.frames import DESERVED_TOKENS, Arm, Verdict
+from hierchat.chat.reply import Reply
+from hierchat.engine.decoding import common_prefix
+from hierchat.engine.engine import Compares
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def verdict(replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Compares | None) -> Verdict:
+    """Of two replies to one prompt. `engine`: the one of both, to ask how near the two choices were; None where each
+    has its own."""
+    first, second = replies["first"], replies["second"]
+    left, right = first.statistics, second.statistics
+    same = common_prefix(left.tokens, right.tokens) if engine else 0
+    total = max(len(left.tokens), len(right.tokens))
+    if "stopped" in (left.finish, right.finish) or not (left.tokens and right.tokens):
+        compared = min(len(left.tokens), len(right.tokens))
+        so_far = engine and same and same == compared
+        sentence = f"Stopped. Word for word the same so far, {same:,} tokens." if so_far else "Stopped."
+        return Verdict(same == compared, same, None, None, sentence)
+    speeds = [statistics.figures().tokens_per_second for statistics in (left, right)]
+    speedup = speeds[1] / speeds[0] if speeds[0] and speeds[1] else None
+    deserved = min(len(left.tokens), len(right.tokens)) >= DESERVED_TOKENS
+    pace = _pace(speedup, names) if deserved else ""
+    if (engine and same == total) or (not engine and left.text == right.text):
+        precise = (
+            f"Identical, {same:,} of {total:,} tokens." if engine else "Both texts have the same characters."
+        )
+        return Verdict(True, same, None, speedup, f"Word for word the same.{pace}", precise=precise)
+    word = first_difference(left.text, right.text) + 1
+    reason = _reason(first, second)
+    if reason:
+        sentence = f"Other words from word {word:,} on, as expected: {reason}.{pace}"
+        precise = f"First difference at token {same + 1:,}." if engine else ""
+        return Verdict(False, same, None, speedup, sentence, precise=precise)
+    gap = None
+    if engine and same < min(len(left.tokens), len(right.tokens)):
+        context = [*first.prompt_ids, *left.tokens[:same]]
+        gap = engine.logit_gap(context, left.tokens[same], right.tokens[same])
+    noted = "" if gap is None else f" (logit gap {gap:.4f})"
+    precise = f"First difference at token {same + 1:,}{noted}."
+    return Verdict(
+        False, same, gap, speedup, f"The words differ from word {word:,} on.{pace}", precise=precise
+    )
+
+
+def first_difference(first: str, second: str) -> int:
+    """The number of words that two texts begin with in common."""
+    return common_prefix(first.split(), second.split())
+
+
+def _reason(first: Reply, second: Reply) -> str:
+    """Why two replies may have other words; empty where they may not."""
+    if first.hosted.model_key != second.hosted.model_key:
+        return "the models differ"
+    if first.settings.temperature != second.settings.temperature:
+        return "the temperatures differ"
+    if first.settings.temperature and first.settings.seed != second.settings.seed:
+        return "the seeds differ"
+    return ""
+
+
+def _pace(speedup: float | None, names: Mapping[Arm, str]) -> str:
+    if speedup is None:
+        return ""
+    arm: Arm = "second" if speedup >= 1 else "first"
+    ratio = f"{max(speedup, 1 / speedup):.1f}"
+    return " Both are as fast." if ratio == "1.0" else f" “{names[arm]}” is {ratio}{TIMES} as fast."

@@ -1,0 +1,65 @@
+"""Whether a model fits this machine, as a word and a reason. Nothing is fetched to find out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hierchat.models.cache import gigabytes
+from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.errors import ModelError
+from hierchat.models.fetch.bring import is_fetched
+from hierchat.models.fetch.weights import weight_bytes
+from hierchat.models.load.check import by_engine, require_runnable
+from hierchat.models.memory import blocks_needed, bytes_needed, dtype_on, free_memory
+
+Verdict = Literal["yes", "tight", "no", "unknown"]
+EASY = 0.75
+"""Of the free memory, what a model may take without being a tight fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`why`: a sentence for the page. `needed`: bytes of memory, None where nothing tells."""
+
+    verdict: Verdict
+    why: str
+    needed: int | None = None
+
+
+def fit(entry: ModelEntry, device: str, backend: Backend | None = None, held: int = 0) -> Fit:
+    """As far as memory goes. `held`: bytes that will be free when it is loaded, besides those that are free now."""
+    needed = memory_needed(entry, device, backend)
+    if needed is None:
+        return Fit("unknown", "How much memory it needs is known once it is here.")
+    free = free_memory(device) + held
+    said = f"It needs about {gigabytes(needed)} of memory; {gigabytes(free)} can be had."
+    if needed > free:
+        return Fit("no", f"{said} Close other programs, or choose a smaller model.", needed)
+    if needed > EASY * free:
+        return Fit("tight", f"{said} Other programs may become slow.", needed)
+    return Fit("yes", said, needed)
+
+
+def memory_needed(entry: ModelEntry, device: str, backend: Backend | None = None) -> int | None:
+    """Bytes of weights and of the whole context; None where neither files nor catalogue tell."""
+    size, context = entry.size, entry.context_length or 4096
+    if by_engine(entry, device, backend):
+        weights = weight_bytes(entry, device)
+        if weights and entry.blocks and size:
+            weights = size.parameters * (entry.blocks + 1) // 8
+        return blocks_needed(weights, size.slot if size else 0, context) if weights else None
+    return bytes_needed(size, dtype_on(entry.dtype, device), entry.quantisation, context) if size else None
+
+
+def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> str:
+    """Why a model that is here can never run, from its files; empty where nothing speaks against it."""
+    if not is_fetched(entry, device):
+        return ""
+    try:
+        require_runnable(entry.model_copy(update={"size": None}), device, backend)
+    except ModelError as error:
+        return str(error)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"Its files cannot be read ({type(error).__name__})."
+    return ""

@@ -1,0 +1,172 @@
+"""Models on their way to this machine, one after another, beside the model that answers. A fetch that was stopped goes
+on where it stopped when it is started again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from hierchat import logs
+from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.errors import ModelError
+from hierchat.models.fetch.bring import bring
+from hierchat.models.load.before_fetch import require_worth_fetching
+from hierchat.models.memory import best_device, held_memory
+from hierchat.models.progress import Progress, Report
+
+FetchPhase = Literal[
+    "waiting", "checking", "downloading", "converting", "stopping", "stopped", "failed", "done"
+]
+UNDER_WAY = ("waiting", "checking", "downloading", "converting", "stopping")
+SPAN = 5.0
+"""Seconds over which the speed is taken."""
+
+Bring = Callable[[ModelEntry, Report], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One model's. `done` of `total` bytes while downloading, else as in models.progress; `speed`: bytes a second."""
+
+    name: str
+    phase: FetchPhase
+    done: int = 0
+    total: int | None = None
+    speed: float | None = None
+    message: str = ""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it waits or works."""
+        return self.phase in UNDER_WAY
+
+
+class _Stopped(Exception):
+    """It is not wanted any more."""
+
+
+class Fetches:
+    """What is fetched, by name; what has ended stays listed until it is started again or forgotten."""
+
+    def __init__(self, bring: Bring | None = None, backend: Backend | None = None) -> None:
+        self._bring = bring or (lambda entry, report: bring_whole(entry, report, backend))
+        self._lock = threading.Lock()
+        self._known: dict[str, Fetch] = {}
+        self._queue: deque[ModelEntry] = deque()
+        self._unwanted: set[str] = set()
+        self._working = False
+
+    def start(self, entry: ModelEntry) -> None:
+        """Fetch it when those before it have ended; nothing where it is on its way."""
+        with self._lock:
+            known = self._known.get(entry.name)
+            if known and known.under_way:
+                return
+            self._known[entry.name] = Fetch(entry.name, "waiting")
+            self._queue.append(entry)
+            if not self._working:
+                self._working = True
+                threading.Thread(target=self._work, name="fetch", daemon=True).start()
+
+    def stop(self, name: str) -> None:
+        """Give it up at the next piece that comes; what has come stays."""
+        with self._lock:
+            known = self._known.get(name)
+            if not known or not known.under_way:
+                return
+            if known.phase == "waiting":
+                self._queue = deque(entry for entry in self._queue if entry.name != name)
+                self._known[name] = Fetch(name, "stopped")
+            else:
+                self._unwanted.add(name)
+                self._known[name] = replace(known, phase="stopping", speed=None)
+
+    def of(self, name: str) -> Fetch | None:
+        """How far it is."""
+        return self._known.get(name)
+
+    def forget(self, name: str) -> None:
+        """What had ended is not told any more."""
+        with self._lock:
+            if (known := self._known.get(name)) and not known.under_way:
+                del self._known[name]
+
+    @property
+    def busy(self) -> bool:
+        """Whether any is on its way."""
+        return self._working
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._working = False
+                    return
+                entry = self._queue.popleft()
+                self._known[entry.name] = Fetch(entry.name, "checking")
+            ended = self._fetched(entry)
+            with self._lock:
+                self._unwanted.discard(entry.name)
+                self._known[entry.name] = ended
+
+    def _fetched(self, entry: ModelEntry) -> Fetch:
+        speed = _Speed()
+
+        def report(progress: Progress) -> None:
+            with self._lock:
+                if entry.name in self._unwanted:
+                    raise _Stopped
+                converting = progress.phase != "downloading"
+                self._known[entry.name] = Fetch(
+                    entry.name,
+                    "converting" if converting else "downloading",
+                    progress.done,
+                    progress.total,
+                    None if converting else speed.at(progress.done),
+                    progress.message,
+                )
+
+        try:
+            self._bring(entry, report)
+        except _Stopped:
+            return Fetch(entry.name, "stopped")
+        except ModelError as error:
+            if entry.name in self._unwanted:
+                return Fetch(entry.name, "stopped")
+            return Fetch(entry.name, "failed", message=str(error))
+        except MemoryError:
+            return Fetch(
+                entry.name, "failed", message="Memory ran out while it was converted. Close other programs."
+            )
+        except Exception as error:  # in a thread of its own nothing else would report it
+            return Fetch(entry.name, "failed", message=logs.said(error))
+        return Fetch(entry.name, "done")
+
+
+def bring_whole(entry: ModelEntry, report: Report, backend: Backend | None = None) -> None:
+    """Everything that loading needs, converted too; refused before anything large comes where it cannot run."""
+    device = best_device()
+    require_worth_fetching(entry, device, backend, report, held_memory(device))
+    bring(entry, report, device, backend)
+
+
+class _Speed:
+    """Bytes a second over the last SPAN seconds."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def at(self, done: int) -> float | None:
+        now = time.monotonic()
+        if self._seen and done < self._seen[-1][1]:
+            self._seen.clear()  # another file
+        self._seen.append((now, done))
+        while now - self._seen[0][0] > SPAN and len(self._seen) > 2:
+            self._seen.popleft()
+        first, before = self._seen[0]
+        seconds = now - first
+        return (done - before) / seconds if seconds > 0.5 else None

@@ -1,0 +1,294 @@
+"""All models that there are, as the page shows them: what of them is here, whether they fit, how fast they are, what
+drafts for them; and what can be done with them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from hierchat.models.catalogue import ModelEntry, read_catalogue
+from hierchat.models.errors import CatalogueError, ModelError
+from hierchat.models.fetch import remove
+from hierchat.models.fetch.bring import fetched_size, is_fetched
+from hierchat.models.fetch.weights import weight_bytes
+from hierchat.models.load.add import add
+from hierchat.models.load.check import by_engine
+from hierchat.models.load.fit import Fit, fit, refusal
+from hierchat.models.load.load_tokenizer import known_tokens
+from hierchat.models.memory import best_device, dtype_on, held_memory
+from hierchat.models.own import own_names, remove_model
+from hierchat.runtime.bandwidth import kept_bandwidth, measure_bandwidth
+from hierchat.runtime.fetches import Bring, Fetch, Fetches
+from hierchat.runtime.host import ModelHost
+
+State = Literal["here", "partly", "absent"]
+TINY = 400_000_000
+"""Parameters below which a model knows too little to work with."""
+NOBODY = 0
+"""No user: what all of them are told depends on nobody's replies."""
+READABLE = 6.0
+"""Tokens a second below which nobody is advised to use a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Tokens a second: of `replies` replies written on this machine, or, with none, what the memory allows at most."""
+
+    per_second: float
+    replies: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A model that could draft for another one. `why`: a sentence without its end."""
+
+    name: str
+    fits: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """One model. `size`: bytes of its files; `have`: of them those that are here; `own`: the user added it."""
+
+    name: str
+    licence: str
+    parameters: int | None
+    size: int | None
+    have: int
+    state: State
+    fit: Fit
+    speed: Speed | None
+    drafts: tuple[Draft, ...] = ()
+    fetch: Fetch | None = None
+    loaded: bool = False
+    default: bool = False
+    own: bool = False
+    draft_only: bool = False
+
+
+Advice = tuple[str, ModelRow]
+"""A tiny model's name, and the one to use instead."""
+
+
+class Speeds(Protocol):
+    """Where figures of replies are kept: a Store."""
+
+    def speeds(self, user_id: int) -> Mapping[str, tuple[float, int]]:
+        """By model: tokens a second of its last replies, and of how many."""
+        ...
+
+
+class Shelf:
+    """Over one host. What changes the disk or the catalogue raises ModelErrors, whose text is for the user."""
+
+    def __init__(self, host: ModelHost, speeds: Speeds, bring: Bring | None = None) -> None:
+        self._host = host
+        self._speeds = speeds
+        self._device = best_device()
+        self.fetches = Fetches(bring, host.backend)
+        self._measuring, self._measured = threading.Lock(), False
+        self._looking = threading.Lock()
+        self._advice: dict[tuple[str, ...], Advice | None] = {}
+        """By the loaded model and those that are here."""
+        self._refused: dict[tuple[str, int], str] = {}
+        """Why a model cannot be computed at all, empty where it can, by the entry and the bytes that are here."""
+
+    @property
+    def names(self) -> list[str]:
+        """Models that can be chosen: those that are here, the default first, and the one that is loaded or comes."""
+        status = self._host.status
+        present = status.name if status.phase not in ("none", "failed") else ""
+        return [
+            name
+            for name in self._host.names
+            if name == present or is_fetched(self._host.catalogue.entry(name), self._device)
+        ]
+
+    @property
+    def busy(self) -> bool:
+        """Whether the page has to look again: a model comes or goes, or memory is being measured."""
+        return self.fetches.busy or self._host.leaving or self._measuring.locked() or self._looking.locked()
+
+    def rows(self, user_id: int) -> list[ModelRow]:
+        """All models, those that are here first, then the smaller before the larger."""
+        own, speeds = own_names(), self._speeds.speeds(user_id)
+        rows = [self._row(entry, own, speeds) for entry in self._host.catalogue.models.values()]
+        return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
+
+    def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
+        """The largest one that fits well and is fast enough to read along."""
+        good = [
+            row
+            for row in rows
+            if row.fit.verdict == "yes" and not row.draft_only and row.parameters
+            and (row.speed is None or row.speed.per_second >= READABLE)
+        ]  # fmt: skip
+        return max(good, key=lambda row: row.parameters or 0, default=None)
+
+    def better(self) -> Advice | None:
+        """What to use in place of the loaded model, if that is tiny. Looked up in the background, since it opens many
+        files: None until that is done."""
+        name = self._host.hosted.name if self._host.hosted else ""
+        entry = self._host.catalogue.models.get(name)
+        if not entry or not entry.size or entry.size.parameters >= TINY:
+            return None
+        key = (name, *self.names)
+        if key not in self._advice and self._looking.acquire(blocking=False):
+            threading.Thread(target=self._look, args=(key, entry.size.parameters), daemon=True).start()
+        return self._advice.get(key)
+
+    def _look(self, key: tuple[str, ...], parameters: int) -> None:
+        try:
+            best = self.best(self.rows(NOBODY))
+            larger = best and (best.parameters or 0) > parameters
+            self._advice[key] = (key[0], best) if best and larger else None
+        except ModelError:  # the panel says it
+            self._advice[key] = None
+        finally:
+            self._looking.release()
+
+    def measure(self) -> None:
+        """How fast memory is read: once in each run of the program, in the background, when no reply is being
+        written."""
+        if not self._measured and self._measuring.acquire(blocking=False):
+            self._measured = True
+            threading.Thread(target=self._measure, name="bandwidth", daemon=True).start()
+
+    def _measure(self) -> None:
+        try:
+            with self._host.scheduler.turn(first=True):
+                measure_bandwidth()
+        except MemoryError:
+            pass  # what is known from earlier stays
+        finally:
+            self._measuring.release()
+
+    def fetch(self, name: str) -> None:
+        """Begin, or go on."""
+        self.fetches.start(self._host.catalogue.entry(name))
+
+    def stop(self, name: str) -> None:
+        """End a fetch; what has come stays."""
+        self.fetches.stop(name)
+
+    def load(self, name: str) -> None:
+        """Have it answer from now on. Raises ModelError where it is not here: nothing is fetched by choosing it."""
+        if not is_fetched(self._host.catalogue.entry(name), self._device):
+            raise ModelError(f"{name} is not on this machine. Fetch it first: Models, Fetch.")
+        self._host.start(name)
+
+    def eject(self) -> None:
+        """Free the memory of the model that answers."""
+        self._host.eject()
+
+    def frees(self, name: str) -> int:
+        """Bytes that removing it frees."""
+        return remove.removable(self._host.catalogue.entry(name), self._device)
+
+    def remove(self, name: str) -> None:
+        """Take it off the disk; one that the user added leaves the catalogue, too."""
+        entry = self._host.catalogue.entry(name)
+        if (fetch := self.fetches.of(name)) and fetch.under_way:
+            raise ModelError(f"{name} is being fetched. Stop that first.")
+        if self._uses(name):
+            raise ModelError(f"{name} is in use. Eject the model that answers first.")
+        if drafts := [one.name for one in self._host.catalogue.models.values() if name in one.drafts]:
+            wanted = own_names() & set(drafts)
+            if name in own_names() and wanted:
+                raise CatalogueError(f"{min(wanted)} names {name} as its draft model. Remove that one first.")
+        remove.remove(entry, self._device)
+        self.fetches.forget(name)
+        if name in own_names():
+            remove_model(name)
+            self._host.catalogue = read_catalogue()
+
+    def add(self, said: str) -> str:
+        """A name on the hub, a folder or a GGUF file, into the user's models.yaml; its name there."""
+        name = add(said, self._host.catalogue)
+        self._host.catalogue = read_catalogue()
+        return name
+
+    def _uses(self, name: str) -> bool:
+        hosted, status = self._host.hosted, self._host.status
+        levels = hosted.levels.hierarchy.names if hosted and hosted.levels else []
+        coming = status.name if status.phase not in ("none", "failed") else ""
+        return name in (coming, *levels, hosted.name if hosted else "")
+
+    def _row(self, entry: ModelEntry, own: set[str], speeds: Mapping[str, tuple[float, int]]) -> ModelRow:
+        here = is_fetched(entry, self._device)
+        have = fetched_size(entry, self._device)
+        hosted = self._host.hosted
+        partly = have and not entry.source_on(self._device).folder
+        return ModelRow(
+            entry.name,
+            entry.licence,
+            entry.size.parameters if entry.size else None,
+            weight_bytes(entry, self._device),
+            have,
+            "here" if here else "partly" if partly else "absent",
+            self._fit(entry, have),
+            self._speed(entry, speeds.get(entry.name)),
+            self._drafts(entry),
+            self.fetches.of(entry.name),
+            loaded=bool(hosted and hosted.name == entry.name),
+            default=entry.name == self._host.catalogue.default,
+            own=entry.name in own,
+            draft_only=entry.draft_only,
+        )
+
+    def _fit(self, entry: ModelEntry, have: int) -> Fit:
+        """Files are looked at once for each state of them; free memory, each time."""
+        key = (entry.model_dump_json(), have)
+        if key not in self._refused:
+            self._refused[key] = refusal(entry, self._device, self._host.backend)
+        if self._refused[key]:
+            return Fit("no", self._refused[key])
+        held = held_memory(self._device) if self._host.hosted else 0
+        return fit(entry, self._device, self._host.backend, held)
+
+    def _speed(self, entry: ModelEntry, measured: tuple[float, int] | None) -> Speed | None:
+        if measured:
+            return Speed(*measured)
+        size = weight_bytes(entry, self._device)
+        bandwidth = kept_bandwidth() if self._device.startswith("cpu") else None
+        if not size or not bandwidth:
+            return None
+        if not by_engine(entry, self._device, self._host.backend):
+            if not entry.size:
+                return None
+            size = entry.size.parameters * (4 if dtype_on(entry.dtype, self._device) == "float32" else 2)
+        elif entry.blocks and entry.size:
+            size = entry.size.parameters * (entry.blocks + 1) // 8
+        return Speed(bandwidth / size)
+
+    def _drafts(self, entry: ModelEntry) -> tuple[Draft, ...]:
+        """Those that the catalogue names for it, then smaller ones that are here and cannot, with the reason."""
+        hosted, catalogue = self._host.hosted, self._host.catalogue
+        said: dict[str, Draft] = {}
+        if hosted and hosted.name == entry.name and hosted.levels:
+            used = hosted.levels.hierarchy.names[:-1]
+            said = {name: Draft(name, True, "in use") for name in used}
+            said |= {one.name: Draft(one.name, False, one.reason) for one in hosted.levels.left_out}
+        for name in entry.drafts:
+            here = is_fetched(catalogue.entry(name), self._device)
+            why = "drafts when this model is loaded" if here else "not on this machine yet"
+            said.setdefault(name, Draft(name, True, why))
+        tokens = known_tokens(entry)
+        for other in catalogue.models.values():
+            if other.name == entry.name or other.name in said or not _smaller(other, entry):
+                continue
+            others = known_tokens(other)
+            if tokens and others and is_fetched(other, self._device):
+                same = tokens == others
+                why = (
+                    "has the same tokens; name it under drafts in models.yaml" if same else "has other tokens"
+                )
+                said[other.name] = Draft(other.name, same, why)
+        return tuple(said.values())
+
+
+def _smaller(one: ModelEntry, other: ModelEntry) -> bool:
+    return bool(one.size and other.size and one.size.parameters < other.size.parameters)

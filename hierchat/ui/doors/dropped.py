@@ -1,0 +1,86 @@
+"""Takes GGUF files that were dropped on the page into the models' folder: piece by piece, never whole into memory."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from anyio import to_thread
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+
+from hierchat.config import models_dir
+
+_NAME = re.compile(r"[\w][\w .()+-]{0,200}\.gguf", re.IGNORECASE)
+_MAGIC = b"GGUF"
+_SPARE = 2**28
+"""Bytes that stay free on the disk."""
+_PIECE = 2**22
+"""Bytes that are written at a time."""
+
+
+class Refused(Exception):
+    """The file is not taken; status and sentence are for the page."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+async def take_model(request: Request) -> Response:
+    """`PUT models/NAME` keeps the body as a file of that name and answers 201 with the name. A page that is shared by a
+    public link takes nothing."""
+    try:
+        if request.app.get_blocks().share_url:
+            raise Refused(403, "This page is shared by a public link, so it takes no files.")
+        return PlainTextResponse(await _take(request, request.path_params["name"]), 201)
+    except Refused as refused:
+        return PlainTextResponse(str(refused), refused.status)
+    except ClientDisconnect:
+        return PlainTextResponse("", 400)
+    except OSError as error:
+        sentence = f"The file could not be written into {models_dir()} ({error.strerror})."
+        return PlainTextResponse(sentence, 507)
+
+
+async def _take(request: Request, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise Refused(400, "Only GGUF files with plain names are taken. Rename the file.")
+    target = models_dir() / name
+    if target.exists():
+        raise Refused(
+            409, f"There is a file {name} in {models_dir()} already. Add it by its path, or rename this."
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) + _SPARE > shutil.disk_usage(target.parent).free:
+        raise Refused(507, f"The disk that holds {models_dir()} has too little room for {name}.")
+    part = target.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        await _write(request, part)
+        part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    return name
+
+
+async def _write(request: Request, part: Path) -> None:
+    """Raises Refused as soon as it shows that this is no GGUF file."""
+    with await to_thread.run_sync(part.open, "xb") as file:
+        waiting, checked = bytearray(), False
+        async for chunk in request.stream():
+            waiting += chunk
+            if not checked and len(waiting) >= len(_MAGIC):
+                if waiting[: len(_MAGIC)] != _MAGIC:
+                    raise Refused(415, "This is no GGUF file, whatever its name says.")
+                checked = True
+            if len(waiting) >= _PIECE:
+                await to_thread.run_sync(file.write, bytes(waiting))
+                waiting.clear()
+        if not checked:
+            raise Refused(415, "This is no GGUF file, whatever its name says.")
+        await to_thread.run_sync(file.write, bytes(waiting))

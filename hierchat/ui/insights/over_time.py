@@ -1,0 +1,180 @@
+"""How drafting has fared in a range of days."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import TYPE_CHECKING
+
+from hierchat.engine.step import TARGET
+from hierchat.ui import charts
+from hierchat.ui.charts import Axis, Bar, Ink, Line
+from hierchat.ui.figures import percent
+from hierchat.ui.insights.parts import DASH, TIMES, card, counted, duration, ink_of, note, nothing
+from hierchat.ui.sources import in_order, style_of
+
+if TYPE_CHECKING:
+    from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
+
+_LONG = 62
+"""More days than these are drawn by weeks, and without points."""
+
+
+def replies_page(
+    found: OverTimeFigures, names: Mapping[str, str], today: date, days: int | None, ever: bool
+) -> str:
+    """What changes with the range. `names` of models by key; `ever`: there are measured replies in some range."""
+    cards = [speed_card(found, today, days, ever), shares_card(found, today, days, ever)]
+    cards.append(sources_card(found.whole.sources, ever))
+    if len(found.models) > 1:
+        cards.append(models_card(found.models, names))
+    return tiles(found.whole) + f'<div class="hc-cards-grid">{"".join(cards)}</div>'
+
+
+def tiles(whole: DraftingFigures) -> str:
+    """The four figures that are asked for first; a dash where there is none yet."""
+    few = f"median of {counted(whole.compared, 'reply', 'replies')} where both were measured"
+    unknown = "once a reply is long enough to measure both"
+    replies = counted(whole.replies, "measured reply", "measured replies")
+    accepted = sum(count.accepted for count in whole.sources.values())
+    per_run = f"{whole.tokens_per_forward or 0:.2f} tokens for each run of the model"
+    shown = [
+        ("Speed", f"{whole.speedup:.2f}{TIMES}" if whole.speedup else DASH, "faster than without drafts",
+         few if whole.speedup else unknown),
+        ("Time", duration(whole.saved_seconds) if whole.compared else DASH, "saved against plain decoding",
+         f"over {whole.compared:,} of {replies}" if whole.compared else unknown),
+        ("Written", f"{whole.tokens:,}", "tokens", f"in {replies}"),
+        ("Drafts", percent(accepted / whole.tokens) if whole.tokens else DASH, "of the tokens came from drafts",
+         per_run if whole.tokens else "with the first reply"),
+    ]  # fmt: skip
+    cells = "".join(
+        f'<div class="hc-tile"><dt>{name}</dt><dd><b>{value}</b> <span>{what}</span><small>{note}</small></dd></div>'
+        for name, value, what, note in shown
+    )
+    return f'<dl class="hc-tiles">{cells}</dl>'
+
+
+def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> str:
+    """Speed-up by day."""
+    title = "Speed by day"
+    known = {day: one for day, one in found.days.items() if one.speedup is not None}
+    if not known:
+        return card(title, nothing(
+            "How much faster each day's replies came than without drafts.",
+            "It begins with the first reply of some dozens of tokens: in shorter ones plain decoding is not measured.",
+            ever,
+        ))  # fmt: skip
+    across = _days(known, today, days)
+    points = [(float(day.toordinal()), one.speedup or 0.0) for day, one in known.items()]
+    up = charts.upward("times faster than without drafts", max(1.0, *(y for _, y in points)), TIMES)
+    said = f"Speed by day, from {points[0][1]:.2f} to {points[-1][1]:.2f} times. A table follows."
+    rows = [(_day(day), f"{one.speedup:.2f}{TIMES}", f"{one.compared:,}") for day, one in known.items()]
+    return card(
+        title,
+        charts.lines(
+            [Line("speed", Ink(), points, len(points) <= _LONG)], across, up, said, charts.level(up, 1.0)
+        )
+        + note(
+            "The dashed line is plain decoding. A point is the median of the replies where both were measured."
+        )
+        + charts.table(title, ("Day", "Faster", "Replies"), rows),
+    )
+
+
+def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> str:
+    """Share of the tokens by source, by day or week."""
+    title = "Where the words came from"
+    if not found.days:
+        return card(title, nothing(
+            "Which part of the words stood in this chat, in your earlier chats or in other texts before, and which the "
+            "model wrote alone.", "It begins with the first reply.", ever,
+        ))  # fmt: skip
+    across = _days(found.days, today, days)
+    first, last = date.fromordinal(int(across.low)), date.fromordinal(int(across.high))
+    step = 1 if (last - first).days <= _LONG else 7
+    begins = [date.fromordinal(n) for n in range(first.toordinal(), last.toordinal() + 1, step)]
+    periods = {begin: _shares(found.days, begin, begin + timedelta(days=step)) for begin in begins}
+    names = [name for name in in_order(found.whole.sources) if any(p.get(name) for p in periods.values())]
+    stacks = [[(ink_of(name), shares.get(name, 0.0)) for name in names] for shares in periods.values()]
+    places = Axis(
+        across.caption if step == 1 else "weeks",
+        across.low - 0.5,
+        begins[-1].toordinal() + step - 0.5,
+        across.ticks,
+    )
+    drafted = sum(count.accepted for count in found.whole.sources.values())
+    said = f"Share of the tokens by source; {percent(drafted / found.whole.tokens)} came from drafts. A table follows."
+    rows = [
+        (_day(begin), *(percent(shares.get(name, 0.0)) for name in names))
+        for begin, shares in periods.items()
+        if shares
+    ]
+    return card(
+        title,
+        charts.columns(stacks, places, charts.percentages("of the tokens"), said)
+        + charts.key((style_of(name).label, ink_of(name)) for name in names)
+        + note("The rest the model wrote by itself.")
+        + charts.table(
+            title, ("Day" if step == 1 else "Week from", *(style_of(name).label for name in names)), rows
+        ),
+    )
+
+
+def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> str:
+    """How many drafts of each source were right."""
+    title = "Drafts that were right, by source"
+    asked = [name for name in in_order(sources) if name != TARGET and sources[name].proposed]
+    if not asked:
+        return card(title, nothing(
+            "How many of its drafts the model would have written itself.", "It begins with the first reply.", ever
+        ))  # fmt: skip
+    rows = []
+    for name in asked:
+        count = sources[name]
+        share = count.accepted / count.proposed
+        said = f"{percent(share)} of {count.proposed:,}"
+        rows.append(Bar(style_of(name).label, ink_of(name), share, said))
+    return card(title, charts.bars(rows) + note("A wrong draft costs a little time and changes no word."))
+
+
+def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str]) -> str:
+    """Speed-up of each model, the one that wrote most first."""
+    ranked = sorted(models.items(), key=lambda model: -model[1].replies)
+    most = max([one.speedup or 0.0 for one in models.values()]) or 1.0
+    rows = []
+    for model, one in ranked:
+        speed = f"{one.speedup:.2f}{TIMES}" if one.speedup else "not measured"
+        said = f"{speed}, {counted(one.replies, 'reply', 'replies')}"
+        rows.append(Bar(names.get(model, "?"), Ink(), (one.speedup or 0.0) / most, said))
+    return card(
+        "Speed by model", charts.bars(rows) + note("Times faster than the same model without drafts.")
+    )
+
+
+def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) -> Axis:
+    """The days of the range, or from the first to the last that is known; a few of them named."""
+    last = max(today, *known) if known else today
+    first = today - timedelta(days=days - 1) if days else min(known, default=today)
+    low, high = first.toordinal(), last.toordinal()
+    count = min(high - low + 1, 4)
+    named = sorted({low + round(n * (high - low) / max(count - 1, 1)) for n in range(count)})
+    far = (high - low) > 300
+    return Axis(
+        "", float(low), float(high),
+        [(float(n), f"{date.fromordinal(n):%b %Y}" if far else _day(date.fromordinal(n))) for n in named],
+    )  # fmt: skip
+
+
+def _shares(days: Mapping[date, DraftingFigures], begin: date, end: date) -> dict[str, float]:
+    """Of the tokens from `begin` to before `end`, the share of each source; empty where there are none."""
+    inside = [one for day, one in days.items() if begin <= day < end]
+    tokens = sum(one.tokens for one in inside)
+    found: dict[str, float] = {}
+    for one in inside:
+        for name, count in one.sources.items():
+            found[name] = found.get(name, 0.0) + count.accepted / tokens
+    return found
+
+
+def _day(day: date) -> str:
+    return f"{day.day} {day:%b}"

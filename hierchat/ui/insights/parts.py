@@ -1,0 +1,55 @@
+"""What all cards of the Insights view share: their frame, and sizes and times in words."""
+
+from __future__ import annotations
+
+from hierchat.ui.charts import Ink
+from hierchat.ui.sources import style_of
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+DASH = "\N{EN DASH}"
+_MINUS = "\N{MINUS SIGN}"
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def size(number_of_bytes: float) -> str:
+    """For the eye, in decimal units."""
+    for unit, name in _UNITS:
+        if number_of_bytes >= unit:
+            shown = number_of_bytes / unit
+            return f"{shown:.1f} {name}" if shown < 100 else f"{shown:.0f} {name}"
+    return f"{number_of_bytes:.0f} bytes"
+
+
+def duration(seconds: float) -> str:
+    """For the eye: seconds, minutes or hours."""
+    sign, amount = (_MINUS if seconds <= -0.5 else ""), abs(seconds)
+    if amount < 90:
+        return f"{sign}{amount:.0f} s"
+    return f"{sign}{amount / 60:.0f} min" if amount < 5400 else f"{sign}{amount / 3600:.1f} h"
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number with its noun."""
+    return f"1 {one}" if count == 1 else f"{count:,} {many}"
+
+
+def ink_of(source: str) -> Ink:
+    """The colour and the line of a source, as everywhere on the page."""
+    style = style_of(source)
+    return Ink(f"var(--{style.slug}-line)", style.underline)
+
+
+def card(title: str, inside: str) -> str:
+    """A card of the view; `inside` is HTML."""
+    return f'<section class="hc-insight"><h2>{title}</h2>{inside}</section>'
+
+
+def note(sentence: str) -> str:
+    """A quiet sentence below a chart."""
+    return f'<p class="hc-quiet">{sentence}</p>'
+
+
+def nothing(what: str, when: str, ever: bool) -> str:
+    """What will stand here. `ever`: there is something in a longer range."""
+    comes = "Nothing in these days: choose a longer range." if ever else when
+    return f'<div class="hc-nothing"><p>{what}</p><p class="hc-quiet">{comes}</p></div>'

@@ -1,0 +1,130 @@
+"""Models: what there is and what of it is here, whether it fits, how fast it is; fetching, loading, removing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from hierchat.models.errors import ModelError
+from hierchat.ui import status
+from hierchat.ui.panels import models_view as view
+from hierchat.ui.panels.panel import Who
+from hierchat.ui.sessions import Session
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+
+_SHARED = (
+    "This page is shared by a public link. Models are fetched, added, ejected and removed only while it is not: start "
+    "hierchat without --share."
+)
+Act = Callable[[str, Session], str]
+"""What a button does to the model of that name; the sentence to say, if any."""
+
+
+class ModelsPanel:
+    """The panel. `shared`: whether the page is open to others by a public link: then nothing can be changed in it but
+    which model answers."""
+
+    name = "models"
+    title = "Models"
+
+    def __init__(self, service: ChatService, shared: Callable[[], bool]) -> None:
+        self._service = service
+        self._shared = shared
+
+    def build(self) -> None:
+        """Its components."""
+        self._said = gr.HTML("", elem_id="hc-models-said")
+        self._list = gr.HTML("", elem_id="hc-models-list", apply_default_css=False, js_on_load=None)
+        gr.HTML(view.adding(), elem_id="hc-models-add")
+
+    def wire(self, who: Who) -> None:
+        """Its buttons stand in generated HTML: `acts` says what they do."""
+        self._who = who
+
+    @property
+    def acts(self) -> dict[str, Callable[..., dict[Any, Any]]]:
+        """By the action that a button carries."""
+        acts: dict[str, Act] = {
+            "hc_model_fetch": self._fetch,
+            "hc_model_stop": self._stop,
+            "hc_model_load": self._load,
+            "hc_model_eject": self._eject,
+            "hc_model_remove": self._ask,
+            "hc_model_removed": self._remove,
+            "hc_model_keep": lambda name, session: "",
+            "hc_model_add": self._add,
+        }
+        return {name: self._answering(name, act) for name, act in acts.items()}
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What it draws."""
+        return [self._said, self._list]
+
+    def show(self, user_id: int) -> dict[Any, Any]:
+        """The list as it is now; how fast memory is, is measured for the next look."""
+        self._service.models.measure()
+        return self._drawn(user_id, "", "")
+
+    def tick(self, request: gr.Request) -> dict[Any, Any]:
+        """Once a second while anything goes on."""
+        session, user = self._who(request)
+        if session.panel != self.name:
+            return {self._list: gr.skip()}
+        return {self._list: self._drawn(user, "", session.removing)[self._list]}
+
+    def _answering(self, name: str, act: Act) -> Callable[..., dict[Any, Any]]:
+        def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
+            session, user = self._who(request)
+            session.removing = ""
+            if self._shared() and name != "hc_model_load":
+                return self._drawn(user, status.error(_SHARED), "")
+            try:
+                said = act(str(event._data["text"]), session)
+            except ModelError as error:
+                return self._drawn(user, status.error(str(error)), "")
+            return self._drawn(user, status.notice(said) if said else "", session.removing)
+
+        return answer
+
+    def _drawn(self, user_id: int, said: str, removing: str) -> dict[Any, Any]:
+        shelf, host = self._service.models, self._service.host
+        try:
+            rows = shelf.rows(user_id)
+        except ModelError as error:  # models.yaml was edited by hand
+            return {self._said: status.error(str(error)), self._list: ""}
+        frees = shelf.frees(removing) if removing else 0
+        drawn = view.models(rows, shelf.best(rows), host.status, removing, frees, not self._shared())
+        return {self._said: said, self._list: drawn}
+
+    def _fetch(self, name: str, session: Session) -> str:
+        self._service.models.fetch(name)
+        return ""
+
+    def _stop(self, name: str, session: Session) -> str:
+        self._service.models.stop(name)
+        return ""
+
+    def _load(self, name: str, session: Session) -> str:
+        self._service.models.load(name)
+        return ""
+
+    def _eject(self, name: str, session: Session) -> str:
+        self._service.models.eject()
+        return ""
+
+    def _ask(self, name: str, session: Session) -> str:
+        session.removing = name
+        return ""
+
+    def _remove(self, name: str, session: Session) -> str:
+        self._service.models.remove(name)
+        return f"{name} is removed from this machine."
+
+    def _add(self, text: str, session: Session) -> str:
+        name = self._service.models.add(text)
+        return f"{name} is in the list now."

