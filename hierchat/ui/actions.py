@@ -13,7 +13,7 @@ KEY = secrets.token_hex(16)
 EVENTS = (
     "hc_open", "hc_go", "hc_panel", "hc_more", "hc_rename", "hc_pin", "hc_archive", "hc_shelf", "hc_delete",
     "hc_restore", "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example", "hc_forget",
-    "hc_setup", "hc_result", "hc_result_delete",
+    "hc_incognito", "hc_incognito_keep", "hc_setup", "hc_result", "hc_result_delete",
     "hc_keep", "hc_preset_new", "hc_preset_save", "hc_preset_rename", "hc_preset_delete", "hc_preset_default",
     "hc_attached", "hc_detach", "hc_inline", "hc_kept", "hc_attachment", "hc_next_edit", "hc_next_cancel", "hc_count",
     "hc_tags", "hc_titled", "hc_edit_reply", "hc_import", "hc_export", "hc_follow", "hc_watch",
@@ -43,8 +43,8 @@ _SCRIPTS = (
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status", "composer",
-    "attach", "compare", "dialogs", "menu", "panels", "insights", "comparisons", "drawer", "chats", "going_on",
-    "models", "narrow",
+    "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "comparisons", "drawer", "chats",
+    "going_on", "models", "narrow",
 )  # fmt: skip
 
 

@@ -96,7 +96,8 @@ def keep(service: ChatService, user: int, conversation: int, settings: ChatSetti
 
 def number(shown: str) -> int:
     """The chat whose settings the panel shows, as the page tells it; 0 where it is not stored yet."""
-    return int(shown) if str(shown).isdecimal() else 0
+    chat = str(shown).removeprefix("incognito ")
+    return int(chat) if chat.isdecimal() else 0
 
 
 def read(values: list[Any]) -> ChatSettings:

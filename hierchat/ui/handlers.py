@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.store import LOCAL_USER
-from hierchat.ui import chat_settings, sampling, status
+from hierchat.ui import chat_settings, incognito, sampling, status
 from hierchat.ui.going_on import GoingOn
 from hierchat.ui.layout import MORE, Parts, model_choices
 from hierchat.ui.panels.models_view import tiny_line
@@ -80,7 +80,26 @@ class Handlers:
 
     def unload(self, request: gr.Request) -> None:
         """The page is gone."""
-        self.going_on.left(self._sessions.close(request.session_hash))
+        closed = self._sessions.close(request.session_hash)
+        if closed is not None:
+            closed.conversation = None
+            incognito.left(self._service, closed)
+        self.going_on.left(closed)
+
+    def incognito(self, request: gr.Request) -> Update:
+        """Whether the next new chat will be one that leaves nothing."""
+        session, user = self.who(request)
+        session.incognito = not session.incognito
+        return self.views.heading(session, user)
+
+    def keep_incognito(self, query: str, request: gr.Request) -> Update:
+        """The open chat is kept after all."""
+        session, user = self.who(request)
+        if (kept := session.secret) is not None:
+            self._service.store.restore_conversation(user, kept)
+            session.secret = None
+            self._service.news.tell(user, kept)
+        return self.views.heading(session, user) | self.views.chats(session, user, query)
 
     def new(self, query: str, request: gr.Request) -> Update:
         """An empty page; a conversation is stored with its first message."""

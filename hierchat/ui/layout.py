@@ -51,6 +51,7 @@ class Parts:
     compare: Any
     host: Any
     empty: Any
+    incognito: Any
     tiny: Any
     """Below the empty page, where the model is tiny and a better one would run."""
     chat: Any
@@ -130,6 +131,7 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             against = gr.HTML(setup.line(USUAL), elem_id="hc-against")
             gr.HTML(setup.form(names), elem_id="hc-pair")
         host = gr.HTML("", elem_id="hc-host")
+        secret = gr.HTML("", elem_id="hc-incognito")
         empty = gr.HTML(empty_page(place), elem_id="hc-empty")
         tiny = gr.HTML("", elem_id="hc-tiny")
         with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as chat:
@@ -171,9 +173,9 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             count = gr.HTML("", elem_id="hc-count")
     panel = chat_settings.build()
     return Parts(
-        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, title, model, compare, host, empty, tiny,
-        chat, thread, growing, versus, verdict, asked, against, result, back, columns, places, live, box, send, stop,
-        context, tray, count,
+        bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, title, model, compare, host, empty,
+        secret, tiny, chat, thread, growing, versus, verdict, asked, against, result, back, columns, places, live, box,
+        send, stop, context, tray, count,
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             p.links,
             p.tray,
         ]
-        middle += [*p.panels.values(), *(output for panel in panels for output in panel.outputs)]
+        middle += [p.incognito, *p.panels.values(), *(output for panel in panels for output in panel.outputs)]
         chats = [p.list, p.undo, p.footer]
         columns = [component for pair in p.columns.values() for component in pair]
         buttons = [p.send, p.stop]
@@ -104,6 +104,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.new.click(handlers.new, p.query, every, **_QUIET)
         p.bus.hc_open(handlers.open, p.query, every, trigger_mode="always_last", **_QUIET)
         p.bus.hc_go(handlers.go, p.query, every, trigger_mode="always_last", **_QUIET)
+        p.bus.hc_incognito(handlers.incognito, None, every, **_QUIET)
+        p.bus.hc_incognito_keep(handlers.keep_incognito, p.query, every, **_QUIET)
         p.bus.hc_panel(handlers.panel, p.query, every, trigger_mode="always_last", **_QUIET)
         p.bus.hc_more(handlers.more, p.query, every, **_QUIET)
         for act, does in (

@@ -17,7 +17,7 @@ from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Attachment, NotFound
-from hierchat.ui import chat_settings, progress, sampling, status, versus
+from hierchat.ui import chat_settings, incognito, progress, sampling, status, versus
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.markdown import Growing
@@ -177,7 +177,7 @@ class ReplyHandlers:
         """The open conversation; a new one is stored."""
         with session.lock:
             if session.conversation is None:
-                session.conversation = self._service.store.create_conversation(user)
+                session.conversation = incognito.begin(self._service, session, user)
                 session.settings_of = session.conversation  # what the panel shows becomes its settings
             return session.conversation
 

@@ -40,6 +40,10 @@ class Session:
     """The count of the user's news (chat/news.py) when the list was drawn."""
     thread_seen: int = 0
     """The same for the conversation on the screen."""
+    incognito: bool = False
+    """Whether the next conversation that this page begins is one."""
+    secret: int | None = None
+    """The incognito conversation that this page has open."""
     removing: str = ""
     """The model that shall be removed, once that is confirmed."""
     pair: Pair = field(default_factory=lambda: USUAL)

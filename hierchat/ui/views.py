@@ -14,7 +14,7 @@ from hierchat.attachments.prompt import fenced
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.store import NotFound
-from hierchat.ui import chat_settings, progress, sidebar, status, versus
+from hierchat.ui import chat_settings, incognito, progress, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
 from hierchat.ui.panels.models_view import tiny_line
@@ -125,9 +125,19 @@ class Views:
         """The title of the open conversation, and its id for the address."""
         ways = {self._parts.links: links(list(self._panels.values()), session.panel)}
         if panel := self._panels.get(session.panel):
-            return ways | {self._parts.title: heading(panel.title), self._parts.bus: f"panel {panel.name}"}
+            return ways | {
+                self._parts.title: heading(panel.title),
+                self._parts.bus: f"panel {panel.name}",
+                self._parts.incognito: "",
+            }
         title = self.title_of(user_id, session.conversation)
-        return ways | {self._parts.title: heading(title), self._parts.bus: str(session.conversation or 0)}
+        # What leaves nothing stands in no address.
+        place = "incognito " if session.conversation == session.secret is not None else ""
+        return ways | {
+            self._parts.title: heading(title),
+            self._parts.bus: f"{place}{session.conversation or 0}",
+            self._parts.incognito: incognito.line(session),
+        }
 
     def title_of(self, user_id: int, conversation: int | None) -> str:
         """A conversation's title for the eye."""
@@ -140,6 +150,7 @@ class Views:
 
     def conversation(self, session: Session, user_id: int, stage: Stage | None = None) -> Update:
         """The open conversation: as stored, or as its reply in progress draws it."""
+        incognito.left(self._service, session)
         session.thread_seen = self._service.news.count(user_id)
         p, reply = self._parts, self.now(session, user_id)
         # A reply that this page does not follow yet: the script asks for it.
