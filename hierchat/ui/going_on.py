@@ -43,7 +43,7 @@ class GoingOn:
         compared, and that is all."""
         try:
             session, user = self._who(request)
-        except Stale:
+        except (Stale, StoreError):
             return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
         if (reply := self._views.now(session, user)) and reply not in session.following:
             return {self._parts.cue: cue("reply", reply.number)}
