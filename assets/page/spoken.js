@@ -13,7 +13,7 @@ for (const [selector, [role, name]] of Object.entries(LANDMARKS)) {
     if (name) element.setAttribute('aria-label', name);
   });
 }
-for (const list of ['#hc-model', '#hc-writer']) when(`${list} svg`, (arrow) => arrow.setAttribute('aria-hidden', 'true'));
+for (const list of ['#hc-model', '#hc-writer', '#hc-preset']) when(`${list} svg`, (arrow) => arrow.setAttribute('aria-hidden', 'true'));
 // Gradio's own landmark holds the sidebar, too.
 when('#hc-main', (main) => main.closest('main')?.setAttribute('role', 'presentation'));
 

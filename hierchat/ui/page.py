@@ -79,11 +79,15 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.bus.hc_watch(handlers.going_on.watch, None, every, trigger_mode="always_last", **_QUIET)
         # The panel looks after the poll that may have ended the timer: so it never misses the end.
         polling: dict[str, Any] = {"outputs": [*polled, p.live, p.tiny], **_QUIET}
-        p.timer.tick(handlers.poll, None, **polling).then(models.tick, None, models.outputs, **_QUIET)
+        p.timer.tick(handlers.poll, None, **polling).then(
+            models.tick, None, [*models.outputs, p.live], **_QUIET
+        )
         p.model.select(handlers.choose, [p.model, p.query, *p.settings.fields], [*every, *polled], **_QUIET)
         for name, does in models.acts.items():
-            done = getattr(p.bus, name)(does, None, models.outputs, **_QUIET)
-            done.then(handlers.poll, None, **polling).then(models.tick, None, models.outputs, **_QUIET)
+            done = getattr(p.bus, name)(does, None, [*models.outputs, p.live], **_QUIET)
+            done.then(handlers.poll, None, **polling).then(
+                models.tick, None, [*models.outputs, p.live], **_QUIET
+            )
 
         # "multiple": a message may wait for the reply in another chat.
         for trigger in (p.box.submit, p.send.click):
@@ -147,7 +151,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         ):  # fmt: skip
             asked(answers, settings, kept, **_QUIET)
         for panel in panels:
-            panel.wire(handlers.who)
+            panel.wire(handlers.who, p.live)
         NamingHandlers(service, p, handlers.views, handlers.who).wire(every, _QUIET)
         TransferHandlers(service, p, settings_panel.transfer, handlers.views, handlers.who).wire(
             every, _QUIET

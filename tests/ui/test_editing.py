@@ -75,7 +75,7 @@ def test_an_editor_outlives_updates_and_waits_for_the_reply(chat: Chat, service:
     service.script.seconds = 0
     chat.ask("One")
     chat.ask("Two")
-    service.script.seconds = 2.5
+    service.script.seconds = 6
     chat.send("Three")
     expect(chat.words).to_have_count(3)
     field = edit(chat)

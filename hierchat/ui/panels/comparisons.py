@@ -32,7 +32,7 @@ class ComparisonsPanel:
         """Its components."""
         self._view = gr.HTML("", elem_id="hc-comparisons", apply_default_css=False, js_on_load=None)
 
-    def wire(self, who: Who) -> None:
+    def wire(self, who: Who, live: Any) -> None:
         """Its buttons are in generated HTML: `listen` joins them."""
 
     def listen(self, bus: Any, who: Who, live: Any) -> None:

@@ -61,7 +61,7 @@ class InsightsPanel:
     def _still(elem_id: str) -> Any:
         return gr.HTML("", elem_id=elem_id, apply_default_css=False, js_on_load=None)
 
-    def wire(self, who: Who) -> None:
+    def wire(self, who: Who, live: Any) -> None:
         """Range and model draw the charts anew. The meters go on while the panel is open."""
 
         def chosen(name: str, model: str, request: gr.Request) -> dict[Any, Any]:
@@ -78,10 +78,10 @@ class InsightsPanel:
             return {self._meters: meters_card(meters())}
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
-        drawn = [self._range, self._model, self._replies, self._machine]
+        drawn = [self._range, self._model, self._replies, self._machine, live]
         for control in (self._range, self._model):
             control.input(chosen, [self._range, self._model], drawn, trigger_mode="always_last", **quiet)
-        self._timer.tick(tick, None, [self._meters, self._timer], **quiet)
+        self._timer.tick(tick, None, [self._meters, self._timer, live], **quiet)
 
     @property
     def outputs(self) -> list[Any]:

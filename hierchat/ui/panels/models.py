@@ -41,7 +41,7 @@ class ModelsPanel:
         self._list = gr.HTML("", elem_id="hc-models-list", apply_default_css=False, js_on_load=None)
         gr.HTML(view.adding(), elem_id="hc-models-add")
 
-    def wire(self, who: Who) -> None:
+    def wire(self, who: Who, live: Any) -> None:
         """Its buttons stand in generated HTML: `acts` says what they do."""
         self._who = who
 

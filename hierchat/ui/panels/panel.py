@@ -24,8 +24,11 @@ class Panel(Protocol):
     def build(self) -> None:
         """Its components, inside the column that is open."""
 
-    def wire(self, who: Who) -> None:
-        """Join its controls to their handlers. The owner comes from `who`, never from a component."""
+    def wire(self, who: Who, live: Any) -> None:
+        """Join its controls to their handlers. The owner comes from `who`, never from a component.
+
+        `live`: where the page says what went wrong, an output of every handler.
+        """
 
     @property
     def outputs(self) -> list[Any]:

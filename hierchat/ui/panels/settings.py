@@ -83,7 +83,7 @@ class SettingsPanel:
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
 
-    def wire(self, who: Who) -> None:
+    def wire(self, who: Who, live: Any) -> None:
         """Join its controls to their handlers."""
 
         def choose(chosen: DraftsFrom, request: gr.Request) -> dict[Any, Any]:
@@ -113,12 +113,12 @@ class SettingsPanel:
             self._store.keep_writing(user, True)
             return self.show(user) | {self._told: _told("All settings are as they were at first.")}
 
-        self._drafts.input(choose, self._drafts, self._told, **_QUIET)
-        self._titles.input(title, self._titles, self._told, **_QUIET)
-        self._keep.input(keep, self._keep, self._told, **_QUIET)
-        self._backup.click(backup, None, self._told, **_QUIET)
-        self._unlearn.click(unlearn, None, self._told, **_QUIET)
-        self._reset.click(reset, None, self.outputs, js="() => hcTheme('system')", **_QUIET)
+        self._drafts.input(choose, self._drafts, [self._told, live], **_QUIET)
+        self._titles.input(title, self._titles, [self._told, live], **_QUIET)
+        self._keep.input(keep, self._keep, [self._told, live], **_QUIET)
+        self._backup.click(backup, None, [self._told, live], **_QUIET)
+        self._unlearn.click(unlearn, None, [self._told, live], **_QUIET)
+        self._reset.click(reset, None, [*self.outputs, live], js="() => hcTheme('system')", **_QUIET)
 
     @property
     def outputs(self) -> list[Any]:
