@@ -67,8 +67,8 @@ class Connected:
             db = self._database()
             db.execute(begin)
             try:
-                # Another connection may have rewritten the file. The schema is read anew here, if so: within a statement
-                # whose trigger opens a full-text table, SQLite 3.40 loses it and says "no such table".
+                # Another connection may have rewritten the file. Then the schema is read anew here: within a statement
+                # whose trigger opens a full-text table, SQLite 3.40 would lose it and say "no such table".
                 db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
                 yield db
                 db.commit()
