@@ -277,7 +277,7 @@ def test_a_comparison_goes_on_over_a_reload(chat: Chat, service: FakeService) ->
     expect(chat.page).to_have_url(re.compile(r"\?c=\d+"))
     chat.page.reload()
     expect(chat.page.locator("#hc-second .hc-text").first).to_contain_text("Here is", timeout=PATIENCE_MS)
-    expect(chat.page.locator("#hc-verdict")).to_contain_text("Identical", timeout=PATIENCE_MS)
+    expect(chat.page.locator("#hc-verdict")).to_contain_text("Word for word the same", timeout=PATIENCE_MS)
     chat.page.locator("#hc-back").click()
     expect(chat.replies).to_have_count(1)
 

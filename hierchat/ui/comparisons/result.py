@@ -45,7 +45,7 @@ def drawn(result: Comparison, more: str = "") -> str:
     )
     sides = "".join(_side(arm, result.sides[arm]) for arm in ARMS)
     return (
-        f'<article class="hc-result" data-id="{result.id}"{carried}>'
+        f'<article class="hc-result" aria-label="Result" data-id="{result.id}"{carried}>'
         f'<div class="hc-result-tools">{buttons}{more}</div><div class="hc-sides">{sides}</div>'
         f'{_differs(result)}<div class="hc-measured">{chart(result)}{_table(result)}</div>{_details(result)}</article>'
     )
