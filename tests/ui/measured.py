@@ -26,7 +26,7 @@ def measured_reply(
     sources: dict[str, SourceCount] | None = None,
 ) -> int:
     """A reply of 10 seconds that was written so long ago."""
-    conversation = store.create_conversation(user, "Measured")
+    conversation = store.create_conversation(user, f"Measured {store.held_of(user)[0] + 1}")
     question = store.add_message(user, conversation, None, "user", "question")
     reply = store.begin_reply(user, conversation, question, NewTurn(*model, {}, 0, True))
     store.append_reply(reply, "answer", list(range(tokens)), ["target"] * tokens)

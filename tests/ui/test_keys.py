@@ -147,7 +147,7 @@ def test_the_box_takes_lines_and_long_texts(chat: Chat, service: FakeService) ->
 def test_nothing_jumps_while_a_reply_comes_and_goes(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService, width: int, height: int
 ) -> None:
-    service.script.seconds, service.script.reading_seconds = 1.5, 1.0
+    service.script.seconds, service.script.reading_seconds = 4.0, 1.5
     service.script.notice = "A remark that stands above the figures while the reply is being written."
     with driving.visiting(chromium, server[1], width, height) as chat:
         chat.open()
