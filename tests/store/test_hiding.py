@@ -46,7 +46,7 @@ def seen(store: Store, user: int, conversation: int, question: int, reply: int) 
         question in [id for id, _ in store.texts_without_tokens(user, "another", 0, None, 9)],
         reply in [logged.message_id for logged in store.token_log(user, "k")],
         store.totals(user).replies > 0,
-        bool(store.figures_over_time(user)),
+        bool(store.figures_over_time(user).days),
     ]
 
 

@@ -237,7 +237,7 @@ def test_an_empty_seed_is_a_new_one_each_time_and_can_be_used_again(chat: Chat, 
     chat.idle()
     assert service.asked[-1][1].seed == second
     chat.shot("same-seed")
-    chat.page.get_by_label("Seed", exact=True).fill("42")
+    chat.page.get_by_role("spinbutton", name="Seed").fill("42")
     chat.page.get_by_label("Stop strings").fill("\\n\\n\nEND\n")
     chat.ask("Hello again")
     assert service.asked[-1][1].seed == 42
