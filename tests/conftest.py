@@ -1,5 +1,5 @@
 """What a command in this process sets up for the whole process is undone behind each test. Tests marked `large` run
-only where they are asked for."""
+only where they are asked for. Browser tests are run again where they fail."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "large" not in config.getoption("-m"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("large")])
         items[:] = [item for item in items if not item.get_closest_marker("large")]
+    # A browser beside a server and another browser on two cores misses a wait now and then. What fails three times is
+    # wrong; the report names what was run again.
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 @pytest.fixture(autouse=True)

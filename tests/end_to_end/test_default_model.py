@@ -64,7 +64,9 @@ class Chat:
         return [token for step in steps for token in step.tokens], drafted
 
 
-@pytest.fixture(scope="module", params=["blocks", "float32", "float16"])
+@pytest.fixture(
+    scope="module", params=["blocks", "float32", pytest.param("float16", marks=pytest.mark.large)]
+)
 def chat(request: pytest.FixtureRequest) -> Chat:
     return Chat(request.param)
 

@@ -17,7 +17,7 @@ from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load import load
 from hierchat.models.load.load_torch import load_torch
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.large, pytest.mark.timeout(1800)]
 
 TEXT = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
 POSITIONS = 800

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from hierchat.ui import status
@@ -36,13 +34,6 @@ def test_which_chats_the_pages_of_a_user_show() -> None:
     assert not sessions.any_of(1)
     assert not sessions.show(1, 7)
     assert sessions.close("a") is None
-
-
-def test_closing_a_session_stops_its_replay() -> None:
-    sessions = Sessions()
-    replaying = sessions.open("a").replaying = threading.Event()
-    sessions.close("a")
-    assert replaying.is_set()
 
 
 def test_a_page_that_was_never_opened_here_is_stale() -> None:
