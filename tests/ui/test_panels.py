@@ -40,12 +40,12 @@ def test_a_panel_has_an_address_and_the_browser_goes_back_from_it(chat: Chat, se
 
 
 def test_a_reply_goes_on_while_a_panel_is_open(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 3
+    service.script.seconds = 8
     chat.send("Slow chat")
     expect(chat.words.last).to_contain_text("Here is")
     chat.view("Settings")
     expect(chat.page.locator("#hc-live")).to_contain_text("Still writing in “Slow chat”")
-    expect(chat.page.locator("#hc-live")).not_to_contain_text("Still writing", timeout=10_000)
+    expect(chat.page.locator("#hc-live")).not_to_contain_text("Still writing", timeout=20_000)
     expect(chat.page.locator("#hc-theme")).to_be_visible()
     chat.page.get_by_role("button", name="Slow chat", exact=True).click()
     expect(chat.words.last).to_contain_text("combined characters")
