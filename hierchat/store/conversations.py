@@ -7,8 +7,7 @@ import time
 from typing import Any
 
 from hierchat.store.connection import Connected
-from hierchat.store.errors import StoreError
-from hierchat.store.ownership import owned_conversation
+from hierchat.store.ownership import owned_conversation, require_user
 from hierchat.store.records import Conversation
 from hierchat.store.tags import spelled, tags_of
 from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, match_expression, split_tags, storable
@@ -88,8 +87,7 @@ class Conversations(Connected):
         """
         now = time.time()
         with self._write() as db:
-            if not db.execute("SELECT 1 FROM users WHERE id = ?", [user_id]).fetchone():
-                raise StoreError("All chats of this user were deleted. Reload the page.")
+            require_user(db, user_id)
             return db.execute(
                 "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
                 [user_id, storable(title), now, now],

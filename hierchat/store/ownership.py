@@ -6,7 +6,13 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.errors import NotFound
+from hierchat.store.errors import NotFound, StoreError
+
+
+def require_user(db: Database, user_id: int) -> None:
+    """Raises StoreError where the user was forgotten."""
+    if not db.execute("SELECT 1 FROM users WHERE id = ?", [user_id]).fetchone():
+        raise StoreError("All chats of this user were deleted. Reload the page.")
 
 
 def owned_conversation(db: Database, user_id: int, conversation_id: int) -> dict[str, Any]:

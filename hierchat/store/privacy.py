@@ -6,8 +6,7 @@ import time
 from typing import Literal
 
 from hierchat.store.deletion import Deletion
-from hierchat.store.errors import StoreError
-from hierchat.store.ownership import owned_conversation
+from hierchat.store.ownership import owned_conversation, require_user
 from hierchat.store.writers import this_process
 
 DraftsFrom = Literal["all", "chat", "none"]
@@ -40,8 +39,7 @@ class Privacy(Deletion):
         """
         now = time.time()
         with self._write() as db:
-            if not db.execute("SELECT 1 FROM users WHERE id = ?", [user_id]).fetchone():
-                raise StoreError("All chats of this user were deleted. Reload the page.")
+            require_user(db, user_id)
             conversation = db.execute(
                 "INSERT INTO conversations"
                 " (user_id, title, created_at, updated_at, hidden_by, hider_started, incognito)"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MOST_FILES = 20
 _KEY = re.compile(r"[0-9a-f]{32}")
 _MOST_MANY = f"A message takes up to {MOST_FILES} files. Remove one first."
-_WRITING = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
 _LOST = "hierchat was started again, and no longer has {}. Attach {} again."
 
 
@@ -98,7 +97,7 @@ class AttachingHandlers:
         """The text of a file that was sent, or its name alone again."""
         session, user = self._who(request)
         if self._views.now(session, user) is not None:
-            return self._views.tell(session, user, status.notice(_WRITING))
+            return self._views.tell(session, user, status.notice(status.LATER))
         session.shown ^= {int(event._data["id"])}
         return self._views.conversation(session, user)
 

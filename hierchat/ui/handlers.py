@@ -29,7 +29,6 @@ _NOT_WHOLE = (
     " Bytes of them may be left in the file while another program reads it or the disk is full: run `hierchat forget` "
     "when hierchat has ended."
 )
-_LATER = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
 
 
 class Handlers:
@@ -254,7 +253,7 @@ class Handlers:
 
     def _drawn(self, session: Session, user: int) -> Update:
         if self.views.now(session, user) is not None:
-            self.views.tell(session, user, status.notice(_LATER))
+            self.views.tell(session, user, status.notice(status.LATER))
         return self.views.conversation(session, user)
 
     def _following(self, name: str, values: list[Any]) -> Update:

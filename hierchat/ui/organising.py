@@ -23,7 +23,6 @@ UNDO_SECONDS = 10.0
 """How long a deletion can be taken back."""
 _TOO_LATE = "That chat was deleted for good. It cannot be brought back."
 _FORKED = "A copy of the chat up to that reply. The other one stays as it was."
-_WRITING = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ class OrganisingHandlers:
         """The conversation up to a reply, once more, to go on from there."""
         session, user = self._who(request)
         if self._views.now(session, user) is not None:
-            return self._views.tell(session, user, status.notice(_WRITING))
+            return self._views.tell(session, user, status.notice(status.LATER))
         session.leave()
         session.conversation = self._store.fork_conversation(user, int(event._data["id"]))
         session.shelf = False

@@ -17,7 +17,7 @@ from hierchat.ui.organising import OrganisingHandlers
 from hierchat.ui.panels.comparisons import ComparisonsPanel
 from hierchat.ui.panels.insights import InsightsPanel
 from hierchat.ui.panels.models import ModelsPanel
-from hierchat.ui.panels.panel import Panel
+from hierchat.ui.panels.panel import QUIET, Panel
 from hierchat.ui.panels.settings import SettingsPanel
 from hierchat.ui.presets import PresetHandlers
 from hierchat.ui.replies import ReplyHandlers
@@ -27,12 +27,10 @@ from hierchat.ui.unsent import Kept
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-# preprocess: components check values themselves, before any handler of ours could answer with a sentence.
-_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
 # Replies wait below the page, for the engine; so all of them may run here. Those that another page
 # asked for are followed apart, so that they keep none from being asked.
-_ENGINE: dict[str, Any] = {**_QUIET, "concurrency_id": "engine", "concurrency_limit": MOST_WAITING + 1}
-_FOLLOW: dict[str, Any] = {**_QUIET, "concurrency_id": "follow", "concurrency_limit": MOST_WAITING}
+_ENGINE: dict[str, Any] = {**QUIET, "concurrency_id": "engine", "concurrency_limit": MOST_WAITING + 1}
+_FOLLOW: dict[str, Any] = {**QUIET, "concurrency_id": "follow", "concurrency_limit": MOST_WAITING}
 
 
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
@@ -73,20 +71,20 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         settings = [p.bus, *p.settings.fields]
 
         polled = [p.host, p.timer, p.model]
-        app.load(handlers.load, None, [*every, *polled, p.pulse], **_QUIET)
+        app.load(handlers.load, None, [*every, *polled, p.pulse], **QUIET)
         app.unload(handlers.unload)
-        p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **_QUIET)
-        p.bus.hc_watch(handlers.going_on.watch, None, every, trigger_mode="always_last", **_QUIET)
+        p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **QUIET)
+        p.bus.hc_watch(handlers.going_on.watch, None, every, trigger_mode="always_last", **QUIET)
         # The panel looks after the poll that may have ended the timer: so it never misses the end.
-        polling: dict[str, Any] = {"outputs": [*polled, p.live, p.tiny], **_QUIET}
+        polling: dict[str, Any] = {"outputs": [*polled, p.live, p.tiny], **QUIET}
         p.timer.tick(handlers.poll, None, **polling).then(
-            models.tick, None, [*models.outputs, p.live], **_QUIET
+            models.tick, None, [*models.outputs, p.live], **QUIET
         )
-        p.model.select(handlers.choose, [p.model, p.query, *p.settings.fields], [*every, *polled], **_QUIET)
+        p.model.select(handlers.choose, [p.model, p.query, *p.settings.fields], [*every, *polled], **QUIET)
         for name, does in models.acts.items():
-            done = getattr(p.bus, name)(does, None, [*models.outputs, p.live], **_QUIET)
+            done = getattr(p.bus, name)(does, None, [*models.outputs, p.live], **QUIET)
             done.then(handlers.poll, None, **polling).then(
-                models.tick, None, [*models.outputs, p.live], **_QUIET
+                models.tick, None, [*models.outputs, p.live], **QUIET
             )
 
         # "multiple": a message may wait for the reply in another chat.
@@ -94,68 +92,66 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             sent = trigger(
                 replies.send, [p.box, *asking, *settings], every, trigger_mode="multiple", **_ENGINE
             )
-            sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
+            sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **QUIET)
         for ask, asks in ((p.bus.hc_example, replies.example), (p.bus.hc_edit, replies.edit)):
             sent = ask(asks, [*asking, *settings], every, trigger_mode="multiple", **_ENGINE)
-            sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
+            sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **QUIET)
         for go_on, goes_on in ((p.bus.hc_again, replies.again), (p.bus.hc_continue, replies.resume)):
             sent = go_on(goes_on, [p.query, *settings], every, trigger_mode="multiple", **_ENGINE)
-            sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
+            sent.then(handlers.settle, p.box, settled, trigger_mode="always_last", **QUIET)
         followed = p.bus.hc_follow(replies.follow, None, every, trigger_mode="multiple", **_FOLLOW)
-        followed.then(handlers.settle, p.box, settled, trigger_mode="always_last", **_QUIET)
-        p.stop.click(handlers.stop, None, every, queue=False, **_QUIET)
+        followed.then(handlers.settle, p.box, settled, trigger_mode="always_last", **QUIET)
+        p.stop.click(handlers.stop, None, every, queue=False, **QUIET)
 
-        p.new.click(handlers.new, p.query, every, **_QUIET)
-        p.bus.hc_open(handlers.open, p.query, every, trigger_mode="always_last", **_QUIET)
-        p.bus.hc_go(handlers.go, p.query, every, trigger_mode="always_last", **_QUIET)
-        p.bus.hc_incognito(handlers.incognito, None, every, **_QUIET)
-        p.bus.hc_incognito_keep(handlers.keep_incognito, p.query, every, **_QUIET)
-        p.bus.hc_panel(handlers.panel, p.query, every, trigger_mode="always_last", **_QUIET)
-        p.bus.hc_more(handlers.more, p.query, every, **_QUIET)
+        p.new.click(handlers.new, p.query, every, **QUIET)
+        p.bus.hc_open(handlers.open, p.query, every, trigger_mode="always_last", **QUIET)
+        p.bus.hc_go(handlers.go, p.query, every, trigger_mode="always_last", **QUIET)
+        p.bus.hc_incognito(handlers.incognito, None, every, **QUIET)
+        p.bus.hc_incognito_keep(handlers.keep_incognito, p.query, every, **QUIET)
+        p.bus.hc_panel(handlers.panel, p.query, every, trigger_mode="always_last", **QUIET)
+        p.bus.hc_more(handlers.more, p.query, every, **QUIET)
         for act, does in (
             (p.bus.hc_rename, organising.rename), (p.bus.hc_pin, organising.pin),
             (p.bus.hc_archive, organising.archive), (p.bus.hc_shelf, organising.shelf),
             (p.bus.hc_delete, organising.delete), (p.bus.hc_restore, organising.restore),
             (p.bus.hc_fork, organising.fork),
         ):  # fmt: skip
-            act(does, p.query, every, **_QUIET)
-        p.bus.hc_forget(handlers.forget, p.query, every, **_QUIET)
-        p.bus.hc_branch(handlers.branch, None, every, **_QUIET)
-        p.bus.hc_sources(handlers.sources, None, every, **_QUIET)
+            act(does, p.query, every, **QUIET)
+        p.bus.hc_forget(handlers.forget, p.query, every, **QUIET)
+        p.bus.hc_branch(handlers.branch, None, every, **QUIET)
+        p.bus.hc_sources(handlers.sources, None, every, **QUIET)
         above = [p.tray, p.live]
-        p.bus.hc_attached(attaching.attach, None, above, trigger_mode="multiple", **_QUIET)
-        p.bus.hc_kept(attaching.again, None, above, **_QUIET)
-        p.bus.hc_detach(attaching.detach, None, above, trigger_mode="multiple", **_QUIET)
-        p.bus.hc_inline(attaching.inline, p.box, [*above, p.box], **_QUIET)
-        p.bus.hc_next_edit(attaching.edit_next, p.box, [*above, p.box], **_QUIET)
-        p.bus.hc_next_cancel(attaching.cancel_next, None, above, **_QUIET)
-        p.bus.hc_count(attaching.count, None, [p.count, *above], trigger_mode="always_last", **_QUIET)
-        p.bus.hc_attachment(attaching.show, None, every, **_QUIET)
-        p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **_QUIET)
-        p.compare.change(handlers.compare, p.compare, every, **_QUIET)
-        p.back.click(handlers.back, None, every, **_QUIET)
+        p.bus.hc_attached(attaching.attach, None, above, trigger_mode="multiple", **QUIET)
+        p.bus.hc_kept(attaching.again, None, above, **QUIET)
+        p.bus.hc_detach(attaching.detach, None, above, trigger_mode="multiple", **QUIET)
+        p.bus.hc_inline(attaching.inline, p.box, [*above, p.box], **QUIET)
+        p.bus.hc_next_edit(attaching.edit_next, p.box, [*above, p.box], **QUIET)
+        p.bus.hc_next_cancel(attaching.cancel_next, None, above, **QUIET)
+        p.bus.hc_count(attaching.count, None, [p.count, *above], trigger_mode="always_last", **QUIET)
+        p.bus.hc_attachment(attaching.show, None, every, **QUIET)
+        p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **QUIET)
+        p.compare.change(handlers.compare, p.compare, every, **QUIET)
+        p.back.click(handlers.back, None, every, **QUIET)
         setup = SetupHandlers(handlers.who, p.setup)
         # Each change, one after the other: the last one counts.
         p.bus.hc_setup(
-            setup.choose, None, [p.setup, p.live], trigger_mode="multiple", concurrency_limit=1, **_QUIET
+            setup.choose, None, [p.setup, p.live], trigger_mode="multiple", concurrency_limit=1, **QUIET
         )
         comparisons.listen(p.bus, handlers.who, p.live)
 
         kept = [*p.settings.components, p.live]
-        p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **_QUIET)
-        p.settings.preset.input(presets.choose, settings, kept, **_QUIET)
+        p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **QUIET)
+        p.settings.preset.input(presets.choose, settings, kept, **QUIET)
         for asked, answers in (
             (p.bus.hc_preset_new, presets.create), (p.bus.hc_preset_save, presets.save),
             (p.bus.hc_preset_rename, presets.rename), (p.bus.hc_preset_delete, presets.delete),
             (p.bus.hc_preset_default, presets.default),
         ):  # fmt: skip
-            asked(answers, settings, kept, **_QUIET)
+            asked(answers, settings, kept, **QUIET)
         for panel in panels:
             panel.wire(handlers.who, p.live)
-        NamingHandlers(service, p, handlers.views, handlers.who).wire(every, _QUIET)
-        TransferHandlers(service, p, settings_panel.transfer, handlers.views, handlers.who).wire(
-            every, _QUIET
-        )
+        NamingHandlers(service, p, handlers.views, handlers.who).wire(every, QUIET)
+        TransferHandlers(service, p, settings_panel.transfer, handlers.views, handlers.who).wire(every, QUIET)
         Guard(p, handlers.views, handlers.who).cover(app)
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)

@@ -18,6 +18,7 @@ _VERBS = {
     "measuring": "Measuring the speed of",
 }
 _MEGABYTE = 1_000_000
+LATER = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
 NO_MODEL = "No model is loaded. Choose one above, or fetch one under Models."
 SAME_WORDS = "the same words, proved"
 UP_TO_TIES = "the same words but for near ties"

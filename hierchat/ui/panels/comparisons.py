@@ -12,11 +12,10 @@ from hierchat.store import Store, StoredComparison
 from hierchat.ui.actions import button
 from hierchat.ui.comparisons.picture import headline
 from hierchat.ui.comparisons.result import date_of, drawn, verdict_line
-from hierchat.ui.panels.panel import Who
+from hierchat.ui.panels.panel import QUIET, Who
 from hierchat.ui.versus import asked
 
 LISTED = 200
-_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
 
 
 class ComparisonsPanel:
@@ -50,8 +49,8 @@ class ComparisonsPanel:
                 self._store.delete_comparisons(user)
             return self.show(user)
 
-        bus.hc_result(opened, None, [self._view, live], **_QUIET)
-        bus.hc_result_delete(delete, None, [self._view, live], **_QUIET)
+        bus.hc_result(opened, None, [self._view, live], **QUIET)
+        bus.hc_result_delete(delete, None, [self._view, live], **QUIET)
 
     @property
     def outputs(self) -> list[Any]:

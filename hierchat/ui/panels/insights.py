@@ -12,7 +12,7 @@ from hierchat.runtime.learned import counted
 from hierchat.runtime.meters import meters
 from hierchat.ui.insights.machine import machine_page, meters_card
 from hierchat.ui.insights.over_time import replies_page
-from hierchat.ui.panels.panel import Who
+from hierchat.ui.panels.panel import QUIET, Who
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -77,11 +77,10 @@ class InsightsPanel:
                 return {self._timer: gr.update(active=False)}
             return {self._meters: meters_card(meters())}
 
-        quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
         drawn = [self._range, self._model, self._replies, self._machine, live]
         for control in (self._range, self._model):
-            control.input(chosen, [self._range, self._model], drawn, trigger_mode="always_last", **quiet)
-        self._timer.tick(tick, None, [self._meters, self._timer, live], **quiet)
+            control.input(chosen, [self._range, self._model], drawn, trigger_mode="always_last", **QUIET)
+        self._timer.tick(tick, None, [self._meters, self._timer, live], **QUIET)
 
     @property
     def outputs(self) -> list[Any]:

@@ -10,6 +10,9 @@ import gradio as gr
 from hierchat.ui.actions import button
 from hierchat.ui.sessions import Session
 
+# preprocess: components check values themselves, before any handler of ours could answer with a sentence.
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
+"""How every handler of the page is joined."""
 Who = Callable[[gr.Request], tuple[Session, int]]
 """The page that asks and the user behind it. Raises sessions.Stale."""
 

@@ -15,7 +15,7 @@ from hierchat.models.cache import gigabytes, size_of
 from hierchat.store import DraftsFrom, Store
 from hierchat.ui import status, transfer_panel
 from hierchat.ui.actions import button
-from hierchat.ui.panels.panel import Who
+from hierchat.ui.panels.panel import QUIET, Who
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -26,7 +26,6 @@ _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
     ("Only the chat itself", "chat"),
     ("Nothing (slowest)", "none"),
 )
-_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
 
 
 class SettingsPanel:
@@ -100,25 +99,25 @@ class SettingsPanel:
 
         def backup(request: gr.Request) -> dict[Any, Any]:
             who(request)
-            return {self._told: _told(_back_up(self._store))}
+            return {self._told: status.notice(_back_up(self._store))}
 
         def unlearn(request: gr.Request) -> dict[Any, Any]:
             self._store.forget_learned(who(request)[1])
-            return {self._told: _told("Forgotten. It is learned again from the next replies on.")}
+            return {self._told: status.notice("Forgotten. It is learned again from the next replies on.")}
 
         def reset(request: gr.Request) -> dict[Any, Any]:
             _, user = who(request)
             self._store.set_drafts_from(user, "all")
             self._store.allow_model_titles(user, True)
             self._store.keep_writing(user, True)
-            return self.show(user) | {self._told: _told("All settings are as they were at first.")}
+            return self.show(user) | {self._told: status.notice("All settings are as they were at first.")}
 
-        self._drafts.input(choose, self._drafts, [self._told, live], **_QUIET)
-        self._titles.input(title, self._titles, [self._told, live], **_QUIET)
-        self._keep.input(keep, self._keep, [self._told, live], **_QUIET)
-        self._backup.click(backup, None, [self._told, live], **_QUIET)
-        self._unlearn.click(unlearn, None, [self._told, live], **_QUIET)
-        self._reset.click(reset, None, [*self.outputs, live], js="() => hcTheme('system')", **_QUIET)
+        self._drafts.input(choose, self._drafts, [self._told, live], **QUIET)
+        self._titles.input(title, self._titles, [self._told, live], **QUIET)
+        self._keep.input(keep, self._keep, [self._told, live], **QUIET)
+        self._backup.click(backup, None, [self._told, live], **QUIET)
+        self._unlearn.click(unlearn, None, [self._told, live], **QUIET)
+        self._reset.click(reset, None, [*self.outputs, live], js="() => hcTheme('system')", **QUIET)
 
     @property
     def outputs(self) -> list[Any]:
@@ -142,10 +141,6 @@ class SettingsPanel:
             self._forget: forget,
             self._told: "",
         }
-
-
-def _told(sentence: str) -> str:
-    return status.notice(sentence)
 
 
 def _back_up(store: Store) -> str:
