@@ -16,7 +16,7 @@ MOST_TOKENS = 1_000_000
 
 
 class FolderError(Exception):
-    """A folder of hierchat's cannot be used; the text is for the user."""
+    """A folder cannot be used; the text is for the user."""
 
 
 class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
@@ -58,6 +58,16 @@ def cache_dir() -> Path:
 def data_dir() -> Path:
     """Where the database lies; HIERCHAT_DATA moves it. Not created here."""
     return _directory("HIERCHAT_DATA", platformdirs.user_data_dir(APP))
+
+
+def database_file(given: Path | None = None) -> Path:
+    """The database, or the file that was named. Raises FolderError where that has no folder: only ours are made."""
+    if given is None:
+        return data_dir() / "hierchat.db"
+    path = given.expanduser().absolute()
+    if not path.parent.is_dir():
+        raise FolderError(f"There is no folder {path.parent}. Make it, or name another file with --db.")
+    return path
 
 
 def models_dir() -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from hierchat import logs
-from hierchat.config import data_dir
+from hierchat.config import database_file
 from hierchat.models.catalogue import Backend
 
 log = logging.getLogger(__name__)
@@ -60,11 +60,12 @@ def serve(args: argparse.Namespace) -> int:
     if name not in host.names:
         raise ServeError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")
     _require_address(args.host, args.port)
-    database = _database(args.db)
+    database = database_file(args.db)
 
     from hierchat.chat.service import ChatService
     from hierchat.store import Store
-    from hierchat.ui import launch, terminal
+    from hierchat.terminal import loading
+    from hierchat.ui import launch
     from hierchat.ui.page import build_app
 
     with Store.open(database) as store, closing(ChatService(store, host)) as service:
@@ -88,7 +89,7 @@ def serve(args: argparse.Namespace) -> int:
         if auth:
             print(f"Log in as {auth[0]!r} with the password {auth[1]} (shown only once)", flush=True)
         host.start(name)
-        terminal.follow(host)
+        loading.follow(host)
         app.block_thread()
     return 0
 
@@ -97,16 +98,6 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) not in PORTS:
         raise argparse.ArgumentTypeError(f"{text} is no port; give a number from 1 to {PORTS[-1]}")
     return int(text)
-
-
-def _database(given: Path | None) -> Path:
-    """The database file; only the folder that is ours is made. Raises ServeError."""
-    if given is None:
-        return data_dir() / "hierchat.db"
-    path = given.expanduser().absolute()
-    if not path.parent.is_dir():
-        raise ServeError(f"There is no folder {path.parent}. Make it, or name another file with --db.")
-    return path
 
 
 def _require_address(host: str, port: int) -> None:

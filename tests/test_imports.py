@@ -29,7 +29,8 @@ from hierchat.runtime.host import ModelHost
 from hierchat.chat.service import ChatService
 from hierchat.store import Store
 from hierchat.ui.page import build_app
-from hierchat.ui import launch, terminal
+from hierchat.terminal import loading
+from hierchat.ui import launch
 
 host = ModelHost(read_catalogue())
 with Store.open(Path(sys.argv[1])) as store:

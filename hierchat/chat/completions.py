@@ -56,13 +56,17 @@ class Completions:
         settings: GenerationSettings,
         user_id: int,
         stop: threading.Event,
+        drafts_from: DraftsFrom = "all",
     ) -> Generator[Frame, None, None]:
-        """Frames of the reply to `messages`; nothing of it is stored.
+        """Frames of the reply to `messages`; nothing of it is stored. `drafts_from`: which texts may draft it.
 
         Raises what keeps it from beginning: QueueFull, NoModel, MessageTooLong. What goes wrong later stands in the
         last frame. Where it was stopped before its turn, no frame follows those in phase "waiting".
         """
-        yield from self.answer(lambda hosted: self.reply(hosted, user_id, messages, settings, stop), stop)
+        yield from self.answer(
+            lambda hosted: self.reply(hosted, user_id, messages, settings, stop, None, None, drafts_from),
+            stop,
+        )
 
     def answer(
         self, begin: Callable[[Hosted], Writing], stop: threading.Event

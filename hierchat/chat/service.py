@@ -31,7 +31,7 @@ from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.shelf import Shelf
-from hierchat.store import Attachment, Message, Store
+from hierchat.store import Attachment, DraftsFrom, Message, Store
 
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
@@ -160,10 +160,15 @@ class ChatService:
             self.titles.wake()
 
     def complete(
-        self, messages: Sequence[Said], settings: GenerationSettings, user_id: int, stop: threading.Event
+        self,
+        messages: Sequence[Said],
+        settings: GenerationSettings,
+        user_id: int,
+        stop: threading.Event,
+        drafts_from: DraftsFrom = "all",
     ) -> Generator[Frame, None, None]:
         """The reply to messages that are not stored; nor is the reply. See Completions.complete."""
-        yield from self._completions.complete(messages, settings, user_id, stop)
+        yield from self._completions.complete(messages, settings, user_id, stop, drafts_from)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
         """How many tokens a text has, and how many the model remembers at once; None while none is loaded. Takes no

@@ -12,6 +12,7 @@ from sqlite_utils import Database
 from hierchat.store.attachments import attach, attachments_of
 from hierchat.store.connection import Connected
 from hierchat.store.deletion import show_again
+from hierchat.store.errors import NotFound
 from hierchat.store.ownership import owned_conversation
 from hierchat.store.records import Attachment, FinalState, Role
 from hierchat.store.tags import add_tags, tags_of
@@ -123,6 +124,14 @@ class Portable(Connected):
                 ids[message.name] = _insert(db, conversation_id, ids, message)
             _move_on(db, conversation_id, ids, chat)
         return outcome, added
+
+    def number_of(self, user_id: int, source: str) -> int:
+        """The conversation of that source. Raises NotFound."""
+        with self._read() as db:
+            number = _find(db, user_id, source)
+        if number is None:
+            raise NotFound(f"There is no conversation {source}.")
+        return number
 
 
 def _create(db: Database, user_id: int, chat: Chat) -> int:

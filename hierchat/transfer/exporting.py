@@ -50,10 +50,14 @@ def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int],
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
     taken: set[str] = set()
     for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
-        name = _file_name(chat, taken)
-        with new_file(out / name) as part, translated(part):
-            part.write_text(_markdown(chat), encoding="utf-8", newline="\n")
+        save_markdown(chat, out / file_name(chat, taken))
         yield number
+
+
+def save_markdown(chat: Chat, out: Path) -> None:
+    """A conversation's open branch as a file. Raises StoreError where the file exists or cannot be written."""
+    with new_file(out) as part, translated(part):
+        part.write_text(_markdown(chat), encoding="utf-8", newline="\n")
 
 
 def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
@@ -64,7 +68,7 @@ def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out:
     taken: set[str] = set()
     with new_file(out) as part, translated(out), zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
         for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
-            packed.writestr(_file_name(chat, taken), _markdown(chat))
+            packed.writestr(file_name(chat, taken), _markdown(chat))
             yield number
 
 
@@ -78,7 +82,7 @@ def _chats(store: Store, user_id: int, conversation_ids: Sequence[int]) -> Itera
 
 
 def _markdown(chat: Chat) -> str:
-    branch = _open_branch(chat)
+    branch = open_branch(chat)
     parts = [f"# {chat.title or 'Chat'}"]
     if chat.tags:
         parts.append(f"Tags: {', '.join(chat.tags)}")
@@ -92,7 +96,8 @@ def _markdown(chat: Chat) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _open_branch(chat: Chat) -> list[ChatMessage]:
+def open_branch(chat: Chat) -> list[ChatMessage]:
+    """Its messages, from the first on."""
     known = {message.name: message for message in chat.messages}
     branch = []
     at = known.get(chat.current or chat.messages[-1].name)
@@ -114,8 +119,8 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
-def _file_name(chat: Chat, taken: set[str]) -> str:
-    """Date and title, as every file system takes it, and none twice, whatever it thinks of case."""
+def file_name(chat: Chat, taken: set[str]) -> str:
+    """Date and title, as every file system takes it, and none twice, whatever it thinks of case: it joins `taken`."""
     title = " ".join(_NOT_IN_NAMES.sub(" ", chat.title).split())[:_NAME].strip(" .")
     stem = f"{_time(chat.created_at)[:10]} {title or 'Chat'}"
     name, number = stem, 1

@@ -1,14 +1,14 @@
-"""The settings of the open chat: the panel that shows them, and what a chat has before anybody sets something."""
+"""The settings of the open chat: the panel that shows them."""
 
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.config import GenerationSettings
+from hierchat.chat.settings import settings_of
 from hierchat.store import ChatSettings, Preset
 from hierchat.ui import sampling
 from hierchat.ui.actions import button
@@ -66,32 +66,6 @@ def build() -> Panel:
         )  # fmt: skip
         controls = sampling.controls()
     return Panel(preset, tools, system, controls)
-
-
-def own_settings(service: ChatService, model: str = "") -> ChatSettings:
-    """What a model brings along: the one that is loaded, or the one of that name."""
-    host = service.host
-    name = model or host.status.name or next(iter(host.names), "")
-    settings = host.settings(name) if name in host.names else GenerationSettings()
-    return ChatSettings("", sampling.own_sampling(settings))
-
-
-def settings_of(service: ChatService, user: int, conversation: int | None) -> ChatSettings:
-    """What a chat sets, else what it begins with: a new one with the default preset. Raises NotFound."""
-    own = own_settings(service)
-    if conversation is None:
-        default = (preset.settings for preset in service.store.presets(user) if preset.is_default)
-        return next(default, own)
-    if (stored := service.store.chat_settings(user, conversation)) is not None:
-        return stored
-    brought = (m.text for m in service.store.messages(user, conversation) if m.role == "system")
-    return replace(own, system_prompt="\n\n".join(brought))
-
-
-def keep(service: ChatService, user: int, conversation: int, settings: ChatSettings) -> None:
-    """Let the chat have these settings. One that differs in nothing from its model goes on following it."""
-    if settings != settings_of(service, user, conversation):
-        service.store.set_chat_settings(user, conversation, settings)
 
 
 def number(shown: str) -> int:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from hierchat.chat.frames import Figures
+from hierchat.chat.words import in_order, model_words, number, percent
 from hierchat.config import GenerationSettings
 from hierchat.engine.step import TARGET
 from hierchat.ui.sampling import LABELS, escaped
-from hierchat.ui.sources import in_order, model_words, style_of
+from hierchat.ui.sources import style_of
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _DASH = "\N{EN DASH}"
@@ -26,16 +27,6 @@ _ENDS = {
     "stopped": "stopped by you",
     "error": "something went wrong",
 }
-
-
-def number(value: float) -> str:
-    """A figure for the eye: one decimal below 100, thousands separated."""
-    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
-
-
-def percent(share: float) -> str:
-    """A share as a whole percentage; a trace of something is not nothing."""
-    return "<1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
 def _speedup(speedup: float, figures: Figures) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.chat.settings import own_settings
 from hierchat.store import LOCAL_USER
 from hierchat.ui import chat_settings, incognito, sampling, status
 from hierchat.ui.going_on import GoingOn
@@ -259,7 +260,7 @@ class Handlers:
     def _following(self, name: str, values: list[Any]) -> Update:
         """The sampling of the model of that name, unless that of the one before was changed."""
         controls = self._parts.settings.sampling
-        before, after = (chat_settings.own_settings(self._service, model).sampling for model in ("", name))
+        before, after = (own_settings(self._service, model).sampling for model in ("", name))
         with suppress(sampling.SettingsError):
             if chat_settings.read(values).sampling == before:
                 return dict(zip(controls, sampling.values_of(after), strict=True))

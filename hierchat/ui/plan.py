@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from hierchat.ui.sources import model_words
+from hierchat.chat.words import model_words
 
 if TYPE_CHECKING:
     from hierchat.chat.plan import PlanView

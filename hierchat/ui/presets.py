@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.chat.settings import keep_settings, own_settings
 from hierchat.store import ChatSettings
 from hierchat.ui import chat_settings
 from hierchat.ui.guard import Who
@@ -44,7 +45,7 @@ class PresetHandlers:
         """A preset for this chat, or none: then the model's own values."""
         _, user = self._who(request)
         wanted = int(values[0] or 0)
-        settings = chat_settings.own_settings(self._service)
+        settings = own_settings(self._service)
         if wanted:
             settings = self._store.preset(user, wanted).settings
         return self._done(user, shown, settings, request, fields=True)
@@ -102,7 +103,7 @@ class PresetHandlers:
         session, _ = self._who(request)
         chat = chat_settings.number(shown)
         if chat:
-            chat_settings.keep(self._service, user, chat, settings)
+            keep_settings(self._service, user, chat, settings)
         if chat != (session.conversation or 0):
             return self._nothing()
         return chat_settings.drawn(

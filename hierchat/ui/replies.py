@@ -15,9 +15,10 @@ import gradio as gr
 from hierchat.attachments.prompt import with_files
 from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
+from hierchat.chat.settings import keep_settings, reply_settings
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Attachment, NotFound
-from hierchat.ui import chat_settings, incognito, progress, sampling, status, versus
+from hierchat.ui import chat_settings, incognito, progress, status, versus
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.markdown import Growing
@@ -66,7 +67,7 @@ class ReplyHandlers:
         settings = self._settings(session, user, values)
         try:
             self._service.require_room(
-                with_files(text, files), sampling.reply_settings(settings.sampling), settings.system_prompt
+                with_files(text, files), reply_settings(settings.sampling), settings.system_prompt
             )
         except MessageTooLong as error:  # before anything is stored, and without waiting for a turn
             yield self._views.tell(session, user, status.error(str(error)))
@@ -134,8 +135,8 @@ class ReplyHandlers:
         seed_of = int(event._data.get("text") or 0) or None
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
-            chat_settings.keep(self._service, user, reply.conversation_id, settings)
-            made = sampling.reply_settings(settings.sampling)
+            keep_settings(self._service, user, reply.conversation_id, settings)
+            made = reply_settings(settings.sampling)
             return self._service.regenerate(user, question, made, stop, seed_of=seed_of)
 
         yield from self._go_on(session, reply, query, start)
@@ -192,8 +193,8 @@ class ReplyHandlers:
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
-                chat_settings.keep(self._service, user, conversation, settings)
-            made = sampling.reply_settings(settings.sampling)
+                keep_settings(self._service, user, conversation, settings)
+            made = reply_settings(settings.sampling)
             asked = (user, conversation, reply.below, text, made, stop, files)
             if compare:
                 return self._service.compare(*asked, session.pair)

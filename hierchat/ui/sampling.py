@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
 from pydantic import ValidationError
 
+from hierchat.chat.settings import own_sampling
 from hierchat.config import GenerationSettings
 
 LABELS = {
@@ -66,12 +66,6 @@ def controls() -> list[Any]:
     ]
 
 
-def own_sampling(settings: GenerationSettings) -> dict[str, Any]:
-    """A model's settings as those of a chat: what has a control, and a new seed for each reply."""
-    dumped = settings.model_dump(mode="json")
-    return {field: dumped[field] for field in FIELDS} | {"seed": None}
-
-
 def values_of(sampling: Mapping[str, Any]) -> list[Any]:
     """What the controls show for a chat's sampling."""
     values = {**own_sampling(GenerationSettings()), **sampling}
@@ -93,12 +87,6 @@ def sampling_of(values: list[Any]) -> dict[str, Any]:
     except ValidationError as error:
         raise SettingsError(_sentence(error)) from error
     return {field: sampling[field] for field in FIELDS} | ({"seed": None} if random else {})
-
-
-def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
-    """The settings of one reply; where the chat names no seed, with a new one."""
-    seed = sampling.get("seed")
-    return GenerationSettings(**{**sampling, "seed": secrets.randbits(32) if seed is None else seed})
 
 
 def escaped(text: str) -> str:

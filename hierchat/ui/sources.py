@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from hierchat.chat.words import SOURCES, in_order, source_words
 from hierchat.engine.step import TARGET
 
 
@@ -26,19 +27,19 @@ class Style:
 
 STYLES = {
     TARGET: Style(
-        "target", "the model itself", "No draft had it: the model wrote it in a run of its own.",
+        "target", SOURCES[TARGET], "No draft had it: the model wrote it in a run of its own.",
         "#8A8F98", "#6B7280", "#9CA3AF", "none",
     ),
     "context": Style(
-        "context", "this chat", "It stood earlier in this chat, behind the same words.",
+        "context", SOURCES["context"], "It stood earlier in this chat, behind the same words.",
         "#0072B2", "#0072B2", "#4BA3DB", "solid",
     ),
     "history": Style(
-        "history", "your earlier chats", "It stood in another chat of yours with this model, behind the same words.",
+        "history", SOURCES["history"], "It stood in another chat of yours with this model, behind the same words.",
         "#E69F00", "#A66F00", "#E69F00", "dashed",
     ),
     "statistics": Style(
-        "statistics", "phrases and files",
+        "statistics", SOURCES["statistics"],
         "It stood in the phrases that come with hierchat, or in files that you added, behind the same words.",
         "#009E73", "#00805D", "#1FBF92", "dotted",
     ),
@@ -47,26 +48,12 @@ _DRAFT = Style(
     "draft", "draft model", "A smaller model guessed it ahead of the large one.",
     "#CC79A7", "#B3558A", "#CC79A7", "double",
 )  # fmt: skip
-_LOWER = (":blocks", ":nf4")
-"""How the name of a model ends that is the target's own copy in lower precision."""
-
-
-def model_words(name: str) -> str:
-    """A draft model's name for a reader."""
-    ending = next((one for one in _LOWER if name.endswith(one)), None)
-    return f"{name.removesuffix(ending)} in lower precision" if ending else name
 
 
 def style_of(source: str) -> Style:
     """The style of a source; every name that is not in the table is a draft model's."""
     known = STYLES.get(source)
-    return replace(_DRAFT, label=f"draft model {model_words(source)}") if known is None else known
-
-
-def in_order(sources: Iterable[str]) -> list[str]:
-    """Sources as the page lists them: the table's order, then draft models by name, the model alone last."""
-    ranks = {name: rank for rank, name in enumerate(STYLES)}
-    return sorted(set(sources), key=lambda s: (s == TARGET, ranks.get(s, len(ranks)), s))
+    return replace(_DRAFT, label=source_words(source)) if known is None else known
 
 
 def css() -> str:

@@ -6,22 +6,12 @@ import html
 from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Frame
+from hierchat.chat.words import SAME_WORDS, UP_TO_TIES, host_sentence
 
 if TYPE_CHECKING:
     from hierchat.runtime.host import HostStatus, ModelHost
 
-_VERBS = {
-    "downloading": "Downloading",
-    "converting": "Converting",
-    "loading": "Loading",
-    "compiling": "Compiling the kernels, once, for",
-    "measuring": "Measuring the speed of",
-}
-_MEGABYTE = 1_000_000
 LATER = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
-NO_MODEL = "No model is loaded. Choose one above, or fetch one under Models."
-SAME_WORDS = "the same words, proved"
-UP_TO_TIES = "the same words but for near ties"
 _PROVED = (
     "The model computes a token from the same bits whatever drafts stand beside it, so drafts cannot change a word; "
     "tested on this machine at start."
@@ -31,24 +21,6 @@ _NOT_PROVED = (
     "equally likely, a reply with drafts may take the other one."
 )
 _UNPADDED = f"{_PROVED} The plain side runs without padding, at its fastest, where last bits may differ."
-
-
-def host_sentence(status: HostStatus) -> str:
-    """What the model host is doing now."""
-    if status.phase == "ready":
-        ready = f"{status.name} is ready."
-        return ready if status.exact is None else f"{ready} {_words(status.exact)}"
-    if status.phase == "failed":
-        return status.message or f"{status.name} could not be loaded."
-    verb = _VERBS.get(status.phase)
-    if verb is None:
-        return NO_MODEL
-    if not status.total:
-        return f"{verb} {status.name}…"
-    if status.phase == "downloading":
-        done, total = status.done / _MEGABYTE, status.total / _MEGABYTE
-        return f"{verb} {status.name}: {done:,.0f} of {total:,.0f} MB"
-    return f"{verb} {status.name}: {status.done:,} of {status.total:,}"
 
 
 def host_line(status: HostStatus) -> str:
@@ -77,10 +49,6 @@ def model_proof(status: HostStatus) -> str:
     """The same for the model that is ready."""
     line = proof_line(status.exact) if status.phase == "ready" else ""
     return line and f'<div class="hc-quiet">With drafts and without: {line}</div>'
-
-
-def _words(exact: bool) -> str:
-    return f"Replies with drafts have {SAME_WORDS if exact else UP_TO_TIES}."
 
 
 def progress_bar(done: int, total: int | None) -> str:

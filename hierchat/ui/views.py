@@ -13,6 +13,7 @@ import gradio as gr
 from hierchat.attachments.prompt import fenced
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.chat.settings import settings_of
 from hierchat.store import NotFound
 from hierchat.ui import chat_settings, incognito, progress, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
@@ -204,7 +205,7 @@ class Views:
         """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
         if session.settings_of == session.conversation:
             return {}
-        settings = chat_settings.settings_of(self._service, user_id, session.conversation)
+        settings = settings_of(self._service, user_id, session.conversation)
         session.settings_of = session.conversation
         return chat_settings.drawn(self._parts.settings, self._service.store.presets(user_id), settings)
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hierchat.chat.frames import Figures, Frame, Verdict, Written
 from hierchat.chat.origins import Run
 from hierchat.chat.plan import LevelView, PlanView
+from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.config import GenerationSettings
 from hierchat.runtime.levels import LeftOut
 from hierchat.store import Conversation, Message, Origin, Whereabouts
@@ -290,16 +291,16 @@ def test_sources_of_a_model_that_is_not_loaded_say_why(fresh) -> None:
 
 def test_settings_survive_the_panel() -> None:
     settings = GenerationSettings(temperature=0.8, top_k=40, stop=("a", "b"), seed=9, max_new_tokens=12)
-    own = sampling.own_sampling(settings)
+    own = own_sampling(settings)
     assert own["seed"] is None
     for known in (own, own | {"seed": 9}):
         assert sampling.sampling_of(sampling.values_of(known)) == known
-    assert sampling.reply_settings(own | {"seed": 9}) == settings
+    assert reply_settings(own | {"seed": 9}) == settings
 
 
 def test_a_reply_without_a_seed_gets_a_new_one() -> None:
-    own = sampling.own_sampling(GenerationSettings())
-    assert len({sampling.reply_settings(own).seed for _ in range(8)}) == 8
+    own = own_sampling(GenerationSettings())
+    assert len({reply_settings(own).seed for _ in range(8)}) == 8
 
 
 @pytest.mark.parametrize(
@@ -307,14 +308,14 @@ def test_a_reply_without_a_seed_gets_a_new_one() -> None:
     [("", []), ("\\n\\n\nEND\n", ["\n\n", "END"]), ("a, b\n\\\\n\n\\t\\x", ["a, b", "\\n", "\t\\x"])],
 )
 def test_stop_strings_stand_one_a_line(typed: str, stop: list[str]) -> None:
-    values = sampling.values_of(sampling.own_sampling(GenerationSettings()))
+    values = sampling.values_of(own_sampling(GenerationSettings()))
     values[sampling.FIELDS.index("stop")] = typed
     assert sampling.sampling_of(values)["stop"] == stop
 
 
 @given(st.lists(st.text(st.sampled_from("a\\nt\n\t\r, "), min_size=1), max_size=4))
 def test_every_stop_string_survives_the_panel(stop: list[str]) -> None:
-    known = sampling.own_sampling(GenerationSettings()) | {"stop": stop}
+    known = own_sampling(GenerationSettings()) | {"stop": stop}
     assert sampling.sampling_of(sampling.values_of(known)) == known
 
 
@@ -327,7 +328,7 @@ def test_the_details_say_why_a_reply_ended_and_with_which_seed() -> None:
 
 
 def test_wrong_settings_are_named() -> None:
-    values = sampling.values_of(sampling.own_sampling(GenerationSettings()))
+    values = sampling.values_of(own_sampling(GenerationSettings()))
     values[sampling.FIELDS.index("max_new_tokens")] = 0
     with pytest.raises(sampling.SettingsError, match=r"^Longest reply must be at least 1 token\."):
         sampling.sampling_of(values)

@@ -7,7 +7,7 @@ import textwrap
 import time
 
 from hierchat.chat.comparison import ARMS, Comparison
-from hierchat.ui.figures import number
+from hierchat.chat.words import number
 
 WIDTH, PAD = 1200, 64
 _LINE, _MOST_LINES, _WRAP = 46, 3, 54

@@ -8,16 +8,17 @@ import time
 
 from hierchat.chat.comparison import ARMS, Comparison, Side, differences
 from hierchat.chat.frames import Arm, Verdict
+from hierchat.chat.words import in_order, number, percent
 from hierchat.ui import status
 from hierchat.ui.actions import button
 from hierchat.ui.comparisons.chart import chart
 from hierchat.ui.comparisons.difference import difference
 from hierchat.ui.comparisons.export import export, repeated
 from hierchat.ui.comparisons.picture import picture
-from hierchat.ui.figures import figures_line, number, percent
+from hierchat.ui.figures import figures_line
 from hierchat.ui.markdown import render
 from hierchat.ui.outline import below_message
-from hierchat.ui.sources import in_order, style_of
+from hierchat.ui.sources import style_of
 
 _NONE = "\N{EN DASH}"
 

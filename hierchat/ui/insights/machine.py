@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from hierchat.chat.words import in_order, percent
 from hierchat.ui import charts
 from hierchat.ui.charts import Axis, Ink, Line
-from hierchat.ui.figures import percent
 from hierchat.ui.insights.parts import DASH, TIMES, card, counted, ink_of, note, nothing, size
 from hierchat.ui.plan import plan_picture
-from hierchat.ui.sources import in_order, style_of
+from hierchat.ui.sources import style_of
 
 if TYPE_CHECKING:
     from hierchat.chat.insights import ForwardCosts, IndexMemory

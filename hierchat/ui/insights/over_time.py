@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
+from hierchat.chat.words import in_order, percent
 from hierchat.engine.step import TARGET
 from hierchat.ui import charts
 from hierchat.ui.charts import Axis, Bar, Ink, Line
-from hierchat.ui.figures import percent
 from hierchat.ui.insights.parts import DASH, TIMES, card, counted, duration, ink_of, note, nothing
-from hierchat.ui.sources import in_order, style_of
+from hierchat.ui.sources import style_of
 
 if TYPE_CHECKING:
     from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount

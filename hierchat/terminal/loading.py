@@ -1,13 +1,14 @@
-"""The terminal's view of a loading model: a line for each phase, with its progress where a person watches."""
+"""A loading model in the terminal: a line for each phase beside the page, one line in place before a reply."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, TextIO
 
-from hierchat.ui.status import host_sentence
+from hierchat.chat.words import host_sentence
 
 if TYPE_CHECKING:
     from hierchat.runtime.host import ModelHost
@@ -21,6 +22,24 @@ def follow(host: ModelHost, out: TextIO | None = None) -> threading.Thread:
     thread = threading.Thread(target=_follow, args=(host, out or sys.stderr), name="terminal", daemon=True)
     thread.start()
     return thread
+
+
+def wait(host: ModelHost, out: TextIO) -> None:
+    """Until its model is ready or has failed. On a terminal what it does stands on a line, which is cleared in the
+    end; elsewhere nothing is written."""
+    watched, last = out.isatty(), ""
+    try:
+        while (status := host.status).phase not in ("ready", "failed"):
+            sentence = host_sentence(status)
+            if watched and sentence != last:
+                out.write(_CLEAR + sentence[: get_terminal_size().columns - 1])  # one line, to be cleared
+                out.flush()
+                last = sentence
+            time.sleep(_POLL_SECONDS / 5)
+    finally:
+        if last:
+            out.write(_CLEAR)
+            out.flush()
 
 
 def _follow(host: ModelHost, out: TextIO) -> None:

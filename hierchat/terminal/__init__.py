@@ -1,0 +1,1 @@
+"""The third door over chat: `hierchat chat`, in the terminal and in scripts."""
