@@ -1,4 +1,4 @@
-"""The command line: hierchat [serve] | models | corpus | stats | import | export | backup | forget | doctor | ..."""
+"""The command line: hierchat [serve] | chat | models | corpus | stats | import | export | backup | doctor | ..."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hierchat.config import data_dir, require_folders
 from hierchat.distil.command import add_distil
 from hierchat.doctor.command import add_doctor, doctor
 from hierchat.serve import add_serve, serve
+from hierchat.terminal.arguments import add_chat
 from hierchat.transfer.arguments import add_transfer
 from hierchat.verify.arguments import add_verify
 
@@ -42,6 +43,10 @@ def _with_command(arguments: Sequence[str]) -> list[str]:
 def _run(args: argparse.Namespace) -> int:
     if args.command == "serve":
         return serve(args)
+    if args.command == "chat":
+        from hierchat.terminal.command import run as chat
+
+        return chat(args)
     if args.command == "models":
         from hierchat.models.commands import get_model, list_models
 
@@ -86,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--verbose", action="store_true", help="say more in the terminal")
     commands = parser.add_subparsers(dest="command", required=True)
     add_serve(commands)
+    add_chat(commands)
 
     models = commands.add_parser("models", help="what can answer, and what is on this machine")
     actions = models.add_subparsers(dest="action", required=True)

@@ -1,0 +1,5 @@
+"""What keeps `hierchat chat` from answering."""
+
+
+class TerminalError(Exception):
+    """The text is for the user."""

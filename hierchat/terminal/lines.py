@@ -1,0 +1,69 @@
+"""Lines that the user types, with the earlier ones at hand, where the system has readline."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+try:
+    import readline
+except ImportError:  # Windows
+    readline = None  # type: ignore[assignment]
+
+FIRST, MORE = "> ", ". "
+
+
+class Lines:
+    """Asks for one message after the other."""
+
+    def __init__(self, earlier: Sequence[str], complete: Callable[[str], list[str]]) -> None:
+        """`earlier`: oldest first, nothing of it is written to a file; `complete`: what a line may become."""
+        self._complete = complete
+        if readline is not None:
+            for line in earlier:
+                readline.add_history(line)
+            readline.set_completer_delims("")
+            readline.set_completer(self._completion)
+            edit = "libedit" in (readline.__doc__ or "")
+            readline.parse_and_bind("bind ^I rl_complete" if edit else "tab: complete")
+
+    def read(self) -> str | None:
+        r"""The next message; None where the user leaves. A line that ends with \ goes on in the next one.
+
+        Ctrl-C takes back what was typed; where nothing was, it leaves, as Ctrl-D does.
+        """
+        parts: list[str] = []
+        while True:
+            try:
+                line = _input(MORE if parts else FIRST)
+            except EOFError:
+                print(file=sys.stderr)
+                return None
+            except KeyboardInterrupt:
+                print(file=sys.stderr)
+                if not parts and not _typed():
+                    return None
+                parts = []
+                continue
+            if line.endswith("\\"):
+                parts.append(line[:-1])
+                continue
+            return "\n".join([*parts, line])
+
+    def _completion(self, text: str, state: int) -> str | None:
+        found = self._complete(text)
+        return found[state] if state < len(found) else None
+
+
+def _input(prompt: str) -> str:
+    if sys.stdout.isatty():
+        return input(prompt)
+    sys.stderr.write(prompt)  # standard output is for replies
+    sys.stderr.flush()
+    return input()
+
+
+def _typed() -> str:
+    buffer: Any = readline.get_line_buffer() if readline is not None else ""
+    return str(buffer)

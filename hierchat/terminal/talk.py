@@ -1,0 +1,182 @@
+"""A chat as the terminal leads it, and one whose messages lie in memory."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import Any, Protocol
+
+from hierchat.attachments.prompt import with_files
+from hierchat.chat.frames import Frame
+from hierchat.chat.origins import Run
+from hierchat.runtime.prompt import Said
+from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, FinalState, NotFound, title_of
+from hierchat.terminal.errors import TerminalError
+from hierchat.transfer.exporting import open_branch
+
+DELETED = "This chat was deleted meanwhile. What you say next begins a new one."
+_STATES: dict[str | None, FinalState] = {"stopped": "stopped", "error": "interrupted"}
+
+
+class Model(Protocol):
+    """What answers: in this process, or a server."""
+
+    @property
+    def name(self) -> str:
+        """The model that answers now."""
+        ...
+
+    def names(self) -> list[str]:
+        """Those that can be chosen. Raises TerminalError."""
+        ...
+
+    def choose(self, name: str) -> None:
+        """Returns when it can answer. Raises TerminalError; another one may go on answering then."""
+        ...
+
+
+def require(name: str, names: Sequence[str]) -> None:
+    """Raises TerminalError where no model has that name."""
+    if name not in names:
+        raise TerminalError(f"No model is called {name!r}. There are: {', '.join(names)}.")
+
+
+Complete = Callable[[Sequence[Said], Mapping[str, Any], Event], Generator[Frame, None, None]]
+"""The reply to messages under sampling settings, as frames, the last one in phase "done"."""
+Keep = Callable[[Chat, ChatSettings, int | None], int]
+"""Stores a chat with what has come to it, and returns its number, which is None before. Raises NotFound where it was
+deleted."""
+
+
+Earlier = Callable[[int], list[str]]
+"""What the user asked in earlier chats: so many at most, the oldest first."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What the user set by flags and commands, over what the chat has."""
+
+    system_prompt: str | None = None
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+    def over(self, settings: ChatSettings) -> ChatSettings:
+        """The settings with them."""
+        prompt = settings.system_prompt if self.system_prompt is None else self.system_prompt
+        return replace(settings, system_prompt=prompt, sampling={**settings.sampling, **self.sampling})
+
+    def __bool__(self) -> bool:
+        return self.system_prompt is not None or bool(self.sampling)
+
+
+class Talk(Protocol):
+    """One chat after the other."""
+
+    changes: Changes
+    model: Model
+    number: int | None
+    """Of the chat in the store; None where it is not stored."""
+    earlier: Earlier
+
+    @property
+    def settings(self) -> ChatSettings:
+        """In force from the next reply on."""
+        ...
+
+    def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
+        """The frames of the reply. Raises what keeps it from beginning."""
+        ...
+
+    def new(self) -> None:
+        """Begin another chat, with the same changes."""
+        ...
+
+    def chat(self) -> Chat | None:
+        """All that was said; None where nothing was."""
+        ...
+
+    def runs(self) -> list[Run]:
+        """Where the words of the last reply came from; empty where that is not known."""
+        ...
+
+
+class TalkInMemory:
+    """A chat whose messages are given to the model anew each time. `keep` stores it, if it is to be stored."""
+
+    def __init__(
+        self,
+        model: Model,
+        complete: Complete,
+        own_settings: Callable[[int | None], ChatSettings],
+        keep: Keep | None = None,
+        chat: Chat | None = None,
+        number: int | None = None,
+    ) -> None:
+        """`own_settings`: of a chat, by its number in the store; `chat` and `number`: what goes on."""
+        self.model = model
+        self.changes = Changes()
+        self.number = number
+        self.earlier: Earlier = lambda most: []
+        self._complete = complete
+        self._own_settings = own_settings
+        self._keep = keep
+        self._chat = chat or _empty()
+
+    @property
+    def settings(self) -> ChatSettings:
+        return self.changes.over(self._own_settings(self.number))
+
+    def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
+        settings, before = self.settings, open_branch(self._chat) if self._chat.messages else []
+        question = _message("user", before[-1].name if before else None, text, attachments=tuple(files))
+        said = [Said("system", settings.system_prompt)] if settings.system_prompt else []
+        said += [
+            Said(message.role, with_files(message.text, message.attachments))
+            for message in (*before, question)
+            if message.role != "system" or not said
+        ]
+        last: Frame | None = None
+        try:
+            for last in self._complete(said, settings.sampling, stop):
+                yield last
+        finally:
+            if last is not None and last.phase != "waiting":
+                self._add(question, last, settings)
+
+    def _add(self, question: ChatMessage, last: Frame, settings: ChatSettings) -> None:
+        state = "stopped" if last.phase != "done" else _STATES.get(last.finish, "complete")
+        by = {"model": self.model.name}
+        reply = _message("assistant", question.name, last.text, state=state, written_by=by)
+        self._chat = replace(
+            self._chat,
+            title=self._chat.title or title_of(question.text),
+            updated_at=reply.created_at,
+            messages=[*self._chat.messages, question, reply],
+            current=reply.name,
+        )
+        if self._keep:
+            try:
+                self.number = self._keep(self._chat, settings, self.number)
+            except NotFound as error:
+                self.new()
+                raise TerminalError(DELETED) from error
+
+    def new(self) -> None:
+        self._chat, self.number = _empty(), None
+
+    def chat(self) -> Chat | None:
+        return self._chat if self._chat.messages else None
+
+    def runs(self) -> list[Run]:
+        return []
+
+
+def _empty() -> Chat:
+    now = time.time()
+    return Chat(f"terminal:{uuid.uuid4().hex}", "", now, now, (), None)
+
+
+def _message(role: Any, parent: str | None, text: str, **more: Any) -> ChatMessage:
+    return ChatMessage(uuid.uuid4().hex, parent, role, text, time.time(), **more)
