@@ -38,6 +38,11 @@ def add_chat(commands: Any) -> None:
         help="the text as it is, without colours (the default where it is piped)",
     )
     parser.add_argument("--url", metavar="URL", help="a server that speaks OpenAI's protocol answers")
+    parser.add_argument(
+        "--alone",
+        action="store_true",
+        help="load the model here, even where a hierchat runs that could answer",
+    )
     parser.add_argument("--key", metavar="KEY", help="its key (HIERCHAT_KEY)")
     parser.add_argument(
         "--backend", choices=get_args(Backend), help="what computes the model in this process"

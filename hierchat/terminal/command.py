@@ -9,8 +9,6 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from rich.console import Console
-
 from hierchat.attachments.reading import MOST_BYTES, read
 from hierchat.store import Attachment
 from hierchat.terminal.answering import answer
@@ -19,7 +17,7 @@ from hierchat.terminal.errors import TerminalError
 from hierchat.terminal.figures import figures_line, record
 from hierchat.terminal.interactive import Interactive
 from hierchat.terminal.lines import Lines
-from hierchat.terminal.screen import Nothing, Plain, Rendered, Screen
+from hierchat.terminal.screen import Nothing, Plain, Rendered, Screen, console
 from hierchat.terminal.talk import Talk
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
@@ -65,7 +63,7 @@ def _asked(message: str) -> tuple[str, Sequence[Attachment]]:
 
 
 def _one(talk: Talk, text: str, files: Sequence[Attachment], args: argparse.Namespace) -> int:
-    notes = _notes()
+    notes = console(notes=True)
     last = answer(talk, text, files, Nothing() if args.json else _screen(talk, args.plain))
     if last.phase == "waiting":
         return INTERRUPTED
@@ -79,24 +77,20 @@ def _one(talk: Talk, text: str, files: Sequence[Attachment], args: argparse.Name
 
 
 def _many(talk: Talk, args: argparse.Namespace) -> int:
-    notes = _notes()
+    notes = console(notes=True)
     chat = talk.chat()
     about = f" · going on with “{chat.title}”" if chat else " · nothing is stored" if args.no_history else ""
     notes.print(
-        f"{talk.model.name}{about} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves",
+        f"{talk.model.name}{talk.model.place}{about} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves",
         style="dim", markup=False, highlight=False,
     )  # fmt: skip
-    loop = Interactive(talk, _screen(talk, args.plain), Console(), notes)
+    loop = Interactive(talk, _screen(talk, args.plain), console(), notes)
     loop.run(Lines(talk.earlier(_EARLIER), loop.completions))
     return 0
 
 
 def _screen(talk: Talk, plain: bool) -> Screen:
-    console = Console()
-    if plain or not console.is_terminal or console.is_dumb_terminal:
+    out = console()
+    if plain or not out.is_terminal or out.is_dumb_terminal:
         return Plain(sys.stdout, talk.settings.sampling.get("stop") or ())
-    return Rendered(console)
-
-
-def _notes() -> Console:
-    return Console(stderr=True)
+    return Rendered(out)

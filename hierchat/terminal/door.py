@@ -21,6 +21,8 @@ KEY = "HIERCHAT_KEY"
 @contextmanager
 def opened(args: argparse.Namespace) -> Iterator[Talk]:
     """The chat of the flags, its model ready. Raises what keeps it from beginning."""
+    if args.alone and args.url:
+        raise TerminalError("--alone and --url are opposites. Give one of the two.")
     if args.go_on and args.no_history:
         raise TerminalError("--continue needs what --no-history leaves out. Give one of the two.")
     server = _server(args)
@@ -39,12 +41,12 @@ def _server(args: argparse.Namespace) -> Server | None:
     key = args.key or os.environ.get(KEY)
     server = Server(args.url or USUAL, key)
     if args.url:
-        server.choose(args.model) if args.model else server.choose_first()
+        server.choose(args.model) if args.model else server.choose_any()
         return server
-    if args.backend or not server.is_hierchat():
+    if args.alone or args.backend or not server.is_hierchat():
         return None
     try:
-        server.choose(args.model) if args.model else server.choose_first()
+        server.choose(args.model) if args.model else server.choose_any()
     except TerminalError:  # it has not that model
         return None
     return server

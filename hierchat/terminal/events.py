@@ -47,7 +47,7 @@ async def _next(lines: AsyncGenerator[str, None], stop: Event) -> str | None:
         await asyncio.wait({coming}, timeout=LOOK_SECONDS)
         if stop.is_set():
             coming.cancel()
-    return None if coming.cancelled() else coming.result()
+    return None if stop.is_set() else coming.result()
 
 
 def is_here(url: str) -> bool:

@@ -52,6 +52,7 @@ class Interactive:
                 continue
             try:
                 self._do(text)
+                self._notes.print()
             except BrokenPipeError:
                 raise
             except Exception as error:
@@ -70,7 +71,11 @@ class Interactive:
                 ]
             except TerminalError:
                 return []
-        return [name for name in self._commands if name.startswith(typed)]
+        return [
+            f"{name} " if takes else name
+            for name, (_, takes, _) in self._commands.items()
+            if name.startswith(typed)
+        ]
 
     def _do(self, text: str) -> None:
         word, _, rest = text.strip().partition(" ")
@@ -108,7 +113,8 @@ class Interactive:
             self._say(f"{model.name} answers from now on.")
             return
         for one in model.names():
-            self._say(f"{'*' if one == model.name else ' '} {one}")
+            note = model.about(one)
+            self._say(f"{'*' if one == model.name else ' '} {one}{f'  ({note})' if note else ''}")
 
     def _system(self, text: str) -> None:
         if text:

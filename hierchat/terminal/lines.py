@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FrameType
 
 try:
     import readline
@@ -20,6 +21,8 @@ class Lines:
     def __init__(self, earlier: Sequence[str], complete: Callable[[str], list[str]]) -> None:
         """`earlier`: oldest first, nothing of it is written to a file; `complete`: what a line may become."""
         self._complete = complete
+        self._typed = ""
+        """What stood in the line that Ctrl-C ended."""
         if readline is not None:
             for line in earlier:
                 readline.add_history(line)
@@ -36,13 +39,13 @@ class Lines:
         parts: list[str] = []
         while True:
             try:
-                line = _input(MORE if parts else FIRST)
+                line = self._line(MORE if parts else FIRST)
             except EOFError:
                 print(file=sys.stderr)
                 return None
             except KeyboardInterrupt:
                 print(file=sys.stderr)
-                if not parts and not _typed():
+                if not parts and not self._typed:
                     return None
                 parts = []
                 continue
@@ -55,15 +58,20 @@ class Lines:
         found = self._complete(text)
         return found[state] if state < len(found) else None
 
+    def _line(self, prompt: str) -> str:
+        """Raises EOFError, KeyboardInterrupt."""
+        self._typed = ""
+        before = signal.signal(signal.SIGINT, self._interrupted)
+        try:
+            if sys.stdout.isatty():
+                return input(prompt)
+            sys.stderr.write(prompt)  # standard output is for replies
+            sys.stderr.flush()
+            return input()
+        finally:
+            signal.signal(signal.SIGINT, before)
 
-def _input(prompt: str) -> str:
-    if sys.stdout.isatty():
-        return input(prompt)
-    sys.stderr.write(prompt)  # standard output is for replies
-    sys.stderr.flush()
-    return input()
-
-
-def _typed() -> str:
-    buffer: Any = readline.get_line_buffer() if readline is not None else ""
-    return str(buffer)
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if readline is not None:  # which forgets it before the exception arrives
+            self._typed = readline.get_line_buffer()
+        raise KeyboardInterrupt

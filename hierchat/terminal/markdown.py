@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from markdown_it import MarkdownIt
 from rich import markdown
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.syntax import Syntax
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 """What looks like HTML is text: rich would leave it out."""
 
 
-class Markdown(markdown.Markdown):
+class _Heading(markdown.Heading):
+    """At the left, without a frame."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Code(markdown.CodeBlock):
+    """Without a margin, so that copied code stands as it was written."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True)
+
+
+class _Drawn(markdown.Markdown):
+    elements: ClassVar = {
+        **markdown.Markdown.elements,
+        "heading_open": _Heading,
+        "fence": _Code,
+        "code_block": _Code,
+    }
+
+
+class Markdown:
     """One part of a reply. Addresses are shown beside their links, code in the terminal's own colours."""
 
     def __init__(self, text: str) -> None:
-        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
-        self.parsed = _PARSER.parse(text)
+        self._drawn = _Drawn("", code_theme="ansi_dark", hyperlinks=False)
+        self._drawn.parsed = _PARSER.parse(text)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        drawn = console.render_lines(self._drawn, options.update(height=None), pad=False)
+        rows = [_trimmed(row) for row in drawn]
+        filled = [at for at, row in enumerate(rows) if row]
+        for row in rows[filled[0] : filled[-1] + 1] if filled else []:
+            yield from row
+            yield Segment.line()
+
+
+def _trimmed(row: Sequence[Segment]) -> list[Segment]:
+    """Without the blanks with which rich fills rows: copied text should not hold them."""
+    kept = list(row)
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    return [*kept[:-1], Segment(kept[-1].text.rstrip(), kept[-1].style)] if kept else []
 
 
 def finished(text: str) -> int:

@@ -11,6 +11,8 @@ from typing import Any, TextIO
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
 from hierchat.chat.settings import reply_settings
+from hierchat.models.fetch.bring import status
+from hierchat.models.memory import best_device
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.prompt import Said
 from hierchat.store import DraftsFrom
@@ -37,8 +39,16 @@ class OwnModel:
     def name(self) -> str:
         return self.host.hosted.name if self.host.hosted else ""
 
+    @property
+    def place(self) -> str:
+        return ""
+
     def names(self) -> list[str]:
         return self.host.names
+
+    def about(self, name: str) -> str:
+        present = status(self.host.catalogue.entry(name), best_device()).present
+        return "" if present else "not on this machine: it is fetched first"
 
     def choose(self, name: str) -> None:
         require(name, self.names())

@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
+from rich.theme import Theme
 
 from hierchat.chat.frames import Frame
 from hierchat.terminal.markdown import Markdown, finished
@@ -18,6 +19,15 @@ _LEFT = 2
 """Rows of the terminal that a growing reply leaves free."""
 _REST = 9.0
 """After drawing, so many times as long nothing is drawn: at least nine tenths of the time are the model's."""
+
+
+_THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
+"""Colours that can be read on a light terminal and on a dark one."""
+
+
+def console(*, notes: bool = False) -> Console:
+    """Standard output; `notes`: standard error, for all that is no reply."""
+    return Console(stderr=notes, theme=_THEME)
 
 
 class Screen(Protocol):

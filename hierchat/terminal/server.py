@@ -37,6 +37,8 @@ _FIELDS = {
 """What a setting is called in a request."""
 _ALWAYS = ("temperature", "max_new_tokens", "seed")
 """Others are sent where they differ from what is usual: not every server knows them."""
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What an answer raises that is JSON of another form, or none."""
 _FINISH = {"stop": "end", "length": "length", "content_filter": "error"}
 
 
@@ -46,9 +48,9 @@ class Server:
     def __init__(self, url: str, key: str | None = None) -> None:
         """`url`: with or without /v1. Raises TerminalError where it is none."""
         address = url if "://" in url else f"http://{url}"
-        self._url = address.rstrip("/").removesuffix("/v1")
+        self.url = address.rstrip("/").removesuffix("/v1")
         try:
-            parsed = httpx.URL(self._url)
+            parsed = httpx.URL(self.url)
         except httpx.InvalidURL as error:
             raise TerminalError(f"{url!r} is no address. One is {USUAL}.") from error
         if parsed.scheme not in ("http", "https") or not parsed.host:
@@ -59,28 +61,32 @@ class Server:
     def is_hierchat(self) -> bool:
         """Whether a hierchat answers there and lets us in. Looks for two seconds at most."""
         try:
-            if httpx.get(f"{self._url}/health", timeout=_LOOK, trust_env=False).status_code != httpx.codes.OK:
+            if httpx.get(f"{self.url}/health", timeout=_LOOK, trust_env=False).status_code != httpx.codes.OK:
                 return False
             return any(one.get("owned_by") == "hierchat" for one in self._models(_LOOK))
         except (httpx.HTTPError, TerminalError):
             return False
 
     def names(self) -> list[str]:
-        try:
-            return [str(one["id"]) for one in self._models(_ANSWER)]
-        except (httpx.HTTPError, KeyError) as error:
-            raise self._unreachable() from error
+        return [str(one["id"]) for one in self._listed()]
+
+    @property
+    def place(self) -> str:
+        return f" at {self.url}"
+
+    def about(self, name: str) -> str:
+        return ""
 
     def choose(self, name: str) -> None:
         require(name, self.names())
         self.name = name
 
-    def choose_first(self) -> None:
-        """The one that the server names first. Raises TerminalError where it has none."""
-        names = self.names()
-        if not names:
-            raise TerminalError(f"No model is loaded at {self._url}. Choose one there.")
-        self.name = names[0]
+    def choose_any(self) -> None:
+        """The one that is loaded there, where that is told, else the first. Raises TerminalError where it has none."""
+        models = self._listed()
+        if not models:
+            raise TerminalError(f"There is no model at {self.url}.")
+        self.name = str(next((one for one in models if one.get("loaded")), models[0])["id"])
 
     def complete(
         self, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
@@ -95,35 +101,50 @@ class Server:
         }
         reply = _Reply(sampling)
         yield Frame("waiting")
-        lines = event_lines(f"{self._url}/v1/chat/completions", self._headers, body, stop)
+        lines = event_lines(f"{self.url}/v1/chat/completions", self._headers, body, stop)
         try:
             for line in lines:
                 if line.startswith("data:") and reply.take(line.removeprefix("data:").strip()):
                     yield reply.frame("writing")
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, *_MALFORMED) as error:
             if not reply.text:
-                raise self._unreachable() from error
-            reply.finish, reply.notice = "error", f"{self._url} broke off."
+                raise (
+                    self._unreachable() if isinstance(error, httpx.HTTPError) else self._foreign()
+                ) from error
+            reply.finish, reply.notice = "error", f"{self.url} broke off in mid-reply."
         if stop.is_set():
             reply.finish = "stopped"
             if not reply.text:
                 return
-        yield reply.frame("done")
+        try:
+            last = reply.frame("done")
+        except _MALFORMED as error:
+            raise self._foreign() from error
+        yield last
+
+    def _listed(self) -> list[dict[str, Any]]:
+        try:
+            return self._models(_ANSWER)
+        except httpx.HTTPError as error:
+            raise self._unreachable() from error
 
     def _models(self, timeout: httpx.Timeout) -> list[dict[str, Any]]:
         answer = httpx.get(
-            f"{self._url}/v1/models", headers=self._headers, timeout=timeout, trust_env=not is_here(self._url)
+            f"{self.url}/v1/models", headers=self._headers, timeout=timeout, trust_env=not is_here(self.url)
         )
         if answer.is_error:
             raise TerminalError(refusal(answer))
         try:
-            return [one for one in answer.json()["data"] if isinstance(one, dict)]
-        except (ValueError, KeyError, TypeError) as error:
-            raise TerminalError(f"What answers at {self._url} does not speak OpenAI's protocol.") from error
+            return [one for one in answer.json()["data"] if "id" in one]
+        except _MALFORMED as error:
+            raise self._foreign() from error
+
+    def _foreign(self) -> TerminalError:
+        return TerminalError(f"What answers at {self.url} does not speak OpenAI's protocol.")
 
     def _unreachable(self) -> TerminalError:
         return TerminalError(
-            f"Nothing answers at {self._url}. Start it there (`hierchat serve --api`), or leave --url out."
+            f"Nothing answers at {self.url}. Start it there (`hierchat serve --api`), or leave --url out."
         )
 
 
@@ -141,12 +162,10 @@ class _Reply:
         self._last = self._begun
 
     def take(self, data: str) -> bool:
-        """One chunk; whether it brought text. Raises ValueError, TerminalError where the server tells an error."""
+        """One chunk; whether it brought text. Raises TerminalError where the server tells an error, else _MALFORMED."""
         if data == "[DONE]" or not data:
             return False
         chunk = json.loads(data)
-        if not isinstance(chunk, dict):
-            raise ValueError("no object")
         if error := chunk.get("error"):
             raise TerminalError(str(error.get("message", error) if isinstance(error, dict) else error))
         self._usage = chunk.get("usage") or self._usage
@@ -172,18 +191,24 @@ class _Reply:
 
     def _figures(self) -> Figures:
         """As the server measured them, where it is a hierchat; else by the clock here."""
-        usage = self._usage
-        tokens = int(usage.get("completion_tokens") or 0)
-        first = None if self._first is None else self._first - self._begun
+        told = self._usage.get("hierchat") or {}
+        tokens = int(self._usage.get("completion_tokens") or 0)
         seconds = self._last - (self._first or self._last)
+        rate = told.get("tokens_per_second") or ((tokens - 1) / seconds if tokens > 1 and seconds else None)
+        speedup, drafted = told.get("speedup"), told.get("drafted")
         return Figures(
             tokens=tokens,
-            seconds=seconds,
-            first_token_seconds=first,
-            tokens_per_second=(tokens - 1) / seconds if tokens > 1 and seconds else None,
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-            shares=MappingProxyType({}),
-            seed=self._seed,
+            seconds=tokens / rate if rate else seconds,
+            first_token_seconds=None if self._first is None else self._first - self._begun,
+            tokens_per_second=rate,
+            tokens_per_forward=told.get("tokens_per_forward"),
+            acceptance_rate=told["accepted"] / drafted if drafted else None,
+            speedup=speedup,
+            baseline="measured" if speedup else None,
+            baseline_tokens_per_second=rate / speedup if rate and speedup else None,
+            prompt_tokens=int(self._usage.get("prompt_tokens") or 0),
+            shares=MappingProxyType(dict(told.get("sources") or {})),
+            seed=next(iter(told.get("seeds") or []), self._seed),
         )
 
 

@@ -102,10 +102,11 @@ class Kept:
 
 def last_chat(store: Store, user: int) -> int:
     """The chat in which something was said last. Raises TerminalError where there is none."""
-    chats = store.conversations(user, limit=-1)
-    if not chats:
-        raise TerminalError("There is no chat to go on with yet. Leave --continue out to begin one.")
-    return max(chats, key=lambda chat: chat.updated_at).id
+    chats = sorted(store.conversations(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
+    for chat in chats:
+        if store.messages(user, chat.id):  # a page may have just opened one
+            return chat.id
+    raise TerminalError("There is no chat to go on with yet. Leave --continue out to begin one.")
 
 
 def earlier(store: Store, user: int, most: int) -> list[str]:

@@ -29,8 +29,17 @@ class Model(Protocol):
         """The model that answers now."""
         ...
 
+    @property
+    def place(self) -> str:
+        """Where it answers, to stand behind its name; empty: in this process."""
+        ...
+
     def names(self) -> list[str]:
         """Those that can be chosen. Raises TerminalError."""
+        ...
+
+    def about(self, name: str) -> str:
+        """What to know before one of them is chosen; mostly nothing."""
         ...
 
     def choose(self, name: str) -> None:
@@ -129,6 +138,13 @@ class TalkInMemory:
         return self.changes.over(self._own_settings(self.number))
 
     def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
+        try:
+            yield from self._ask(text, files, stop)
+        except NotFound as error:
+            self.new()
+            raise TerminalError(DELETED) from error
+
+    def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
         settings, before = self.settings, open_branch(self._chat) if self._chat.messages else []
         question = _message("user", before[-1].name if before else None, text, attachments=tuple(files))
         said = [Said("system", settings.system_prompt)] if settings.system_prompt else []
@@ -157,11 +173,7 @@ class TalkInMemory:
             current=reply.name,
         )
         if self._keep:
-            try:
-                self.number = self._keep(self._chat, settings, self.number)
-            except NotFound as error:
-                self.new()
-                raise TerminalError(DELETED) from error
+            self.number = self._keep(self._chat, settings, self.number)
 
     def new(self) -> None:
         self._chat, self.number = _empty(), None

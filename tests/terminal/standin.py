@@ -1,0 +1,136 @@
+"""A server that speaks as much of OpenAI's protocol as a test needs, from a script."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+HIERCHAT = {
+    "tokens_per_second": 40.0,
+    "speedup": 2.0,
+    "drafted": 100,
+    "accepted": 50,
+    "tokens_per_forward": 2.5,
+    "seeds": [11],
+    "sources": {"context": 0.25, "target": 0.75},
+}
+
+
+@dataclass
+class Script:
+    """What it does, and what it was asked."""
+
+    pieces: Sequence[str] = ("Hello ", "there.")
+    models: list[dict[str, Any]] = field(
+        default_factory=lambda: [
+            {"id": "other", "owned_by": "hierchat", "loaded": False},
+            {"id": "scripted", "owned_by": "hierchat", "loaded": True},
+        ]
+    )
+    usage: dict[str, Any] | None = field(
+        default_factory=lambda: {"prompt_tokens": 7, "completion_tokens": 100, "hierchat": HIERCHAT}
+    )
+    key: str = ""
+    health: int = 200
+    endless: bool = False
+    """Whether the last piece comes again and again, until the client hangs up."""
+    silent: bool = False
+    """Whether nothing comes, until the client hangs up."""
+    refuses: tuple[int, str] | None = None
+    breaks: bool = False
+    """Whether it breaks off behind the pieces, without an end."""
+    raw: str = ""
+    """Sent in place of all that."""
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    hung_up: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def serving(script: Script) -> Iterator[str]:
+    """Its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/health":
+                self._json(script.health, {"status": "ok"})
+            elif self._may():
+                self._json(200, {"object": "list", "data": script.models})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not self._may():
+                return
+            script.asked.append(body)
+            if script.refuses:
+                self._json(script.refuses[0], {"error": {"message": script.refuses[1]}})
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            if script.breaks:
+                self.send_header("Content-Length", "1000000")  # more than comes
+            self.end_headers()
+            self.wfile.flush()
+            try:
+                self._reply()
+            except OSError:
+                script.hung_up.set()
+
+        def _reply(self) -> None:
+            if script.silent:
+                while self.connection.recv(1) == b"":
+                    raise BrokenPipeError
+            if script.raw:
+                self.wfile.write(script.raw.encode())
+                return
+            for piece in script.pieces:
+                self._piece({"content": piece})
+            while script.endless:
+                self._piece({"content": script.pieces[-1]})
+                time.sleep(0.02)
+            if script.breaks:
+                return
+            self._piece({}, "stop")
+            if script.usage:
+                self._event({"choices": [], "usage": script.usage})
+            self.wfile.write(b"data: [DONE]\n\n")
+
+        def _piece(self, delta: dict[str, str], finish: str | None = None) -> None:
+            self._event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+        def _event(self, data: dict[str, Any]) -> None:
+            self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
+            self.wfile.flush()
+
+        def _may(self) -> bool:
+            if script.key and self.headers.get("Authorization") != f"Bearer {script.key}":
+                self._json(401, {"error": {"message": "no"}})
+                return False
+            return True
+
+        def _json(self, status: int, body: Any) -> None:
+            raw = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(raw)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=[0.02], daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
