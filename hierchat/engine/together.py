@@ -38,6 +38,14 @@ class _Member:
     waited_ms: float = 0.0
     """What others took since its last step."""
 
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Whatever is raised here ends this reply alone."""
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+
 
 class Together:
     """The replies in progress over one runner. `latency`: what a step costs, by all rows in it."""
@@ -140,26 +148,20 @@ class Together:
     def _read(self, member: _Member, *, alone: bool) -> None:
         most = CHUNK if alone else min(max(int(READ_MS / self._row_ms), LEAST_PIECE), CHUNK)
         began = time.perf_counter()
-        try:
+        with member.failing():
             step = member.reply.read_piece(most)
-        except Exception as error:
-            member.error = error
-            return
-        took = (time.perf_counter() - began) * 1e3
-        if step.width >= LEAST_PIECE:
-            self._row_ms = took / step.width
-        self._put(member, step)
-        self._others_waited(member, took)
+            self._put(member, step)
+            if step.width >= LEAST_PIECE:
+                self._row_ms = step.forward_ms / step.width
+        self._others_waited(member, (time.perf_counter() - began) * 1e3)
 
     def _write_alone(self, member: _Member) -> None:
         began = time.perf_counter()
-        try:
+        with member.failing():
             reply = member.reply
             reply.propose()
             _, tokens, parents = reply.segment()
             self._put(member, reply.take(reply.sequence.forward(tokens, parents, padded=member.padded)))
-        except Exception as error:
-            member.error = error
         self._others_waited(member, (time.perf_counter() - began) * 1e3)
 
     def _write(self, members: Sequence[_Member]) -> None:
@@ -167,34 +169,33 @@ class Together:
         began = time.perf_counter()
         cost, roots = self._cost, len(members)
         cost.look(sum(one.reply.position for one in members) // roots, roots)
-        trees = [one.reply.propose(cost, WIDEST - roots) for one in members]
-        kept = divided(trees, cost)
-        segments = [one.reply.segment(count) for one, count in zip(members, kept, strict=True)]
-        drafted = time.perf_counter()
+        drafted: list[tuple[_Member, DraftTree]] = []
+        for one in members:
+            with one.failing():
+                drafted.append((one, one.reply.propose_beside(cost, max(WIDEST - roots, 0), roots)))
+        kept = divided([tree for _, tree in drafted], cost)
+        segments = [one.reply.segment(count) for (one, _), count in zip(drafted, kept, strict=True)]
+        forward = time.perf_counter()
         try:
-            rows = self._runner.forward(segments)
+            rows = self._runner.forward(segments) if segments else []
         except Exception as error:
             for one in members:
                 one.error = error
             return
-        forwarded = time.perf_counter()
+        verify = time.perf_counter()
         steps: list[tuple[_Member, Step]] = []
-        for one, mine in zip(members, rows, strict=True):
-            try:
+        for (one, _), mine in zip(drafted, rows, strict=True):
+            with one.failing():
                 steps.append((one, one.reply.take(mine, alone=False)))
-            except Exception as error:
-                one.error = error
         ended = time.perf_counter()
-        cost.note(
-            sum(len(segment.tokens) for segment in segments), sum(len(step.tokens) for _, step in steps)
-        )
+        cost.note(sum(len(one.tokens) for one in segments), sum(len(step.tokens) for _, step in steps))
         for one, step in steps:
             shared = replace(
                 step,
                 together=roots,
-                draft_ms=(drafted - began) * 1e3,
-                forward_ms=(forwarded - drafted) * 1e3,
-                verify_ms=(ended - forwarded) * 1e3,
+                draft_ms=(forward - began) * 1e3,
+                forward_ms=(verify - forward) * 1e3,
+                verify_ms=(ended - verify) * 1e3,
             )
             self._put(one, shared)
 
