@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from hierchat.chat.words import in_order
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.runtime.learned import counted
 from hierchat.store import DraftingFigures, Store, StoreError
@@ -19,11 +20,11 @@ FILE_WIDTH = 140
 """Columns where the output is no terminal."""
 TENTHS = 10
 CALIBRATION = "Likely candidates by the chance that they were given, and how many of them were right."
-CAPTION = "By source: its share of the tokens, and how many of its drafts were accepted."
+CAPTION = "Each source's share of the tokens, and how many of its drafts were accepted."
 
 
 def show_stats(path: Path, days: int) -> int:
-    """Prints a table by day for each user of the database who has measured replies."""
+    """Prints tables by day for each user of the database who has measured replies."""
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     try:
         if not path.exists():
@@ -41,7 +42,11 @@ def show_stats(path: Path, days: int) -> int:
         if len(users) > 1:
             console.print(name, markup=False, highlight=False)
         console.print(table(figures))
+        if any(one.sources for one in figures.values()):
+            console.print()
+            console.print(sources_table(figures))
         if learned[name].curve.any():
+            console.print()
             console.print(calibration_table(learned[name]))
     if not measured:
         console.print(f"No reply was measured in the last {days} days.")
@@ -50,10 +55,9 @@ def show_stats(path: Path, days: int) -> int:
 
 def table(figures: Mapping[date, DraftingFigures]) -> Table:
     """A row for each day."""
-    sources = list(dict.fromkeys(name for one in figures.values() for name in one.sources))
-    made = Table(box=None, pad_edge=False, caption=CAPTION if sources else None, caption_justify="left")
+    made = Table(box=None, pad_edge=False)
     made.add_column("day", no_wrap=True)
-    for column in ("replies", "tokens", "T", "speed-up", "draft ms", "proposed", "accepted", *sources):
+    for column in ("replies", "tokens", "T", "speed-up", "draft ms", "proposed", "accepted"):
         made.add_column(column, justify="right")
     for day, one in figures.items():
         made.add_row(
@@ -65,8 +69,19 @@ def table(figures: Mapping[date, DraftingFigures]) -> Table:
             "-" if one.draft_ms is None else f"{one.draft_ms:.2f}",
             f"{one.proposed:,}",
             _percent(one.accepted, one.proposed),
-            *(_of_source(one, name) for name in sources),
         )
+    return made
+
+
+def sources_table(figures: Mapping[date, DraftingFigures]) -> Table:
+    """The same by source."""
+    made = Table(box=None, pad_edge=False, caption=CAPTION, caption_justify="left")
+    sources = in_order(name for one in figures.values() for name in one.sources)
+    made.add_column("day", no_wrap=True)
+    for source in sources:
+        made.add_column(source, justify="right")
+    for day, one in figures.items():
+        made.add_row(day.isoformat(), *(_of_source(one, name) for name in sources))
     return made
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from rich import markdown
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
@@ -40,19 +41,38 @@ class _Drawn(markdown.Markdown):
 
 
 class Markdown:
-    """One part of a reply. Addresses are shown beside their links, code in the terminal's own colours."""
+    """Text whose parts are drawn each by itself, with a blank row between, as they are where they come one by one.
+    Addresses are shown beside their links, code in the terminal's own colours."""
 
     def __init__(self, text: str) -> None:
-        self._drawn = _Drawn("", code_theme="ansi_dark", hyperlinks=False)
-        self._drawn.parsed = _PARSER.parse(text)
+        self._parts = [_part(tokens) for tokens in _blocks(_PARSER.parse(text))]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        drawn = console.render_lines(self._drawn, options.update(height=None), pad=False)
-        rows = [_trimmed(row) for row in drawn]
-        filled = [at for at, row in enumerate(rows) if row]
-        for row in rows[filled[0] : filled[-1] + 1] if filled else []:
-            yield from row
-            yield Segment.line()
+        for number, part in enumerate(self._parts):
+            if number:
+                yield Segment.line()
+            drawn = console.render_lines(part, options.update(height=None), pad=False)
+            rows = [_trimmed(row) for row in drawn]
+            filled = [at for at, row in enumerate(rows) if row]
+            for row in rows[filled[0] : filled[-1] + 1] if filled else []:
+                yield from row
+                yield Segment.line()
+
+
+def _blocks(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The tokens of each paragraph, list, table and so on."""
+    blocks: list[list[Token]] = []
+    for token in tokens:
+        if token.level == 0 and token.nesting >= 0:
+            blocks.append([])
+        blocks[-1].append(token)
+    return blocks
+
+
+def _part(tokens: list[Token]) -> markdown.Markdown:
+    drawn = _Drawn("", code_theme="ansi_dark", hyperlinks=False)
+    drawn.parsed = tokens
+    return drawn
 
 
 def _trimmed(row: Sequence[Segment]) -> list[Segment]:
@@ -69,6 +89,6 @@ def finished(text: str) -> int:
     The last part can grow; the one before it can, too, until the first line of the last one is whole.
     """
     lines = text.split("\n")
-    blocks = [one.map[0] for one in _PARSER.parse(text) if one.level == 0 and one.map and one.nesting >= 0]
-    whole = [line for line in blocks if line < len(lines) - 1]
+    begins = [block[0].map[0] for block in _blocks(_PARSER.parse(text)) if block[0].map]
+    whole = [line for line in begins if line < len(lines) - 1]
     return sum(len(line) + 1 for line in lines[: whole[-1]]) if whole else 0

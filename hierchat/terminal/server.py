@@ -144,7 +144,7 @@ class Server:
 
     def _unreachable(self) -> TerminalError:
         return TerminalError(
-            f"Nothing answers at {self.url}. Start it there (`hierchat serve --api`), or leave --url out."
+            f"Nothing answers at {self.url}. Start a server there, such as hierchat with --api, or leave --url out."
         )
 
 

@@ -33,7 +33,19 @@ def test_a_table_by_day(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1][1:4] == ["1", "60", f"{turn.figures.tokens_per_forward:.2f}"]
     assert lines[1][5] == f"{turn.figures.draft_ms / turn.figures.forwards:.2f}"
     assert lines[1][6] == str(turn.figures.proposed)
-    assert "context" in lines[0]
+    assert lines[3][:2] == ["day", "context"]
+    assert lines[4][1].endswith("%,")
+
+
+def test_it_stands_in_80_columns(
+    talk: Talk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk.send("hello hello hello hello hello", max_new_tokens=60)
+    monkeypatch.setattr("hierchat.chat.commands.FILE_WIDTH", 80)
+    assert main(["stats", "--db", str(talk.store.path)]) == 0
+    said = capsys.readouterr().out
+    assert "…" not in said
+    assert all(len(line) <= 80 for line in said.splitlines())
 
 
 def test_each_user_has_a_table(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +55,7 @@ def test_each_user_has_a_table(talk: Talk, capsys: pytest.CaptureFixture[str]) -
     assert main(["stats", "--db", str(talk.store.path), "--days", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.strip() for line in lines if line.startswith(("ann", "bob", "carl"))] == ["ann", "bob [red]"]
-    assert sum(line.startswith("day ") for line in lines) == 2
+    assert sum(line.startswith("day ") and "replies" in line for line in lines) == 2
 
 
 def test_nothing_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,7 +148,7 @@ def test_nothing_answers() -> None:
         server = Server(url)
     assert not server.is_hierchat()
     for call in (server.choose_any, lambda: frames(server)):
-        with pytest.raises(TerminalError, match=r"Nothing answers at .*hierchat serve --api"):
+        with pytest.raises(TerminalError, match=r"Nothing answers at .*hierchat with --api"):
             call()
 
 
