@@ -52,10 +52,17 @@ class OwnModel:
 
     def choose(self, name: str) -> None:
         require(name, self.names())
-        if name == self.name:
+        if name == (before := self.name):
             return
         self.host.start(name)
-        loading.wait(self.host, self._out)
+        try:
+            loading.wait(self.host, self._out)
+        except KeyboardInterrupt:
+            if not before:
+                raise
+            self.host.start(before)
+            loading.wait(self.host, self._out)
+            raise TerminalError(f"Stopped. {before} goes on answering.") from None
         if self.name != name:
             raise TerminalError(self.host.status.message or f"{name} could not be loaded.")
 

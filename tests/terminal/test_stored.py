@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from hierchat.chat.settings import settings_of
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.store import LOCAL_USER, Store
+from hierchat.terminal import loading
 from hierchat.terminal.errors import TerminalError
 from hierchat.terminal.own import OwnModel
 from hierchat.terminal.stored import StoredTalk
@@ -147,6 +149,21 @@ def test_a_model_that_does_not_come_leaves_the_present_one(talk: StoredTalk, mod
         TerminalError, match=r"No model is called 'nobody'\. There are: tiny, another, broken\."
     ):
         model.choose("nobody")
+
+
+def test_loading_can_be_interrupted(model: OwnModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, calls = loading.wait, []
+
+    def interrupted(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        wait(*arguments)
+
+    monkeypatch.setattr(loading, "wait", interrupted)
+    with pytest.raises(TerminalError, match=r"^Stopped\. tiny goes on answering\.$"):
+        model.choose("another")
+    assert model.name == "tiny"
 
 
 def test_a_first_model_that_does_not_come_is_said(service: ChatService) -> None:
