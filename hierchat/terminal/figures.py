@@ -56,7 +56,11 @@ def figures_line(figures: Figures) -> str:
 def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
     """A reply as one JSON object. `chat`: its number in the store. Times are seconds; null: not measured."""
     figures = {name: getattr(frame.figures, name) for name in _RECORD}
-    figures |= {"speedup": frame.figures.deserved_speedup, "sources": dict(frame.figures.shares)}
+    figures |= {
+        "speedup": frame.figures.deserved_speedup,
+        "forwards": frame.figures.forwards or None,  # servers do not tell them
+        "sources": dict(frame.figures.shares),
+    }
     return {
         "text": frame.text,
         "model": model,
