@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from types import FrameType
 
 from hierchat.attachments.reading import MOST_BYTES, read
 from hierchat.store import Attachment
@@ -17,7 +19,7 @@ from hierchat.terminal.errors import TerminalError
 from hierchat.terminal.figures import figures_line, record
 from hierchat.terminal.interactive import Interactive
 from hierchat.terminal.lines import Lines
-from hierchat.terminal.screen import Nothing, Plain, Rendered, Screen, console
+from hierchat.terminal.screen import Nothing, Plain, Rendered, Screen, console, say
 from hierchat.terminal.talk import Talk
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
@@ -33,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
         raise TerminalError("--json is for one answer. Give a message, or pipe one in.")
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a model may write what the terminal cannot show
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        signal.signal(number, _ended)
     try:
         with opened(args) as talk:
             if text or files:
@@ -44,14 +48,19 @@ def run(args: argparse.Namespace) -> int:
         return BROKEN_PIPE
 
 
+def _ended(number: int, frame: FrameType | None) -> None:
+    """By another program, or with the terminal's window: as a shell counts it, but what came of a reply is kept."""
+    sys.exit(128 + number)
+
+
 def _asked(message: str) -> tuple[str, Sequence[Attachment]]:
     """The message, and what was piped in: that is the message where there is none, and else goes with it as a file.
 
     Raises Unreadable, TerminalError where something was piped in and nothing came.
     """
-    if sys.stdin is None or sys.stdin.isatty():
+    if sys.stdin is not None and sys.stdin.isatty():
         return message, ()
-    raw = sys.stdin.buffer.read(MOST_BYTES + 1)
+    raw = sys.stdin.buffer.read(MOST_BYTES + 1) if sys.stdin is not None else b""
     if not raw.strip():
         if not message.strip():
             raise TerminalError(
@@ -63,7 +72,7 @@ def _asked(message: str) -> tuple[str, Sequence[Attachment]]:
 
 
 def _one(talk: Talk, text: str, files: Sequence[Attachment], args: argparse.Namespace) -> int:
-    notes = console(notes=True)
+    notes = console(notes=True, plain=args.plain)
     last = answer(talk, text, files, Nothing() if args.json else _screen(talk, args.plain))
     if last.phase == "waiting":
         return INTERRUPTED
@@ -72,19 +81,19 @@ def _one(talk: Talk, text: str, files: Sequence[Attachment], args: argparse.Name
     else:
         for sentence in (last.notice, figures_line(last.figures)):
             if sentence:
-                notes.print(sentence, style="dim", markup=False, highlight=False)
+                say(notes, sentence)
     return {"stopped": INTERRUPTED, "error": 1}.get(last.finish or "", 0)
 
 
 def _many(talk: Talk, args: argparse.Namespace) -> int:
-    notes = console(notes=True)
+    notes = console(notes=True, plain=args.plain)
     chat = talk.chat()
     about = f" · going on with “{chat.title}”" if chat else " · nothing is stored" if args.no_history else ""
-    notes.print(
+    say(
+        notes,
         f"{talk.model.name}{talk.model.place}{about} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves",
-        style="dim", markup=False, highlight=False,
-    )  # fmt: skip
-    loop = Interactive(talk, _screen(talk, args.plain), console(), notes)
+    )
+    loop = Interactive(talk, _screen(talk, args.plain), console(plain=args.plain), notes)
     loop.run(Lines(talk.earlier(_EARLIER), loop.completions))
     return 0
 

@@ -15,7 +15,7 @@ from hierchat.terminal.answering import answer
 from hierchat.terminal.errors import TerminalError
 from hierchat.terminal.figures import figures_line
 from hierchat.terminal.lines import Lines
-from hierchat.terminal.screen import Screen
+from hierchat.terminal.screen import Screen, say
 from hierchat.terminal.sources import show_sources
 from hierchat.terminal.talk import Talk
 from hierchat.transfer.exporting import file_name, save_markdown
@@ -100,7 +100,7 @@ class Interactive:
             self._say(line)
 
     def _say(self, sentence: str) -> None:
-        self._notes.print(sentence, style="dim", markup=False, highlight=False)
+        say(self._notes, sentence)
 
     def _new(self, rest: str) -> None:
         self._talk.new()

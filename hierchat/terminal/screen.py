@@ -19,15 +19,13 @@ _LEFT = 2
 """Rows of the terminal that a growing reply leaves free."""
 _REST = 9.0
 """After drawing, so many times as long nothing is drawn: at least nine tenths of the time are the model's."""
-
-
 _THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
 """Colours that can be read on a light terminal and on a dark one."""
 
 
-def console(*, notes: bool = False) -> Console:
-    """Standard output; `notes`: standard error, for all that is no reply."""
-    return Console(stderr=notes, theme=_THEME)
+def console(*, notes: bool = False, plain: bool = False) -> Console:
+    """Standard output; `notes`: standard error, for all that is no reply; `plain`: as if it were no terminal."""
+    return Console(stderr=notes, theme=_THEME, force_terminal=False if plain else None)
 
 
 class Screen(Protocol):
@@ -148,6 +146,11 @@ class _End:
         for row in rows[-max(console.height - _LEFT, 1) :]:
             yield from row
             yield Segment.line()
+
+
+def say(notes: Console, sentence: str) -> None:
+    """A sentence that is no reply. What a server or a title holds steers the terminal as little as a reply."""
+    notes.print(printable(sentence), style="dim", markup=False, highlight=False)
 
 
 def printable(text: str) -> str:

@@ -58,8 +58,6 @@ Complete = Callable[[Sequence[Said], Mapping[str, Any], Event], Generator[Frame,
 Keep = Callable[[Chat, ChatSettings, int | None], int]
 """Stores a chat with what has come to it, and returns its number, which is None before. Raises NotFound where it was
 deleted."""
-
-
 Earlier = Callable[[int], list[str]]
 """What the user asked in earlier chats: so many at most, the oldest first."""
 
@@ -75,9 +73,6 @@ class Changes:
         """The settings with them."""
         prompt = settings.system_prompt if self.system_prompt is None else self.system_prompt
         return replace(settings, system_prompt=prompt, sampling={**settings.sampling, **self.sampling})
-
-    def __bool__(self) -> bool:
-        return self.system_prompt is not None or bool(self.sampling)
 
 
 class Talk(Protocol):

@@ -48,6 +48,7 @@ class Script:
     raw: str = ""
     """Sent in place of all that."""
     asked: list[dict[str, Any]] = field(default_factory=list)
+    arrived: threading.Event = field(default_factory=threading.Event)
     hung_up: threading.Event = field(default_factory=threading.Event)
 
 
@@ -67,6 +68,7 @@ def serving(script: Script) -> Iterator[str]:
             if not self._may():
                 return
             script.asked.append(body)
+            script.arrived.set()
             if script.refuses:
                 self._json(script.refuses[0], {"error": {"message": script.refuses[1]}})
                 return

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "hierchat", "chat"]
 SECONDS = 300
 """More than any machine needs: a test fails then."""
+MISSED_SECONDS = 30
 CTRL_C, CTRL_D, TAB, UP = "\x03", "\x04", "\t", "\x1b[A"
 _STEERING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
@@ -74,6 +75,18 @@ class Terminal:
         os.write(self._screen, text.encode())
         return self.until(then)
 
+    def interrupt(self, then: str) -> str:
+        """Press Ctrl-C at the prompt, and read on until the pattern `then` is there, or the end. Python's readline
+        misses a signal that comes while it still draws; the next one counts for both."""
+        self.raw = ""
+        for _ in range(3):
+            os.write(self._screen, CTRL_C.encode())
+            give_up = time.monotonic() + MISSED_SECONDS
+            while time.monotonic() < give_up:
+                if not self._read() or re.search(then, _STEERING.sub("", self.raw), re.DOTALL):
+                    return self.raw
+        raise AssertionError(self.raw)
+
     def until(self, pattern: str) -> str:
         """Read on until a pattern stands in what was drawn; that, without what steers the terminal."""
         give_up = time.monotonic() + SECONDS
@@ -84,8 +97,9 @@ class Terminal:
 
     def ended(self) -> int:
         """Wait for its end; the exit code."""
+        give_up = time.monotonic() + SECONDS
         while self._read():
-            pass
+            assert time.monotonic() < give_up, self.raw
         return self.process.wait(SECONDS)
 
     def _read(self) -> bool:

@@ -15,7 +15,7 @@ from ..chat.tiny import model, tokenizer
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)
 
-from .terminal import CTRL_C, piped, terminal, with_kernels
+from .terminal import CTRL_D, piped, terminal, with_kernels
 
 YAML = """
 models:
@@ -77,5 +77,5 @@ def test_on_a_terminal(folder: Path) -> None:
         chat.type("/temperature 1\n", rf"Temperature: 1.*{PROMPT}")
         chat.type("hello\n", rf"tokens.*{PROMPT}")
         assert "the model itself" in chat.type("/sources\n", rf"the model itself.*{PROMPT}")
-        chat.type(CTRL_C, "")
+        chat.type(CTRL_D, "")
         assert chat.ended() == 0

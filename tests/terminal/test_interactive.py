@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from .standin import Script, serving
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)
 
-from .terminal import CTRL_C, CTRL_D, TAB, UP, Terminal, terminal
+from .terminal import CTRL_C, CTRL_D, SECONDS, TAB, UP, Terminal, terminal
 
 PROMPT = r"> $"
 
@@ -76,8 +77,8 @@ def test_ctrl_c_stops_the_reply_and_then_leaves(chat: Terminal, script: Script, 
     chat.type("go on\n", r"there\.there\.")
     drawn = chat.type(CTRL_C, rf"stopped.*{PROMPT}")
     assert "Traceback" not in drawn
-    assert script.hung_up.wait(60)
-    chat.type(CTRL_C, "")
+    assert script.hung_up.wait(SECONDS)
+    chat.interrupt(r"a^")
     assert chat.ended() == 0
     (question, _), (reply, state) = stored(tmp_path)
     assert question == "go on"
@@ -88,17 +89,33 @@ def test_ctrl_c_stops_the_reply_and_then_leaves(chat: Terminal, script: Script, 
 def test_ctrl_c_before_the_first_word(chat: Terminal, script: Script) -> None:
     script.silent = True
     chat.type("hello\n", "…")
+    assert script.arrived.wait(SECONDS)
     chat.type(CTRL_C, rf"nothing was asked.*{PROMPT}")
-    assert script.hung_up.wait(60)
+    assert script.hung_up.wait(SECONDS)
     chat.type(CTRL_D, "")
     assert chat.ended() == 0
 
 
 def test_ctrl_c_takes_back_what_was_typed(chat: Terminal, script: Script) -> None:
     chat.type("half a question", "question$")
-    chat.type(CTRL_C, PROMPT)
+    chat.interrupt(PROMPT)
     chat.type("whole\n", rf"tokens.*{PROMPT}")
     assert [one["messages"][-1]["content"] for one in script.asked] == ["whole"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_what_came_is_kept_where_it_is_ended(
+    chat: Terminal, script: Script, tmp_path: Path, how: signal.Signals
+) -> None:
+    script.endless = True
+    chat.type("go on\n", r"there\.there\.")
+    chat.process.send_signal(how)
+    assert chat.ended() == 128 + how
+    assert chat.raw.rindex("\x1b[?25h") > chat.raw.rindex("\x1b[?25l")  # the cursor is shown again
+    assert script.hung_up.wait(SECONDS)
+    (_, _), (reply, state) = stored(tmp_path)
+    assert reply.startswith("Hello there.")
+    assert state == "stopped"
 
 
 def test_a_line_may_go_on(chat: Terminal, script: Script) -> None:
@@ -156,6 +173,7 @@ def test_plain_text_on_a_terminal(url: str, script: Script, tmp_path: Path) -> N
     with terminal(tmp_path, "--url", url, "--plain", "hello") as chat:
         assert chat.ended() == 0
         assert "**Hello** ]0;titlethere.\r\n" in chat.raw
+        assert "\x1b" not in chat.raw
 
 
 def test_a_server_that_goes_away_is_said(url: str, script: Script, tmp_path: Path) -> None:

@@ -172,8 +172,10 @@ def test_stop_hangs_up_in_mid_reply(url: str, script: Script) -> None:
 def test_stop_hangs_up_before_anything_came(url: str, script: Script) -> None:
     script.silent = True
     stop = threading.Event()
-    threading.Timer(0.3, stop.set).start()
+    waiting = threading.Thread(target=lambda: (script.arrived.wait(), stop.set()))
+    waiting.start()
     assert [one.phase for one in Server(url).complete(SAID, {}, stop)] == ["waiting"]
+    waiting.join()
     assert script.hung_up.wait(60)
 
 
