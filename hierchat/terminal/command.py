@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from types import FrameType
 
 from hierchat.attachments.reading import MOST_BYTES, read
 from hierchat.store import Attachment
@@ -35,8 +33,6 @@ def run(args: argparse.Namespace) -> int:
         raise TerminalError("--json is for one answer. Give a message, or pipe one in.")
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a model may write what the terminal cannot show
-    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        signal.signal(number, _ended)
     try:
         with opened(args) as talk:
             if text or files:
@@ -46,11 +42,6 @@ def run(args: argparse.Namespace) -> int:
         # Who reads has gone. Python would say so once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-
-
-def _ended(number: int, frame: FrameType | None) -> None:
-    """By another program, or with the terminal's window: as a shell counts it, but what came of a reply is kept."""
-    sys.exit(128 + number)
 
 
 def _asked(message: str) -> tuple[str, Sequence[Attachment]]:

@@ -87,11 +87,7 @@ class Interactive:
             self._ask(text)
 
     def _ask(self, text: str) -> None:
-        try:
-            last = answer(self._talk, text, (), self._screen)
-        except KeyboardInterrupt:  # a second one, before the first had its effect
-            self._say("Stopped.")
-            return
+        last = answer(self._talk, text, (), self._screen)
         if last.phase == "waiting":
             self._say("Stopped before it began: nothing was asked.")
         if last.notice:

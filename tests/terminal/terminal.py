@@ -79,6 +79,7 @@ class Terminal:
         """Press Ctrl-C at the prompt, and read on until the pattern `then` is there, or the end. Python's readline
         misses a signal that comes while it still draws; the next one counts for both."""
         self.raw = ""
+        time.sleep(0.3)  # as a person would: then it is hardly ever missed
         for _ in range(3):
             os.write(self._screen, CTRL_C.encode())
             give_up = time.monotonic() + MISSED_SECONDS
