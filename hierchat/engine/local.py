@@ -13,6 +13,7 @@ from hierchat.engine.errors import clear_memory_errors
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.rows import Rows
 from hierchat.engine.runner import CachedSequence, Runner
+from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from hierchat.engine.sampling.top import prepare
 from hierchat.engine.step import Step
 from hierchat.engine.verify import choose_from
@@ -25,9 +26,15 @@ class LocalEngine:
     """
 
     def __init__(
-        self, sequence: CachedSequence, end_ids: Collection[int], decode: Callable[[Sequence[int]], str]
+        self,
+        sequence: CachedSequence,
+        end_ids: Collection[int],
+        decode: Callable[[Sequence[int]], str],
+        grammars: Grammars | None = None,
     ) -> None:
         self.sequence = sequence
+        self.grammars = grammars
+        """For settings that name a grammar; without them, they are refused."""
         self.end_ids = frozenset(end_ids)
         self.decode = decode
         self.latency = LatencyCurve()
@@ -127,6 +134,11 @@ class LocalEngine:
         stop: threading.Event | None = None,
         begun: int = 0,
     ) -> Decoding:
+        grammar = None
+        if settings.grammar:
+            if self.grammars is None:
+                raise GrammarError("This engine was made without grammars.")
+            grammar = self.grammars.begin(settings.grammar, prompt_ids[len(prompt_ids) - begun :])
         return Decoding(
-            self.sequence, prompt_ids, settings, self.end_ids, self.decode, drafter, stop, self.latency, begun
+            self.sequence, prompt_ids, settings, self.end_ids, self.decode, drafter, stop, self.latency, begun, grammar
         )

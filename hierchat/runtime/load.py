@@ -36,6 +36,7 @@ def load_hosted(
     # These take seconds to import: only when a model is really loaded
     from hierchat.corpus.statistics import statistics
     from hierchat.engine.backends import make_runner
+    from hierchat.engine.sampling.grammar import Grammars
     from hierchat.models.load.load import load
     from hierchat.runtime.drafters import warm_up
     from hierchat.runtime.kernels import DRAFTING, ENGINE, Compiling, is_drafting_compiled
@@ -49,7 +50,8 @@ def load_hosted(
         runner = make_runner(loaded, report)
         compiling.wait(DRAFTING, report)  # beside it, nothing could be measured
     measuring()
-    engine = LocalEngine(runner.open(), loaded.end_ids, loaded.tokenizer.decode)
+    grammars = Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary)
+    engine = LocalEngine(runner.open(), loaded.end_ids, loaded.tokenizer.decode, grammars)
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
     machine = machine_name(loaded)
     measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)
