@@ -110,7 +110,13 @@ class Decoding:
         forwarded = time.perf_counter()
         drafts, drafter = self._drafts, self._drafter
         found = verify(
-            rows, self._tokens, self._parents, self._position, self.settings, self._counts, grammar=self._grammar
+            rows,
+            self._tokens,
+            self._parents,
+            self._position,
+            self.settings,
+            self._counts,
+            grammar=self._grammar,
         )
         kept: list[int] = []
         for token in found.tokens:

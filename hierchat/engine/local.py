@@ -140,5 +140,14 @@ class LocalEngine:
                 raise GrammarError("This engine was made without grammars.")
             grammar = self.grammars.begin(settings.grammar, prompt_ids[len(prompt_ids) - begun :])
         return Decoding(
-            self.sequence, prompt_ids, settings, self.end_ids, self.decode, drafter, stop, self.latency, begun, grammar
+            self.sequence,
+            prompt_ids,
+            settings,
+            self.end_ids,
+            self.decode,
+            drafter,
+            stop,
+            self.latency,
+            begun,
+            grammar,
         )

@@ -11,7 +11,14 @@ from hierchat.engine.sampling.grammar import Grammar
 from hierchat.engine.sampling.sampler import Counts, choose
 
 _PLAIN = GenerationSettings()
-_CHANGING = ("temperature", "grammar", "logit_bias", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_CHANGING = (
+    "temperature",
+    "grammar",
+    "logit_bias",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
 
 
 @dataclass(frozen=True, slots=True)

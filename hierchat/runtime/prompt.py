@@ -90,14 +90,17 @@ class PromptBuilder:
         """Raises MessageTooLong where a prompt leaves no room for a reply."""
         if len(ids) >= self.context_length:
             raise MessageTooLong(
-                f"The prompt has {len(ids):,} tokens. The model's context holds {self.context_length:,}, and one is needed "
-                "for a reply. Shorten the prompt, or choose a model that remembers more."
+                f"The prompt has {len(ids):,} tokens. The model's context holds {self.context_length:,}, and one is "
+                "needed for a reply. Shorten the prompt, or choose a model that remembers more."
             )
 
     @cached_property
     def takes_tools(self) -> bool:
         """Whether the template tells the model what it may call."""
-        tool = {"type": "function", "function": {"name": MARK, "description": "", "parameters": {"type": "object"}}}
+        tool = {
+            "type": "function",
+            "function": {"name": MARK, "description": "", "parameters": {"type": "object"}},
+        }
         try:
             chat = [{"role": "user", "content": "?"}]
             return MARK in self.tokenizer.apply_chat_template(chat, tools=[tool], tokenize=False)

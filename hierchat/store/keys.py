@@ -72,7 +72,9 @@ class Keys(Connected):
         key = MARK + secrets.token_urlsafe(32)
         with self._write() as db:
             if db.execute("SELECT 1 FROM keys WHERE name = ?", [storable(name)]).fetchone():
-                raise StoreError(f"There is a key called {name!r} already. Take another name, or remove that key.")
+                raise StoreError(
+                    f"There is a key called {name!r} already. Take another name, or remove that key."
+                )
             values = [storable(name), _hash(key), time.time(), at_once, per_minute, tokens_per_day]
             number = db.execute(
                 "INSERT INTO keys (name, hash, created_at, at_once, per_minute, tokens_per_day)"

@@ -1,9 +1,9 @@
 """Replies that follow a grammar: which tokens may come next, as the reply so far has it.
 
 A mask is part of the processed logits: it stands before penalties and temperature, and is a function of the reply's
-tokens alone. Verification walks along the target's own choices, so it needs the mask of each node of that path and of no
-other; drafts that break the grammar are no choice, and fall like any wrong draft. The reply stays the same token for
-token with drafts or without.
+tokens alone. Verification walks along the target's own choices, so it needs the mask of each node of that path and of
+no other. Drafts that break the grammar are no choice, and fall like any wrong draft. The reply stays the same token
+for token with drafts or without.
 
 llguidance parses: an Earley parser over the bytes of all tokens at once.
 """
@@ -43,7 +43,9 @@ class Grammars:
     def check(self, text: str) -> None:
         """Raises GrammarError where `text` (llguidance's JSON, or Lark) is no grammar, or asks for too much."""
         if not self._end_ids:
-            raise GrammarError("This model has no token that ends a reply, so no reply of it can be held to a form.")
+            raise GrammarError(
+                "This model has no token that ends a reply, so no reply of it can be held to a form."
+            )
         if trouble := LLMatcher.validate_grammar(text, self._tokens):
             raise GrammarError(trouble.strip().splitlines()[0])
 
