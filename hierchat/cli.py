@@ -1,4 +1,4 @@
-"""The command line: hierchat [serve] | models | corpus | keys | stats | import | export | backup | forget | doctor | ..."""
+"""The command line: hierchat [serve] | models | corpus | keys | stats | import | export | backup | forget | ..."""
 
 from __future__ import annotations
 

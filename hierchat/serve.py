@@ -100,7 +100,7 @@ def serve(args: argparse.Namespace) -> int:
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
         print(f"hierchat is at {local}\nYour data: {database}", flush=True)
         if access:
-            keys = "" if store.keys() or access == "open" else " `hierchat keys add NAME` makes a key."
+            keys = "" if store.all_keys() or access == "open" else " `hierchat keys add NAME` makes a key."
             print(f"Other programs: {local}v1{keys}", flush=True)
         if args.share:
             print(f"Public link: {public or 'could not be made; the local address works'}")

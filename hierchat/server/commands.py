@@ -43,7 +43,7 @@ def _list(store: Store) -> int:
     table = Table(box=None, pad_edge=False)
     for column in ("name", "made", "last used", "tokens today", "limits", "history"):
         table.add_column(column)
-    for key in store.keys():
+    for key in store.all_keys():
         cells = [key.name, _date(key.created_at), _date(key.used_at), f"{key.today:,}", _limits(key)]
         table.add_row(*map(Text, [*cells, "kept" if key.user_id else "none"]))
     Console().print(table if table.row_count else "No keys yet. `hierchat keys add NAME` makes one.")

@@ -90,7 +90,7 @@ class Keys(Connected):
                 db.execute("UPDATE keys SET user_id = ? WHERE id = ?", [user, number])
         return key
 
-    def keys(self) -> list[Key]:
+    def all_keys(self) -> list[Key]:
         """All of them, by name."""
         with self._read() as db:
             return [_key(row) for row in db.query(f"{_WITH_TODAY} ORDER BY name COLLATE NOCASE", [_today()])]

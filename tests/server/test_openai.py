@@ -40,10 +40,12 @@ def test_a_stream_comes_as_it_is_written(written: tuple[Script, Served], script:
             words += choice.delta.content or ""
             finish = choice.finish_reason or finish
         if words and not script.go.is_set():
-            assert "Hello there.".startswith(words) and words != "Hello there."
+            assert "Hello there.".startswith(words)
+            assert words != "Hello there."
             script.go.set()
     assert (words, finish) == ("Hello there.", "stop")
-    assert usage is not None and usage.completion_tokens > 3
+    assert usage is not None
+    assert usage.completion_tokens > 3
 
 
 def test_an_asynchronous_stream(written: tuple[Script, Served], script: Script) -> None:
@@ -152,7 +154,7 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "river": {"type": "string", "maxLength": 5},
-        "long": {"type": "integer", "maximum": 9, "minimum": 0},
+        "long": {"type": "integer", "minimum": 0, "maximum": 9},
     },
     "required": ["river", "long"],
     "additionalProperties": False,
