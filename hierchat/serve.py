@@ -74,17 +74,17 @@ def serve(args: argparse.Namespace) -> int:
 
     from hierchat.chat.service import ChatService
     from hierchat.server.endpoint import Endpoint
-    from hierchat.store import Access, Store
+    from hierchat.store import Store
     from hierchat.ui import launch, terminal
     from hierchat.ui.page import build_app
 
     with Store.open(database) as store, closing(ChatService(store, host)) as service:
         auth = launch.login(args.host, args.share, args.auth)
-        # None: as the switch in Settings says, which can be turned while the page is served
-        access: Access | None = "open" if args.api_open else "keys" if args.api else None
+        # Without these flags, the switch in Settings counts.
+        store.started_with = "open" if args.api_open else "keys" if args.api else None
 
         def before(page: ASGIApp, is_local: Callable[[Scope], bool]) -> ASGIApp:
-            return Endpoint(page, service, is_local, access)
+            return Endpoint(page, service, is_local)
 
         app = build_app(service, str(database), login=auth is not None)
         try:
@@ -99,7 +99,7 @@ def serve(args: argparse.Namespace) -> int:
         logs.take_over("uvicorn")
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
         print(f"hierchat is at {local}\nYour data: {database}", flush=True)
-        if access:
+        if (access := store.access()) != "off":
             keys = "" if store.all_keys() or access == "open" else " `hierchat keys add NAME` makes a key."
             print(f"Other programs: {local}v1{keys}", flush=True)
         if args.share:

@@ -58,7 +58,8 @@ def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
     message: dict[str, Any] = {"role": "assistant", "content": frame.text, "refusal": None}
     if not asked.callable_tools:
         return message, finish
-    text, calls = "", []
+    text = ""
+    calls: list[dict[str, Any]] = []
     for piece in CallReader().read(frame.text, done=True):
         match piece:
             case Said():

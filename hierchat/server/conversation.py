@@ -129,7 +129,7 @@ class ChatRequest(Sampled):
     tools: list[Tool] = Field(default_factory=list)
     tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
-    modalities: list[Literal["text"]] = Field(default_factory=lambda: ["text"])
+    modalities: list[Literal["text"]] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _agrees(self) -> ChatRequest:

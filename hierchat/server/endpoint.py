@@ -19,7 +19,6 @@ from hierchat.server.door import CALLER, admit
 from hierchat.server.errors import Refused, refused
 from hierchat.server.models import listed
 from hierchat.server.tokens import detokenize, tokenize
-from hierchat.store import Access
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -64,22 +63,15 @@ _ALONE = {path for _, path, _ in ADDRESSES if not path.startswith(PREFIX)}
 
 
 class Endpoint:
-    """Answers its own addresses while it is switched on, and hands everything else on to `app`.
+    """Answers its own addresses while the store lets anybody ask, and hands everything else on to `app`.
 
-    `is_local`: whether a request was made on this machine. `access`: who may ask, in place of what the store says.
+    `is_local`: whether a request was made on this machine.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        service: ChatService,
-        is_local: Callable[[Scope], bool],
-        access: Access | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, service: ChatService, is_local: Callable[[Scope], bool]) -> None:
         self._app = app
         self._store = service.store
         self._is_local = is_local
-        self._access = access
         desk = Desk(service)
         self._router = Router(
             [
@@ -92,7 +84,7 @@ class Endpoint:
         path = scope.get("path", "")
         if scope["type"] != "http" or not (path.startswith(PREFIX) or path in _ALONE):
             return await self._app(scope, receive, send)
-        access = self._access or await asyncio.to_thread(self._store.access)
+        access = await asyncio.to_thread(self._store.access)
         if access == "off":
             return await self._app(scope, receive, send)
         begun = False

@@ -46,13 +46,19 @@ class Key:
 class Keys(Connected):
     """The part of Store that knows who may use the endpoint. A key is random: its SHA-256 is all that is kept."""
 
+    started_with: Access | None = None
+    """What holds in place of what is kept, as long as this program runs and nothing else is chosen."""
+
     def access(self) -> Access:
         """Who may ask."""
+        if self.started_with:
+            return self.started_with
         with self._read() as db:
             return db.execute("SELECT access FROM endpoint").fetchone()[0]
 
     def set_access(self, access: Access) -> None:
         """Let others ask from now on, or no longer."""
+        self.started_with = None
         with self._write() as db:
             db.execute("UPDATE endpoint SET access = ?", [access])
 

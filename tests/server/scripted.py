@@ -128,15 +128,16 @@ class Served:
 def serving(
     folder: Path,
     host: ModelHost,
-    access: Access | None = "open",
+    access: Access = "open",
     account: tuple[str, str] | None = None,
 ) -> Iterator[Served]:
     with Store.open(folder / "chat.db") as store:
+        store.set_access(access)
         service = ChatService(store, host)
         app = build_app(service, "here", login=account is not None)
         _, address, _ = app.launch(
             prevent_thread_lock=True,
-            **options(account, before=lambda page, local: Endpoint(page, service, local, access)),
+            **options(account, before=lambda page, local: Endpoint(page, service, local)),
         )
         try:
             yield Served(service, address)

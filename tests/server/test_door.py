@@ -64,13 +64,19 @@ def test_a_key_is_nowhere_in_the_file(tmp_path: Path) -> None:
 
 
 def test_the_switch_in_the_store_counts(tmp_path: Path) -> None:
-    with serving(tmp_path, make_host(), None) as served:
+    with serving(tmp_path, make_host(), "off") as served:
         key = served.store.add_key("editor")
         expected: list[tuple[Access, int, int]] = [("off", 404, 404), ("keys", 401, 200), ("open", 200, 200)]
         for access, without, having in expected:
             served.store.set_access(access)
             assert ask(served.address, "GET", "/v1/models").status == without
             assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == having
+        # What the program was started with holds until something is chosen, and is not kept.
+        served.store.set_access("off")
+        served.store.started_with = "keys"
+        assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 200
+        served.store.set_access("off")
+        assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 404
 
 
 def test_the_login_of_the_page_is_no_way_in_and_no_hindrance(tmp_path: Path) -> None:
@@ -79,7 +85,6 @@ def test_the_login_of_the_page_is_no_way_in_and_no_hindrance(tmp_path: Path) -> 
         assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 200
         assert ask(served.address, "GET", "/v1/models").status == 401
         assert ask(served.address, "GET", "/gradio_api/info", headers=bearer(key)).status == 401
-        served.store.set_access("off")
 
 
 @pytest.mark.parametrize(
