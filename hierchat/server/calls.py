@@ -6,14 +6,20 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hierchat.server.growing import held_back
 
 OPENS, CLOSES = "<tool_call>", "</tool_call>"
-_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
+_CALL = r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)'
+_HEAD = re.compile(r"\s*" + _CALL)
+_BARE = re.compile(r"\s*(?:```(?:json)?\s*)?" + _CALL)
+_BARE_BEGINS = re.compile(
+    r'\s*(?:`{0,2}$|```(?:j?s?o?$|json|\s)?)?\s*(?:$|\{\s*(?:$|"n?a?m?e?$|"name"[^{]{0,200}$))'
+)
+"""What may yet become one: as far as a call's name, and up to the brace behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +50,16 @@ Piece = Said | Call | Arguments
 
 
 class CallReader:
-    """Reads a text that grows. What looks like a call and is none stays text."""
+    """Reads a text that grows. What looks like a call and is none stays text.
 
-    def __init__(self) -> None:
+    Qwen2.5-Coder leaves the marks out: a reply that is nothing but the call of one of `names` is one, too.
+    """
+
+    def __init__(self, names: Collection[str] = ()) -> None:
         self.calls = 0
+        self._names = names
+        self._bare: bool | None = None if names else False
+        """Whether the reply is a call without marks; None while that is open."""
         self._at = 0
         self._inside: str = ""  # "call": behind OPENS; "arguments": within them; "end": behind them
         self._depth = 0
@@ -57,9 +69,11 @@ class CallReader:
         """What the text says since the last call; `text` is all of it so far, `done`: and ever."""
         pieces: list[Piece] = []
         before = None
-        while before != (self._at, self._inside):
-            before = (self._at, self._inside)
+        while before != (self._at, self._inside, self._bare):
+            before = (self._at, self._inside, self._bare)
             match self._inside:
+                case "" if self._bare is None:
+                    pieces += self._without_marks(text, done)
                 case "":
                     pieces += self._plain(text, done)
                 case "call":
@@ -70,7 +84,21 @@ class CallReader:
                     self._end(text)
         return pieces
 
+    def _without_marks(self, text: str, done: bool) -> list[Piece]:
+        if head := _BARE.match(text):
+            name = json.loads(head[1], strict=False)
+            self._bare = name in self._names
+            if self._bare:
+                self._at, self._inside = head.end(), "arguments"
+                return [self._begun(name)]
+        elif done or not _BARE_BEGINS.match(text):
+            self._bare = False
+        return []
+
     def _plain(self, text: str, done: bool) -> list[Piece]:
+        if self._bare:  # a brace, and the end of a fence
+            self._at = len(text)
+            return []
         opens = text.find(OPENS, self._at)
         end = opens if opens >= 0 else len(text) if done else len(text) - held_back(text, (OPENS,))
         end = max(end, self._at)
@@ -114,7 +142,7 @@ class CallReader:
             elif sign in "}]":
                 self._depth -= 1
                 if self._depth == 0:
-                    self._inside, self._at = "end", at + 1
+                    self._inside, self._at = "" if self._bare else "end", at + 1
                     return [Arguments(self.calls - 1, text[start : self._at])]
         self._at = len(text)
         return [Arguments(self.calls - 1, text[start:])] if text[start:] else []
@@ -137,8 +165,9 @@ def _whole(written: str) -> tuple[str, str] | None:
     return name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def forced(tools: Sequence[Mapping[str, Any]], *, several: bool) -> str:
-    """A grammar (Lark) of a reply that calls at least one of these tools, and says nothing else."""
+def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, several: bool) -> str:
+    """A grammar (Lark) of a reply that calls at least one of these tools, and says nothing else. `mark`: how the marks
+    have to be spelled in it."""
     kinds = [
         {
             "type": "object",
@@ -152,5 +181,5 @@ def forced(tools: Sequence[Mapping[str, Any]], *, several: bool) -> str:
         for tool in tools
     ]
     schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-    call = f'"{OPENS}\\n" %json {json.dumps(schema)} "\\n{CLOSES}"'
+    call = f'{mark(OPENS)} "\\n" %json {json.dumps(schema)} "\\n" {mark(CLOSES)}'
     return f'start: call ("\\n" call)*\ncall: {call}\n' if several else f"start: {call}\n"

@@ -60,7 +60,7 @@ def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
         return message, finish
     text = ""
     calls: list[dict[str, Any]] = []
-    for piece in CallReader().read(frame.text, done=True):
+    for piece in CallReader(asked.names).read(frame.text, done=True):
         match piece:
             case Said():
                 text += piece.text
@@ -80,7 +80,7 @@ class _Deltas:
 
     def __init__(self, asked: ChatRequest) -> None:
         self._growing = Growing(asked.stops)
-        self._reader = CallReader() if asked.callable_tools else None
+        self._reader = CallReader(asked.names) if asked.callable_tools else None
         self._asked = asked
         self._logprobs: Logprobs | None = None
         self._text = ""

@@ -160,14 +160,18 @@ class ChatRequest(Sampled):
         named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
         return [tool.model_dump() for tool in self.tools if named in (None, tool.function.name)]
 
-    @property
-    def grammar(self) -> str:
-        """What the reply has to follow; empty for any text."""
+    def grammar(self, hosted: Hosted) -> str:
+        """What a reply of this model has to follow; empty for any text."""
         if not self.must_call:
             return self.response_format.grammar
-        return forced(
-            self.callable_tools, several=self.parallel_tool_calls and self.tool_choice == "required"
-        )
+        mark = hosted.local.grammars.mark if hosted.is_local and hosted.local.grammars else json.dumps
+        several = self.parallel_tool_calls and self.tool_choice == "required"
+        return forced(self.callable_tools, mark, several=several)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the tools that may be called."""
+        return [tool["function"]["name"] for tool in self.callable_tools]
 
 
 def wanted(asked: ChatRequest, service: ChatService) -> Wanted:
@@ -183,7 +187,8 @@ def wanted(asked: ChatRequest, service: ChatService) -> Wanted:
     def settings(hosted: Hosted, prompt: Prompt) -> GenerationSettings:
         usual = service.host.settings(hosted.name)
         room = hosted.prompts.context_length - len(prompt.ids)
-        return asked.settings(usual, room, asked.grammar, asked.top_logprobs if asked.logprobs else None)
+        logprobs = asked.top_logprobs if asked.logprobs else None
+        return asked.settings(usual, room, asked.grammar(hosted), logprobs)
 
     question = next((message.text for message in reversed(said) if message.role == "user"), said[-1].text)
     return Wanted(asked.model, prompt, settings, question)

@@ -10,6 +10,7 @@ llguidance parses: an Earley parser over the bytes of all tokens at once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
@@ -59,8 +60,15 @@ class Grammars:
 
     def bytes_of(self, token: int) -> bytes:
         """What a token writes; nothing, where it is a control token."""
-        special = self._tokens.is_special_token(token)
-        return b"" if special else self._tokens.decode_bytes([token])
+        if not self._tokens.is_special_token(token):
+            return self._tokens.decode_bytes([token])
+        added = self._tokenizer.added_tokens_decoder.get(token)
+        return b"" if added is None or added.special else added.content.encode()
+
+    def mark(self, text: str) -> str:
+        """How Lark has to spell a mark such as <tool_call>, which some models have a token for."""
+        token = self._tokenizer.get_vocab().get(text)
+        return text if token is not None and self._tokens.is_special_token(token) else json.dumps(text)
 
 
 class Grammar:
