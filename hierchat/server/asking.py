@@ -55,9 +55,7 @@ class Desk:
         """So many replies to each of `wanted`, ready to be read. Raises Refused."""
         caller: Caller = request.scope[CALLER]
         await asyncio.to_thread(require_here, self.service, wanted[0].model)
-        asked = [
-            Asked(self.service, one, caller.user_id, number) for one in wanted for number in range(replies)
-        ]
+        asked = [Asked(self.service, one, caller, number) for one in wanted for number in range(replies)]
         leave = self._limits.enter(caller.key, len(asked)) if caller.key else None
 
         def done() -> None:

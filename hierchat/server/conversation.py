@@ -12,7 +12,7 @@ from hierchat.config import GenerationSettings
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.prompt import Said as Message
-from hierchat.server.calls import OPENS, forced
+from hierchat.server.calls import CLOSES, OPENS, forced
 from hierchat.server.errors import Refused
 from hierchat.server.requests import Wanted
 from hierchat.server.sampling import Sampled, Strict
@@ -128,7 +128,7 @@ class ChatRequest(Sampled):
     response_format: ResponseFormat = ResponseFormat()
     tools: list[Tool] = Field(default_factory=list)
     tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
-    parallel_tool_calls: bool = True
+    parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -148,6 +148,12 @@ class ChatRequest(Sampled):
         return self.max_completion_tokens or self.max_tokens
 
     @property
+    def stops(self) -> tuple[str, ...]:
+        """Where one call is to be the only one, its end is that of the reply."""
+        alone = self.parallel_tool_calls is False and self.callable_tools
+        return (*super().stops, CLOSES) if alone else super().stops
+
+    @property
     def must_call(self) -> bool:
         """Whether the reply has to be a call."""
         return self.tool_choice not in ("none", "auto")
@@ -165,7 +171,8 @@ class ChatRequest(Sampled):
         if not self.must_call:
             return self.response_format.grammar
         mark = hosted.local.grammars.mark if hosted.is_local and hosted.local.grammars else json.dumps
-        several = self.parallel_tool_calls and self.tool_choice == "required"
+        # Small models that may call again do so for ever: several only where they are asked for.
+        several = self.parallel_tool_calls is True and self.tool_choice == "required"
         return forced(self.callable_tools, mark, several=several)
 
     @property

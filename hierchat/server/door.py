@@ -15,6 +15,7 @@ from hierchat.store import Access, Key, Store
 CALLER = "hierchat.caller"
 """Where the caller stands in a request's scope."""
 _HANDED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+NOBODY = 0
 NO_KEY = (
     "A key is needed: `hierchat keys add NAME` makes one. Send it as `Authorization: Bearer KEY`, which is what "
     "clients do with their API key."
@@ -29,9 +30,16 @@ class Caller:
     key: Key | None = None
 
     @property
-    def user_id(self) -> int | None:
-        """Whose texts draft for it, and take in what is written; None: nothing is kept."""
-        return self.key.user_id if self.key else None
+    def keeps(self) -> bool:
+        """Whether what it asks and gets is kept, to draft its later replies."""
+        return self.key is not None and self.key.user_id is not None
+
+    @property
+    def user_id(self) -> int:
+        """Whose slots and texts it uses. Where nothing is kept, a number that no user has, for each key another one."""
+        if self.key is None:
+            return NOBODY
+        return -self.key.id if self.key.user_id is None else self.key.user_id
 
 
 def admit(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope], bool]) -> Caller:

@@ -15,14 +15,12 @@ from hierchat.config import GenerationSettings
 from hierchat.corpus.seed import SEED_NAME
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import Prompt
+from hierchat.server.door import Caller
 from hierchat.server.errors import Refused
 from hierchat.server.models import load
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-
-NOBODY = 0
-"""No user: nothing was written by them, and nothing is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +36,13 @@ class Wanted:
 
 
 class Asked:
-    """One reply, and whose texts may draft it. `user_id` None: those that come with hierchat, and nothing is kept."""
+    """One reply to a caller. Where nothing of theirs is kept, only texts that come with hierchat draft it."""
 
-    def __init__(self, service: ChatService, wanted: Wanted, user_id: int | None, number: int = 0) -> None:
+    def __init__(self, service: ChatService, wanted: Wanted, caller: Caller, number: int = 0) -> None:
         """`number`: which of several replies to the same request, each with a seed of its own."""
         self._service = service
         self.wanted = wanted
-        self._user_id = user_id
+        self._caller = caller
         self._number = number
         self.reply: Reply | None = None
         """There once it began."""
@@ -57,17 +55,17 @@ class Asked:
         yield from self._service.completions.answer(lambda hosted: self._begin(hosted, stop), stop)
 
     def _begin(self, hosted: Hosted, stop: threading.Event) -> Writing:
-        wanted, service, user = self.wanted, self._service, self._user_id
+        wanted, service, user = self.wanted, self._service, self._caller.user_id
         if wanted.model and hosted.name != wanted.model:
             raise Refused(503, f"{hosted.name} was loaded meanwhile. Ask again.", "model", "model_not_loaded")
         prompt = wanted.prompt(hosted)
         settings = wanted.settings(hosted, prompt)
         settings = settings.model_copy(update={"seed": (settings.seed + self._number) % 2**63})
         _require_possible(hosted, settings)
-        if user is None:
+        if not self._caller.keeps:
             shipped = tuple(texts for texts in hosted.statistics if texts.name == SEED_NAME)
             alone = replace(hosted, statistics=shipped)
-            self.reply = service.completions.reply_to(alone, NOBODY, prompt, settings, stop, learns=False)
+            self.reply = service.completions.reply_to(alone, user, prompt, settings, stop, learns=False)
             return self.reply
         self.reply = service.completions.reply_to(hosted, user, prompt, settings, stop)
         conversation = service.store.create_conversation(user)
@@ -81,7 +79,7 @@ def _require_possible(hosted: Hosted, settings: GenerationSettings) -> None:
         if settings.grammar or settings.logprobs is not None:
             raise Refused(400, f"{hosted.name} is computed elsewhere: no logprobs, no forms of replies.")
         return
-    most = hosted.local.sequence.vocabulary
+    most = hosted.local.runner.vocabulary
     if beyond := [token for token in settings.logit_bias if not 0 <= token < most]:
         said = f"logit_bias names token {beyond[0]}; {hosted.name} has tokens 0 to {most - 1}."
         raise Refused(400, said, "logit_bias")

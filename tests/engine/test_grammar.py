@@ -44,7 +44,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 @pytest.fixture(scope="module")
 def engine() -> LocalEngine:
     local = hosted().local
-    local.grammars = Grammars(tokenizer(), {END}, local.sequence.vocabulary)
+    local.grammars = Grammars(tokenizer(), {END}, local.runner.vocabulary)
     return local
 
 
@@ -55,7 +55,7 @@ def steps(
     begun: int = 0,
     ids: Sequence[int] = (5, 6, 7),
 ) -> list[Step]:
-    engine.sequence.rollback(0)
+    engine.clear()
     return list(engine.generate(ids, settings, drafter, begun=begun))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
@@ -38,6 +39,7 @@ class Script:
     context_length = CONTEXT
     exact: bool | None = None
     backend = "script"
+    places = 1
 
     def __init__(self, text: str = "Hello there.") -> None:
         self.text = text
@@ -56,6 +58,7 @@ class Script:
         *,
         padded: bool = True,
         begun: int = 0,
+        user: int | None = None,
     ) -> Generator[Step, None, None]:
         self.asked.append((list(prompt_ids), settings))
         yield Step(prompt_read=len(prompt_ids), prompt_tokens=len(prompt_ids), width=len(prompt_ids))
@@ -81,12 +84,17 @@ class Script:
                 return
 
 
+def with_template(template: str) -> Any:
+    """The tiny tokenizer with another chat template."""
+    words = tokenizer()
+    words = type(words)(tokenizer_object=words.backend_tokenizer, **words.special_tokens_map)
+    words.chat_template = template
+    return words
+
+
 def scripted(script: Script, template: str | None = None) -> Callable[[str, Report], Hosted]:
     """Loads it, under any name."""
-    words = tokenizer()
-    if template is not None:
-        words = type(words)(tokenizer_object=words.backend_tokenizer, **words.special_tokens_map)
-        words.chat_template = template
+    words = tokenizer() if template is None else with_template(template)
 
     def load(name: str, report: Report) -> Hosted:
         prompts = PromptBuilder(words, CONTEXT, SYSTEM)
@@ -98,7 +106,7 @@ def scripted(script: Script, template: str | None = None) -> Callable[[str, Repo
 def tiny(name: str, report: Report) -> Hosted:
     """A random model that is computed here, with grammars."""
     loaded = hosted(name)
-    loaded.local.grammars = Grammars(tokenizer(), {END}, loaded.local.sequence.vocabulary)
+    loaded.local.grammars = Grammars(tokenizer(), {END}, loaded.local.runner.vocabulary)
     return loaded
 
 

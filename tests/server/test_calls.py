@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.server.calls import Arguments, Call, CallReader, Said
@@ -41,6 +41,7 @@ def _with(piece: object, said: str, calls: list[tuple[str, str]]) -> tuple[str, 
     return said, calls
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 10_000), max_size=30))
 def test_pieces_make_the_same(cuts: list[int]) -> None:
     said, calls = read(f"First{CALL}\n{CALL}", cuts)
@@ -48,6 +49,7 @@ def test_pieces_make_the_same(cuts: list[int]) -> None:
     assert [(name, json.loads(given)) for name, given in calls] == [("add", GIVEN)] * 2
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 10_000), max_size=30))
 def test_fields_in_another_order(cuts: list[int]) -> None:
     said, calls = read('<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>', cuts)
@@ -62,12 +64,14 @@ def test_fields_in_another_order(cuts: list[int]) -> None:
         "<tool_call>[1]</tool_call>", "a < b", "",
     ],
 )  # fmt: skip
+@settings(max_examples=20, deadline=None)
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=10))
 def test_what_is_no_call_stays_text(text: str, cuts: list[int]) -> None:
     assert read(text, cuts, ("add",)) == (text, [])
 
 
 @pytest.mark.parametrize("text", [BARE, f"```json\n{BARE}\n```", f"\n{BARE}\n", f"```\n{BARE}```"])
+@settings(max_examples=20, deadline=None)
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=30))
 def test_a_reply_that_is_nothing_but_a_call(text: str, cuts: list[int]) -> None:
     assert read(text, cuts, ("add",)) == ("", [("add", '{"a": 1}')])
@@ -85,6 +89,7 @@ def test_a_reply_that_is_nothing_but_a_call(text: str, cuts: list[int]) -> None:
         "```json\n[1]\n```",
     ],
 )
+@settings(max_examples=20, deadline=None)
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=30))
 def test_other_json_is_text(text: str, cuts: list[int]) -> None:
     assert read(text, cuts, ("other",)) == (text, [])
@@ -95,6 +100,7 @@ def test_a_call_that_was_cut() -> None:
     assert read(text, [20, 30])[1] == [("add", text.partition('"arguments": ')[2])]
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.text("abSTOP", max_size=40), st.lists(st.integers(1, 5), max_size=20))
 def test_what_may_become_a_mark_is_held_back(text: str, steps: list[int]) -> None:
     whole = text.partition("STOP")[0]

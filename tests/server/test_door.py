@@ -184,9 +184,10 @@ def test_without_a_history_nothing_is_kept(keyed: Served) -> None:
     before = texts_of(keyed.store)
     assert ask(keyed.address, "POST", CHAT, ASKED, bearer(key)).status == 200
     assert texts_of(keyed.store) == before
-    nobody = keyed.service._histories.held(0, "key of tiny")
+    user = -next(one.id for one in keyed.store.all_keys() if one.name == "forgetful")
+    nobody = keyed.service._histories.held(user, "key of tiny")
     assert [len(source.index) for source in nobody.sources] == [0, 0]
-    learned = keyed.service._learned.held(0, "key of tiny")
+    learned = keyed.service._learned.held(user, "key of tiny")
     assert learned.successors.to_bytes() == Successors().to_bytes()
 
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.chat.tiny import tokenizer
-from tests.server.scripted import Script, Served
+from tests.server.scripted import TOOLS_TEMPLATE, Script, Served, make_host, serving, tiny, with_template
 
 ASKED = [{"role": "user", "content": "hello"}]
 
@@ -193,7 +193,12 @@ TOOL = {
     "function": {
         "name": "weather",
         "description": "The weather.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 12}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
     },
 }
 CALLS = (
@@ -222,6 +227,11 @@ def test_tools_are_called(written: tuple[Script, Served], script: Script) -> Non
     assert (text.strip(), finish, names) == ("Let me look.", "tool_calls", {0: "weather", 1: "weather"})
     assert [json.loads(one) for one in arguments.values()] == [one for _, one in called]
     assert len(set(ids.values())) == 2
+    alone = asking.chat.completions.create(
+        model="tiny", messages=ASKED, tools=[TOOL], parallel_tool_calls=False
+    )
+    assert len(alone.choices[0].message.tool_calls) == 1
+    assert alone.choices[0].finish_reason == "tool_calls"
     # The call and its result go back to the model.
     script.text = "It rains."
     result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}
@@ -240,3 +250,28 @@ def test_a_model_that_knows_no_tools_says_so(tiny_served: Served) -> None:
     with pytest.raises(openai.BadRequestError, match="not made to call tools") as refused:
         client(tiny_served).chat.completions.create(model="tiny", messages=ASKED, tools=[TOOL])
     assert refused.value.body["param"] == "tools"
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_call_can_be_forced(tmp_path, choice: object) -> None:
+    def knows_tools(name: str, report: object) -> object:
+        loaded = tiny(name, report)
+        loaded.prompts.tokenizer = with_template(TOOLS_TEMPLATE)
+        return loaded
+
+    other = {
+        "type": "function",
+        "function": {"name": "time", "parameters": {"type": "object", "additionalProperties": False}},
+    }
+    with serving(tmp_path, make_host(knows_tools)) as served:
+        for seed in range(3):
+            answer = client(served).chat.completions.create(
+                model="tiny", messages=ASKED, tools=[TOOL, other], tool_choice=choice, temperature=1.0, seed=seed,
+                max_tokens=400,
+            )  # fmt: skip
+            (call,) = answer.choices[0].message.tool_calls
+            assert call.function.name in (("weather", "time") if choice == "required" else ("weather",))
+            assert set(json.loads(call.function.arguments)) >= (
+                {"city"} if call.function.name == "weather" else set()
+            )
+            assert not answer.choices[0].message.content
