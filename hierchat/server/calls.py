@@ -12,6 +12,8 @@ from typing import Any
 
 from hierchat.server.growing import held_back
 
+WHITESPACE = r"[ \n\t]{0,32}"
+"""Between the parts of JSON that a reply has to be: some models would go on with blanks for ever."""
 OPENS, CLOSES = "<tool_call>", "</tool_call>"
 _CALL = r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)'
 _HEAD = re.compile(r"\s*" + _CALL)
@@ -181,5 +183,6 @@ def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, se
         for tool in tools
     ]
     schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    schema |= {"x-guidance": {"whitespace_pattern": WHITESPACE}}
     call = f'{mark(OPENS)} "\\n" %json {json.dumps(schema)} "\\n" {mark(CLOSES)}'
     return f'start: call ("\\n" call)*\ncall: {call}\n' if several else f"start: {call}\n"

@@ -12,16 +12,13 @@ from hierchat.config import GenerationSettings
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.prompt import Said as Message
-from hierchat.server.calls import CLOSES, OPENS, forced
+from hierchat.server.calls import CLOSES, OPENS, WHITESPACE, forced
 from hierchat.server.errors import Refused
 from hierchat.server.requests import Wanted
 from hierchat.server.sampling import Sampled, Strict
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-
-WHITESPACE = r"[ \n\t]{0,32}"
-"""Between the parts of JSON that a reply has to be: some models would go on with blanks for ever."""
 
 
 class TextPart(Strict):
