@@ -22,9 +22,11 @@ from hierchat.engine.runner import Runner
 from hierchat.engine.step import Step
 from hierchat.engine.verify import choose_from
 
-READ_MS = 100.0
-"""What a piece of a prompt may take while other replies are being written."""
+STALL_MS = 200.0
+"""What a piece of a prompt and a step may take together while other replies are being written."""
 LEAST_PIECE = 8
+PROBE_AGE = 32
+"""Steps of several replies for which one measurement of a plain step serves."""
 AHEAD = 32
 """Steps that may wait for the reader of a reply; then that reply rests."""
 
@@ -57,7 +59,9 @@ class Together:
         self._changed = threading.Condition()
         self._busy = False
         self._pausing = 0
-        self._row_ms = READ_MS / CHUNK
+        self._row_ms = STALL_MS / CHUNK
+        self._steps = 0
+        self._plain = (0, 0, 0.0)  # of how many replies, at which step, milliseconds
 
     def steps(self, reply: Decoding, *, padded: bool = True) -> Generator[Step, None, None]:
         """The steps of a reply, until it has ended. Raises what its own forwards raise."""
@@ -89,20 +93,23 @@ class Together:
             self._free()
 
     def plain_ms(self) -> float:
-        """Milliseconds of a plain step of all replies that are being written, together; nothing is committed. 0 where
-        the forward did work that later ones reuse. Call it while paused."""
-        writing = [one.reply for one in self._members if not one.reply.left and one.reply.finish is None]
+        """Milliseconds of a plain step of all replies that are being written, together; nothing is committed. Of
+        several, what was measured for one of them serves the others for PROBE_AGE steps. Call it while paused."""
+        writing = self.writing
+        if self._plain[0] == len(writing) > 1 and self._steps - self._plain[1] < PROBE_AGE:
+            return self._plain[2]
         began = time.perf_counter()
         rows = self._runner.forward([reply.root() for reply in writing], padded=False)
         for reply, mine in zip(writing, rows, strict=True):
             choose_from(mine, 0, reply.position + 1, reply.settings)
         took = (time.perf_counter() - began) * 1e3
-        return 0.0 if any(mine.recorded for mine in rows) else took
+        self._plain = (len(writing), self._steps, took)
+        return took
 
     @property
-    def writing(self) -> int:
-        """How many replies are being written."""
-        return sum(not one.reply.left and one.reply.finish is None for one in self._members)
+    def writing(self) -> list[Decoding]:
+        """The replies that are being written."""
+        return [one.reply for one in self._members if not one.reply.left and one.reply.finish is None]
 
     def _next(self, member: _Member) -> Step:
         while True:
@@ -126,6 +133,7 @@ class Together:
 
     def _advance(self) -> None:
         """A piece of one prompt, and a step of all that are read."""
+        self._steps += 1
         going = [
             one
             for one in self._members
@@ -146,7 +154,9 @@ class Together:
                 self._write_alone(one)
 
     def _read(self, member: _Member, *, alone: bool) -> None:
-        most = CHUNK if alone else min(max(int(READ_MS / self._row_ms), LEAST_PIECE), CHUNK)
+        most = CHUNK
+        if not alone:
+            most = min(max(int((STALL_MS - self._cost.step_ms(0)) / self._row_ms), LEAST_PIECE), CHUNK)
         began = time.perf_counter()
         with member.failing():
             step = member.reply.read_piece(most)
