@@ -182,7 +182,7 @@ def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, se
         }
         for tool in tools
     ]
-    schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    schema: dict[str, Any] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     schema |= {"x-guidance": {"whitespace_pattern": WHITESPACE}}
     call = f'{mark(OPENS)} "\\n" %json {json.dumps(schema)} "\\n" {mark(CLOSES)}'
     return f'start: call ("\\n" call)*\ncall: {call}\n' if several else f"start: {call}\n"

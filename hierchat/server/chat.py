@@ -75,7 +75,7 @@ def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
     return message, "tool_calls" if finish == "stop" else finish
 
 
-class _Deltas:
+class Deltas:
     """What is new in one reply, frame by frame."""
 
     def __init__(self, asked: ChatRequest) -> None:
@@ -120,7 +120,7 @@ class _Deltas:
 
 
 async def _events(asked: ChatRequest, running: Running, head: dict[str, Any]) -> AsyncGenerator[str, None]:
-    deltas = [_Deltas(asked) for _ in running.asked]
+    deltas = [Deltas(asked) for _ in running.asked]
     begun: set[int] = set()
     options = asked.stream_options
 

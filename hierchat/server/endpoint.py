@@ -12,12 +12,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hierchat.server.anthropic import messages
 from hierchat.server.asking import Desk
 from hierchat.server.chat import chat
 from hierchat.server.completions import complete
 from hierchat.server.door import CALLER, admit
 from hierchat.server.errors import Refused, refused
 from hierchat.server.models import listed
+from hierchat.server.responses import respond
 from hierchat.server.tokens import detokenize, tokenize
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ ADDRESSES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/models/{name:path}", model),
     ("POST", "/v1/chat/completions", chat),
     ("POST", "/v1/completions", complete),
+    ("POST", "/v1/responses", respond),
+    ("POST", "/v1/messages", messages),
     ("POST", "/tokenize", tokenize),
     ("POST", "/detokenize", detokenize),
 )
