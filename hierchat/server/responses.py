@@ -74,7 +74,7 @@ class Format(Strict):
 
 
 class TextOptions(Strict):
-    format: Format = Format()
+    format: Format = Format(schema=None)
     verbosity: Literal["medium"] = "medium"
 
 

@@ -16,7 +16,7 @@ from tests.server.scripted import TOOLS_TEMPLATE, Script, Served, make_host, scr
 
 pytestmark = pytest.mark.large  # over 300 MB of packages
 # 1.82.7, 1.82.8 and 1.107 of litellm were not its makers': pinned to one from before.
-PACKAGES = ("langchain-openai==1.7.3", "litellm==1.80.0", "llm==0.36")
+PACKAGES = ("anthropic==2.12.0", "langchain-openai==1.7.3", "litellm==1.80.0", "llm==0.36")
 PROGRAMS = Path(__file__).parents[1] / "clients"
 
 
@@ -98,6 +98,19 @@ def test_langchain_gets_the_form_that_it_asks_for(environment: Path, tmp_path: P
     with serving(tmp_path, make_host(tiny)) as served:
         got = program(environment, "with_langchain.py", served.base, "none", "form")
     assert 0 <= got["long"] <= 9
+
+
+def test_anthropic(environment: Path, served: Served, script: Script, key: str) -> None:
+    got = program(environment, "with_anthropic.py", served.base, key)
+    assert got["whole"] == got["parts"] == "Hello there."
+    assert got["errors"] == ["NotFoundError", "BadRequestError"]
+    script.text = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call>'
+    try:
+        assert program(environment, "with_anthropic.py", served.base, key, "tools") == [
+            ["weather", {"city": "Bern"}]
+        ]
+    finally:
+        script.text = "Hello there."
 
 
 def test_litellm(environment: Path, served: Served, key: str) -> None:

@@ -14,7 +14,7 @@ from tests.server.scripted import Script, Served
 from tests.server.test_openai import CALLS, CITY, client
 
 FLAT = {"type": "function", "name": "weather", "parameters": CITY, "strict": True}
-MESSAGE = {"max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]}
+MESSAGE = {"max_tokens": 300, "messages": [{"role": "user", "content": "hello"}]}
 
 
 def events(text: str) -> list[dict]:
