@@ -21,13 +21,13 @@ from hierchat.server.usage import tokens_used
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 16 * 2**20
 T = TypeVar("T", bound=Strict)
 
 
 async def fields(request: Request, kind: type[T]) -> T:
     """The request's JSON. Raises Refused, or pydantic's ValidationError."""
-    body = b""
+    body = bytearray()
     try:
         async for chunk in request.stream():
             body += chunk

@@ -92,6 +92,13 @@ def test_what_is_no_request(tiny_served: Served, body: str) -> None:
     assert ask(tiny_served.address, "POST", CHAT, body).status == 400
 
 
+def test_what_is_too_large(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.server.asking.MOST_BYTES", 1000)
+    long = {"messages": [{"role": "user", "content": "x" * 2000}]}
+    assert ask(tiny_served.address, "POST", CHAT, long).status == 413
+    assert ask(tiny_served.address, "POST", CHAT, {**ASKED, "max_tokens": 2}).status == 200
+
+
 def test_other_addresses_and_methods(tiny_served: Served) -> None:
     answer = ask(tiny_served.address, "POST", "/v1/images/generations", {})
     assert (answer.status, answer.error["type"]) == (404, "not_found_error")
