@@ -83,8 +83,8 @@ def empty_page(place: str) -> str:
         '<div class="hc-empty"><h2>What shall we talk about?</h2>'
         f'<div class="hc-cards">{cards}</div>'
         f'<p class="hc-quiet">Everything stays on this machine, in <span class="hc-path">{html.escape(place)}</span>. '
-        "Notes, code and exported chats of yours can make it faster: "
-        "<code>python -m hierchat corpus add PATH</code>.</p></div>"
+        f"{button('hc_panel', 'Notes, code and exported chats of yours', text='settings', css='hc-link')} "
+        "can make it faster.</p></div>"
     )
 
 

@@ -37,7 +37,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         models = ModelsPanel(service, shared=lambda: bool(app.share_url))
-        comparisons, settings_panel = ComparisonsPanel(service.store), SettingsPanel(service)
+        settings_panel = SettingsPanel(service, closed=lambda: login or bool(app.share_url))
+        comparisons = ComparisonsPanel(service.store)
         panels: list[Panel] = [models, InsightsPanel(service), comparisons, settings_panel]
         p = layout.build(service.models.names, place, login, panels)
         handlers = Handlers(service, p, panels)
@@ -138,6 +139,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             setup.choose, None, [p.setup, p.live], trigger_mode="multiple", concurrency_limit=1, **QUIET
         )
         comparisons.listen(p.bus, handlers.who, p.live)
+        settings_panel.texts.wire(p.bus, handlers.who, p.live)
 
         kept = [*p.settings.components, p.live]
         p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **QUIET)

@@ -45,7 +45,7 @@ class Session:
     secret: int | None = None
     """The incognito conversation that this page has open."""
     removing: str = ""
-    """The model that shall be removed, once that is confirmed."""
+    """The model, or the text, that shall be removed, once that is confirmed."""
     pair: Pair = field(default_factory=lambda: USUAL)
     """What Compare runs."""
     listed: int = PAGE
