@@ -49,11 +49,6 @@ class Privacy(Deletion):
         self._hidden.add(conversation)
         return int(conversation)
 
-    def is_incognito(self, user_id: int, conversation_id: int) -> bool:
-        """Whether it leaves nothing. Raises NotFound."""
-        with self._read() as db:
-            return bool(owned_conversation(db, user_id, conversation_id)["incognito"])
-
     def end_incognito(self, user_id: int, conversation_id: int) -> None:
         """Delete it for good, from the files too; one that is none, or gone, stays as it is.
 

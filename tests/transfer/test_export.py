@@ -9,6 +9,7 @@ import pytest
 
 from hierchat.store import Attachment, Chat, DatabaseUnwritable, Mark, NewTurn, Store, StoreError, TurnFigures
 from hierchat.transfer.exporting import export_json, export_markdown
+from tests.deleting import delete_for_good
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
 
@@ -121,7 +122,7 @@ def test_what_was_said_elsewhere_comes_back(store: Store, user: int, tmp_path: P
 def test_a_deleted_conversation_comes_back_from_its_export(store: Store, user: int, tmp_path: Path) -> None:
     chat = chatted(store, user, "mine")
     file = written(store, user, tmp_path / "out.json")
-    store.delete_conversation(user, chat)
+    delete_for_good(store, user, chat)
     assert imported(store, user, file).outcomes == {"new": 1}
     assert imported(store, user, file).outcomes == {"same": 1}
 

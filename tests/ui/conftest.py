@@ -11,6 +11,7 @@ from playwright.sync_api import Browser
 from hierchat.ui.doors.files import files
 from tests import browser as driving
 from tests.browser import Chat
+from tests.deleting import delete_for_good
 from tests.ui.fake_service import FakeHost, FakeService, Script, make
 from tests.ui.fake_shelf import FakeShelf
 
@@ -46,7 +47,7 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     fake.in_progress.stop(user)  # replies go on when a test has ended
     assert all(reply.wait(20) for reply in fake.in_progress.all_of(user))
     for conversation in fake.store.conversations(user):
-        fake.store.delete_conversation(user, conversation.id)
+        delete_for_good(fake.store, user, conversation.id)
     return fake
 
 
