@@ -109,13 +109,19 @@ class Completions:
         drafter = memory = None
         if hosted.is_local and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
+            if drafts_from == "chat":
+                drafting = drafting.of_chat
             drafter = chosen_drafter(hosted, memory if learns else apart(memory), settings, stop, drafting)
         statistics = ReplyStatistics(partial(reply_text, hosted), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
         reply = Reply(hosted, prompt.ids, settings, statistics, drafter, _left_out(prompt.dropped_turns))
-        if memory is not None and drafting == ALL:  # they are told by their place among all sources
-            reply.origins = Origins.over(all_sources(hosted, memory), len(prompt.ids))
+        if memory is not None and drafting in (
+            ALL,
+            ALL.of_chat,
+        ):  # they are told by their place among all sources
+            sources = all_sources(hosted, memory) if drafting == ALL else []
+            reply.origins = Origins.over(sources, len(prompt.ids))
         return reply
 
     def _memory(self, hosted: Hosted, user_id: int, before: int | None, drafts_from: DraftsFrom) -> Memory:

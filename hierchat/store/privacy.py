@@ -10,7 +10,8 @@ from hierchat.store.ownership import owned_conversation, require_user
 from hierchat.store.writers import this_process
 
 DraftsFrom = Literal["all", "chat", "none"]
-"""All that is stored of this user and all corpora; the chat itself alone; no text: the model writes alone."""
+"""All that is stored of this user and all corpora; the chat itself alone, and draft models; no text: the model writes
+alone."""
 
 
 class Privacy(Deletion):
