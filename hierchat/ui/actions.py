@@ -15,6 +15,7 @@ EVENTS = (
     "hc_restore", "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example", "hc_forget",
     "hc_incognito", "hc_incognito_keep", "hc_setup", "hc_result", "hc_result_delete",
     "hc_keep", "hc_preset_new", "hc_preset_save", "hc_preset_rename", "hc_preset_delete", "hc_preset_default",
+    "hc_settings_back",
     "hc_attached", "hc_detach", "hc_inline", "hc_kept", "hc_attachment", "hc_next_edit", "hc_next_cancel", "hc_count",
     "hc_tags", "hc_titled", "hc_edit_reply", "hc_import", "hc_export", "hc_follow", "hc_watch",
     "hc_model_fetch", "hc_model_stop", "hc_model_load", "hc_model_eject", "hc_model_remove", "hc_model_removed",

@@ -71,7 +71,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
         settings = [p.bus, *p.settings.fields]
 
-        polled = [p.host, p.timer, p.model]
+        polled = [p.host, p.timer, p.model, p.pair]
         app.load(handlers.load, None, [*every, *polled, p.pulse], **QUIET)
         app.unload(handlers.unload)
         p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **QUIET)
@@ -143,6 +143,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
 
         kept = [*p.settings.components, p.live]
         p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **QUIET)
+        p.bus.hc_settings_back(presets.bring_back, None, kept, **QUIET)
         p.settings.preset.input(presets.choose, settings, kept, **QUIET)
         for asked, answers in (
             (p.bus.hc_preset_new, presets.create), (p.bus.hc_preset_save, presets.save),
