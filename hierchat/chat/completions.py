@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -42,7 +42,7 @@ class Writing(Protocol):
 
 
 class Completions:
-    """Replies of the model that `host` holds, one at a time. Earlier chats of the user help to draft them."""
+    """Replies of the model that `host` holds, several at a time. Earlier chats of the user help to draft them."""
 
     def __init__(self, host: ModelHost, histories: Histories, learned: Learned, costs: Costs) -> None:
         self._host = host
@@ -107,21 +107,19 @@ class Completions:
         """
         prompt = hosted.prompts.build(messages, room or settings.max_new_tokens, hosted.end_ids)
         drafter = memory = None
+        # Who lets only the chat itself draft means texts that ship or were added, too.
+        drafting_with = replace(hosted, statistics=()) if drafts_from == "chat" else hosted
         if hosted.is_local and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
-            if drafts_from == "chat":
-                drafting = drafting.of_chat
-            drafter = chosen_drafter(hosted, memory if learns else apart(memory), settings, stop, drafting)
+            learner = memory if learns else apart(memory)
+            drafter = chosen_drafter(drafting_with, learner, settings, stop, drafting)
         statistics = ReplyStatistics(partial(reply_text, hosted), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
-        reply = Reply(hosted, prompt.ids, settings, statistics, drafter, _left_out(prompt.dropped_turns))
-        if memory is not None and drafting in (
-            ALL,
-            ALL.of_chat,
-        ):  # they are told by their place among all sources
-            sources = all_sources(hosted, memory) if drafting == ALL else []
-            reply.origins = Origins.over(sources, len(prompt.ids))
+        notice = _left_out(prompt.dropped_turns)
+        reply = Reply(hosted, prompt.ids, settings, statistics, drafter, notice, user=user_id)
+        if memory is not None and drafting == ALL:  # they are told by their place among all sources
+            reply.origins = Origins.over(all_sources(drafting_with, memory), len(prompt.ids))
         return reply
 
     def _memory(self, hosted: Hosted, user_id: int, before: int | None, drafts_from: DraftsFrom) -> Memory:
@@ -134,8 +132,10 @@ class Completions:
 
     def keep(self, hosted: Hosted | None, *, now: bool = False) -> None:
         """Write down what was learned, if it is time."""
-        if self._learned.save(now=now) and hosted:
-            hosted.keep_costs(self._costs)
+        paused = hosted.local.paused() if hosted and hosted.is_local else nullcontext()
+        with paused if now or self._learned.due else nullcontext():  # other replies may be learning
+            if self._learned.save(now=now) and hosted:
+                hosted.keep_costs(self._costs)
 
 
 def failed(notice: str, writing: Writing, message_id: int | None = None) -> Frame:

@@ -30,11 +30,6 @@ class Drafting:
         """Plain decoding."""
         return self.databases == "none" and not self.draft_models
 
-    @property
-    def of_chat(self) -> Drafting:
-        """The same without texts from elsewhere: neither earlier chats, nor texts that ship or were added."""
-        return self if self.databases == "none" else replace(self, databases="chat")
-
 
 ALL = Drafting()
 
