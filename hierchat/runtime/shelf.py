@@ -296,7 +296,7 @@ class Shelf:
             here = is_fetched(catalogue.entry(name), self._device)
             why = "drafts when this model is loaded" if here else "not on this machine yet"
             said.setdefault(name, Draft(name, True, why, True))
-        tokens = known_tokens(entry)
+        tokens, here = known_tokens(entry), is_fetched(entry, self._device)
         for other in catalogue.models.values():
             if other.name == entry.name or other.name in said or not _smaller(other, entry):
                 continue
@@ -307,7 +307,7 @@ class Shelf:
                 same = tokens == others
                 why = "has the same tokens" if same else "has other tokens"
                 said[other.name] = Draft(other.name, same, why, False if same else None)
-            else:
+            elif here:
                 unknown = entry.name if others else other.name
                 said[other.name] = Draft(
                     other.name, False, f"its tokens are compared once {unknown} was loaded"

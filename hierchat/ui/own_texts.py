@@ -173,7 +173,7 @@ def form() -> str:
         '<div class="hc-add"><input type="text" id="hc-texts-path" aria-label="Path of a file or folder" '
         'placeholder="~/notes" autocomplete="off" spellcheck="false">'
         f"{button('hc_texts_path', 'Look', css='hc-strong')}"
-        f"{button('hc_texts_choose', 'Choose files…', css='hc-bordered')}</div>"
+        f"{button('hc_texts_choose', 'Choose texts…', css='hc-bordered')}</div>"
         '<p class="hc-quiet">The path of a file or folder on this machine; or drop files or a folder here. Nothing is '
         'added before you have seen what it holds.</p><p class="hc-quiet hc-texts-sending" role="status"></p></div>'
     )

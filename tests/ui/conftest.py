@@ -46,8 +46,9 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     user = fake.store.ensure_user("local")
     fake.in_progress.stop(user)  # replies go on when a test has ended
     assert all(reply.wait(20) for reply in fake.in_progress.all_of(user))
-    for conversation in fake.store.conversations(user):
-        delete_for_good(fake.store, user, conversation.id)
+    for archived in (False, True):
+        for conversation in fake.store.conversations(user, limit=-1, archived=archived):
+            delete_for_good(fake.store, user, conversation.id)
     return fake
 
 

@@ -94,7 +94,7 @@ def test_files_are_dropped_and_looked_at(chat: Chat, service: FakeService) -> No
     press(chat, "Cancel")
     expect(state).to_have_text("")
     with chat.page.expect_file_chooser() as chooser:
-        chat.page.locator("#hc-texts-form").get_by_role("button", name="Choose files…").click()
+        chat.page.locator("#hc-texts-form").get_by_role("button", name="Choose texts…").click()
     chooser.value.set_files([{"name": "a.md", "mimeType": "text/plain", "buffer": b"# A"}])
     expect(state).to_contain_text("a: 1 file")
     assert service.texts.dropped == {"a.md": b"# A"}

@@ -145,9 +145,7 @@ def _drafts(row: ModelRow, may_change: bool) -> str:
         return ""
     entries = "".join(f"<li>{_draft(row.name, draft, may_change)}</li>" for draft in row.drafts)
     chosen = sum(draft.chosen is not False and draft.fits for draft in row.drafts)
-    name = (
-        f"Draft models: {chosen} of {len(row.drafts)} smaller models here" if chosen else "Draft models: none"
-    )
+    name = f"Draft models: {chosen or 'none'} chosen"
     return f'<details class="hc-draft-models"><summary>{name}</summary><ul>{entries}</ul></details>'
 
 
