@@ -38,7 +38,8 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         models = ModelsPanel(service, shared=lambda: bool(app.share_url))
-        comparisons, settings_panel = ComparisonsPanel(service.store), SettingsPanel(service)
+        settings_panel = SettingsPanel(service, closed=lambda: login or bool(app.share_url))
+        comparisons = ComparisonsPanel(service.store)
         panels: list[Panel] = [models, InsightsPanel(service), comparisons, settings_panel]
         p = layout.build(service.models.names, place, login, panels)
         handlers = Handlers(service, p, panels)
@@ -71,7 +72,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
         settings = [p.bus, *p.settings.fields]
 
-        polled = [p.host, p.timer, p.model]
+        polled = [p.host, p.timer, p.model, p.pair]
         app.load(handlers.load, None, [*every, *polled, p.pulse], **QUIET)
         app.unload(handlers.unload)
         p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **QUIET)
@@ -139,9 +140,11 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             setup.choose, None, [p.setup, p.live], trigger_mode="multiple", concurrency_limit=1, **QUIET
         )
         comparisons.listen(p.bus, handlers.who, p.live)
+        settings_panel.texts.wire(p.bus, handlers.who, p.live)
 
         kept = [*p.settings.components, p.live]
         p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **QUIET)
+        p.bus.hc_settings_back(presets.bring_back, None, kept, **QUIET)
         p.settings.preset.input(presets.choose, settings, kept, **QUIET)
         for asked, answers in (
             (p.bus.hc_preset_new, presets.create), (p.bus.hc_preset_save, presets.save),

@@ -15,8 +15,8 @@ from hierchat.ui.launch import options
 from hierchat.ui.page import build_app
 from hierchat.ui.unsent import Attached, Kept
 from tests import browser as driving
-from tests.attachments.pdfs import encrypted, pdf
 from tests.browser import Chat
+from tests.pdfs import encrypted, pdf
 from tests.ui.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
