@@ -69,6 +69,17 @@ def test_nothing_serious_is_found(
     assert "\n".join(audit.found) == ""
 
 
+def test_what_is_wrong_is_found_and_named(chat: Chat) -> None:
+    chat.page.locator("#hc-attach button").evaluate("e => { e.ariaLabel = e.title = e.textContent = ''; }")
+    chat.page.locator("#hc-send").evaluate("e => { e.style.color = e.style.background = 'grey'; }")
+    audit = Audit(chat)
+    audit.look("here")
+    assert [said.split(" (")[0] for said in audit.found] == [
+        "here: button-name at .hc-attach",
+        "here: color-contrast at #hc-send",
+    ]
+
+
 def _conversation(audit: Audit, service: FakeService) -> None:
     chat = audit.chat
     page, script = chat.page, service.script
@@ -89,12 +100,12 @@ def _conversation(audit: Audit, service: FakeService) -> None:
     chat.replies.last.get_by_role("button", name="Sources").click()
     expect(page.locator(".hc-marked")).to_be_visible()
     audit.look("sources and details")
-    page.locator(".hc-run[data-said]").first.focus()
+    page.locator(".hc-run[data-said]").first.hover()
     expect(page.locator("#hc-tip")).to_be_visible()
     audit.look("what a run tells of itself")
     page.locator(".hc-turn").first.hover()
     page.locator(".hc-turn").first.get_by_role("button", name="Edit").click()
-    expect(page.get_by_label("Edit your message")).to_be_visible()
+    expect(page.get_by_label("Edit your message").get_by_role("textbox")).to_be_visible()
     audit.look("a question is edited")
     page.keyboard.press("Escape")
     script.fail = "The model ran out of memory."
@@ -115,7 +126,7 @@ def _comparison(audit: Audit, service: FakeService) -> None:
     page.locator("#hc-setup summary").click()
     service.script.seconds = 60
     chat.send("Both")
-    expect(page.locator("#hc-second .hc-text")).to_contain_text("Here is")
+    expect(page.locator("#hc-second")).to_contain_text("Here is")
     audit.look("while two replies are written")
     expect(page.locator("#hc-stop")).to_be_visible()
     page.locator("#hc-stop").click()
