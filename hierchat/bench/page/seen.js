@@ -13,7 +13,8 @@ window.hcBench = (() => {
   });
   const visible = (selector) => document.querySelector(selector)?.checkVisibility();
 
-  const usable = painted(() => document.body && visible('#hc-list nav') && visible('#hc-box textarea') && visible('#hc-title h1'));
+  const filled = () => visible('#hc-box textarea') || visible('.hc-panel:not(.hc-off)');
+  const usable = painted(() => visible('#hc-list nav') && visible('#hc-title h1') && filled());
 
   async function opened() {
     const at = await usable;
