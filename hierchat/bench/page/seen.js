@@ -3,8 +3,23 @@ window.hcBench = (() => {
   const shifts = [];
   const long = [];
   const observe = (type, then) => new PerformanceObserver((list) => list.getEntries().forEach(then)).observe({ type, buffered: true });
-  observe('layout-shift', (entry) => shifts.push(entry));
+  observe('layout-shift', ({ value, startTime, sources }) => {
+    const outside = sources.some((source) => !isOfReply(source));
+    shifts.push({ value, startTime, outside, moved: sources.map(said) });
+  });
   observe('longtask', (entry) => long.push(entry));
+
+  // The browser tells of nodes. Those of a growing reply take other words at each step, so they move although no word does.
+  function isOfReply({ node, previousRect, currentRect }) {
+    const element = node?.nodeType === Node.TEXT_NODE ? node.parentElement : node;
+    if (element) return Boolean(element.closest('#hc-growing'));
+    const place = document.querySelector('#hc-chat').getBoundingClientRect();
+    return [previousRect, currentRect].every(({ left, right, top, bottom, width }) => !width // it was not there
+      || (left >= place.left && right <= place.right && top >= place.top - 1 && bottom <= place.bottom + 1));
+  }
+  const named = (node) => (node ? node.id || node.className || node.nodeName : 'gone since');
+  const placed = ({ x, y, width, height }) => `${Math.round(width)} x ${Math.round(height)} at ${Math.round(x)}, ${Math.round(y)}`;
+  const said = ({ node, previousRect, currentRect }) => `${named(node)}: ${placed(previousRect)} to ${placed(currentRect)}`;
 
   // Resolves once `there` holds, looked at before each frame, and that frame was painted.
   const painted = (there) => new Promise((done) => {
@@ -36,16 +51,13 @@ window.hcBench = (() => {
   const begin = () => { from = performance.now(); };
   function since() {
     const after = (entries) => entries.filter((entry) => entry.startTime >= from);
-    const moved = after(shifts).map(({ value, startTime, sources }) => ({
-      value,
-      at_ms: startTime - from,
-      moved: sources.map(({ node }) => node && (node.id || node.className || node.nodeName)).map(String),
-    }));
-    const tasks = after(long).map(({ duration }) => duration);
+    const sum = (moves) => moves.reduce((all, { value }) => all + value, 0);
+    const moves = after(shifts);
     return {
-      layout_shift: moved.reduce((sum, { value }) => sum + value, 0),
-      shifts: moved,
-      longest_task_ms: Math.max(0, ...tasks),
+      layout_shift: sum(moves.filter(({ outside }) => outside)),
+      layout_shift_within: sum(moves.filter(({ outside }) => !outside)),
+      shifts: moves.map(({ value, startTime, outside, moved }) => ({ at_ms: Math.round(startTime - from), value, outside, moved })),
+      longest_task_ms: Math.max(0, ...after(long).map(({ duration }) => duration)),
     };
   }
 
