@@ -17,8 +17,8 @@ FIREFOX = ("firefox-esr", "firefox")
 
 
 def get_browsers() -> None:
-    """Debian's Chromium and Firefox where we may install them, else Playwright's own Chromium; tests that lack one say so
-    and skip."""
+    """Debian's Chromium and Firefox where we may install them, else Playwright's own Chromium; tests that lack one say
+    so and skip."""
     packages = []
     if not is_there("HIERCHAT_CHROMIUM", CHROMIUM):
         packages += ["chromium", "fonts-dejavu-core"]

@@ -36,7 +36,9 @@ async def listen(address: str) -> int:
 
     async def join(playwright: ServerConnection) -> None:
         async with connect(f"{address}/session", **OPEN) as firefox:
-            ways = [asyncio.create_task(way) for way in (there(playwright, firefox), back(firefox, playwright))]
+            ways = [
+                asyncio.create_task(way) for way in (there(playwright, firefox), back(firefox, playwright))
+            ]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
 
     server = await serve(join, "127.0.0.1", 0, **OPEN)

@@ -1,4 +1,4 @@
-"""axe-core finds nothing serious in any view of the page, wide and narrow, light and dark, nor while a reply streams."""
+"""axe-core finds nothing serious in any view of the page, nor while a reply streams: wide, narrow, light and dark."""
 
 from __future__ import annotations
 

@@ -199,7 +199,9 @@ def _show(figures: dict[str, Any], messages: int) -> None:
     for name, count in (("long", messages), ("short", SHORT)):
         row(f"a chat of {count} messages opens, ms", figures["chats"][name]["open_ms"], "open_ms")
     came = figures["import"]
-    table.add_row(f"{came['megabytes']} MB, {came['chats']:,} chats come in, s", f"{came['seconds']:,}", "", "")
+    table.add_row(
+        f"{came['megabytes']} MB, {came['chats']:,} chats come in, s", f"{came['seconds']:,}", "", ""
+    )
     for where, seen in figures["streaming"].items():
         table.add_row(f"layout shift, {where} chat", f"{seen['layout_shift']:.4f}", "", "0")
         table.add_row(f"longest task, {where} chat, ms", f"{seen['longest_task_ms']:,.0f}", "", "")

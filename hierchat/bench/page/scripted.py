@@ -79,6 +79,8 @@ def loader(reply: str) -> Any:
     """What a ModelHost loads."""
 
     def load(name: str, report: Report) -> Hosted:
-        return Hosted(name, MODEL, ScriptedEngine(reply), PromptBuilder(Characters(), WINDOW), vanilla_ms=None)
+        return Hosted(
+            name, MODEL, ScriptedEngine(reply), PromptBuilder(Characters(), WINDOW), vanilla_ms=None
+        )
 
     return load

@@ -33,7 +33,9 @@ TABLE = """| way | lines | seconds |
 | `reversed` | 1 | 0.9 |"""
 FORMULA = "The time grows as $O(n)$, for\n\n$$\\sum_{i=1}^{n} 1 = n.$$"
 PARTS = (PARAGRAPH, CODE, LIST, TABLE, FORMULA)
-LONG_REPLY = "\n\n".join(["## Reversing a string", *PARTS, "## Once more, in words", *[PARAGRAPH] * 6, CODE, LIST])
+LONG_REPLY = "\n\n".join(
+    ["## Reversing a string", *PARTS, "## Once more, in words", *[PARAGRAPH] * 6, CODE, LIST]
+)
 """A reply of all that Markdown has."""
 PER_CHAT = 20
 """Messages of an imported chat."""
@@ -93,7 +95,11 @@ def _conversation(number: int) -> dict[str, Any]:
     nodes: dict[str, Any] = {"root": {"id": "root", "message": None, "parent": None, "children": ["m0"]}}
     for place in range(PER_CHAT):
         role = "assistant" if place % 2 else "user"
-        text = reply(number + place) if place % 2 else f"Question {place} of chat {number}: what about {PARAGRAPH}"
+        text = (
+            reply(number + place)
+            if place % 2
+            else f"Question {place} of chat {number}: what about {PARAGRAPH}"
+        )
         nodes[f"m{place}"] = {
             "id": f"m{place}",
             "parent": f"m{place - 1}" if place else "root",
