@@ -42,6 +42,7 @@ class ScriptedEngine:
     context_length = WINDOW
     exact: bool | None = None
     backend = MODEL
+    places = 1
 
     def __init__(self, reply: str) -> None:
         self._tokens = tuple(map(ord, reply))
@@ -55,6 +56,7 @@ class ScriptedEngine:
         *,
         padded: bool = True,
         begun: int = 0,
+        user: int | None = None,
     ) -> Generator[Step, None, None]:
         """The reply, whatever was asked."""
         read = len(prompt_ids) - begun
