@@ -29,8 +29,9 @@ def test_figures_of_all_that_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
     for chat in said["chats"].values():
         assert chat["open_ms"]["most"] > 0
     assert said["import"]["chats"] * texts.PER_CHAT == said["import"]["messages"] > 1000
-    for where in ("new", "long"):
-        assert said["streaming"][where]["layout_shift"] == 0
+    for seen in said["streaming"].values():
+        # A figure that gains a digit moves what stands beside it; a line of the page is worth ten times as much.
+        assert seen["layout_shift"] < 1e-3, [one for one in seen["shifts"] if one["outside"]]
     assert data_dir() == data
 
 
