@@ -14,6 +14,7 @@ from hierchat.store.errors import (
     NotFound,
     StoreError,
 )
+from hierchat.store.keys import Access, Key
 from hierchat.store.portable import Chat, ChatMessage
 from hierchat.store.privacy import DraftsFrom
 from hierchat.store.records import (
@@ -50,6 +51,7 @@ __all__ = [
     "FOUND_ENDS",
     "LOCAL_USER",
     "UNKNOWN",
+    "Access",
     "Attachment",
     "AttachmentHead",
     "Baseline",
@@ -65,6 +67,7 @@ __all__ = [
     "DraftsFrom",
     "FinalState",
     "HistorySize",
+    "Key",
     "LoggedReply",
     "Mark",
     "Message",

@@ -13,6 +13,7 @@ from hierchat.store.conversations import Conversations
 from hierchat.store.drafting_texts import DraftingTexts
 from hierchat.store.errors import corrupt, translated
 from hierchat.store.forks import Forks
+from hierchat.store.keys import Keys
 from hierchat.store.learned import LearnedValues
 from hierchat.store.new_file import new_file
 from hierchat.store.over_time import OverTime
@@ -43,6 +44,7 @@ class Store(
     ModelSpeeds,
     Portable,
     WhileAway,
+    Keys,
 ):
     """One SQLite file, usable from any thread and by several processes at once.
 

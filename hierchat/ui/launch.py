@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -17,6 +18,8 @@ from hierchat.ui.doors.login import USER, Login
 from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
 from hierchat.ui.sources import css as source_css
 
+Before = Callable[[ASGIApp, Callable[[Scope], bool]], ASGIApp]
+"""Puts an app in front of the page's; the second argument tells whether a request was made on this machine."""
 LOGIN_NAME = "me"
 # Gradio needs inline scripts and eval; what matters is that nothing leaves for another origin.
 _POLICY = (
@@ -48,7 +51,8 @@ class OwnOriginOnly:
 class DooredApp(App):
     """Gradio's app behind our doors, which stand before its own middleware, too: that answers some requests itself."""
 
-    def __init__(self, host: str, account: tuple[str, str] | None) -> None:
+    def __init__(self, host: str, account: tuple[str, str] | None, before: Before | None = None) -> None:
+        """`before`: what answers other programs, in front of the login; it has a door of its own."""
         super().__init__(
             auth_dependency=(lambda request: request.scope.get(USER)) if account else None,
             default_response_class=ORJSONResponse,
@@ -56,6 +60,7 @@ class DooredApp(App):
         )
         self._host = host
         self._account = account
+        self._before = before
         self.add_route("/transfer/in", take_in, methods=["POST"])
         self.add_route("/transfer/out/{ticket}", give_out, methods=["GET"])
         self.add_route("/models/{name}", take_model, methods=["PUT"])
@@ -66,6 +71,8 @@ class DooredApp(App):
         app: ASGIApp = super().build_middleware_stack()
         if self._account:
             app = Login(app, self._account, origins, starting=lambda: not self.startup_events_triggered)
+        if self._before:
+            app = self._before(app, origins.is_local)
         return OwnOriginOnly(OwnOrigins(app, origins))
 
 
@@ -76,7 +83,9 @@ def login(host: str, share: bool, asked: bool) -> tuple[str, str] | None:
     return None
 
 
-def options(account: tuple[str, str] | None = None, host: str = "127.0.0.1") -> dict[str, Any]:
+def options(
+    account: tuple[str, str] | None = None, host: str = "127.0.0.1", before: Before | None = None
+) -> dict[str, Any]:
     """Arguments of Blocks.launch that are the same in the app and in its tests."""
     return {
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
@@ -91,5 +100,5 @@ def options(account: tuple[str, str] | None = None, host: str = "127.0.0.1") -> 
         "ssr_mode": False,
         "quiet": True,
         "max_file_size": 1,
-        "_app": DooredApp(host, account),
+        "_app": DooredApp(host, account, before),
     }

@@ -16,6 +16,7 @@ from hierchat.store import DraftsFrom, Store
 from hierchat.ui import status, transfer_panel
 from hierchat.ui.actions import button
 from hierchat.ui.panels.panel import QUIET, Who
+from hierchat.ui.panels.programs import Programs
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -37,6 +38,7 @@ class SettingsPanel:
     def __init__(self, service: ChatService) -> None:
         self._service = service
         self._store = service.store
+        self._programs = Programs(service.store)
 
     def build(self) -> None:
         """Its components."""
@@ -65,6 +67,7 @@ class SettingsPanel:
             True, label="The model names new chats, while nobody waits for it", container=False
         )
         self.transfer = transfer_panel.build()
+        self._programs.build()
         gr.HTML("<h2>Your data</h2>")
         self._places = gr.HTML("", elem_id="hc-places")
         with gr.Row(elem_classes="hc-buttons"):
@@ -110,8 +113,10 @@ class SettingsPanel:
             self._store.set_drafts_from(user, "all")
             self._store.allow_model_titles(user, True)
             self._store.keep_writing(user, True)
+            self._store.set_access("off")
             return self.show(user) | {self._told: status.notice("All settings are as they were at first.")}
 
+        self._programs.wire(who, live)
         self._drafts.input(choose, self._drafts, [self._told, live], **QUIET)
         self._titles.input(title, self._titles, [self._told, live], **QUIET)
         self._keep.input(keep, self._keep, [self._told, live], **QUIET)
@@ -124,6 +129,7 @@ class SettingsPanel:
         """The components that `show` may change."""
         return [
             self._drafts, self._texts, self._proof, self._keep, self._titles, self._places, self._forget, self._told,
+            *self._programs.outputs,
         ]  # fmt: skip
 
     def show(self, user_id: int) -> dict[Any, Any]:
@@ -140,7 +146,7 @@ class SettingsPanel:
             self._places: _places(self._store),
             self._forget: forget,
             self._told: "",
-        }
+        } | self._programs.show()
 
 
 def _back_up(store: Store) -> str:
