@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 _ENGINE: dict[str, Any] = {**QUIET, "concurrency_id": "engine", "concurrency_limit": MOST_WAITING + PLACES}
 _FOLLOW: dict[str, Any] = {**QUIET, "concurrency_id": "follow", "concurrency_limit": MOST_WAITING + PLACES}
 
+# One step after the other, and the last one counts. Gradio 6.31's "always_last" would run the first click again.
+_STEP: dict[str, Any] = {
+    **QUIET,
+    "trigger_mode": "multiple",
+    "concurrency_id": "step",
+    "concurrency_limit": 1,
+}
+
 
 def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
@@ -105,12 +113,12 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         followed.then(handlers.settle, p.box, settled, trigger_mode="always_last", **QUIET)
         p.stop.click(handlers.stop, None, every, queue=False, **QUIET)
 
-        p.new.click(handlers.new, p.query, every, **QUIET)
-        p.bus.hc_open(handlers.open, p.query, every, trigger_mode="always_last", **QUIET)
-        p.bus.hc_go(handlers.go, p.query, every, trigger_mode="always_last", **QUIET)
+        p.new.click(handlers.new, p.query, every, **_STEP)
+        p.bus.hc_open(handlers.open, p.query, every, **_STEP)
+        p.bus.hc_go(handlers.go, p.query, every, **_STEP)
         p.bus.hc_incognito(handlers.incognito, None, every, **QUIET)
         p.bus.hc_incognito_keep(handlers.keep_incognito, p.query, every, **QUIET)
-        p.bus.hc_panel(handlers.panel, p.query, every, trigger_mode="always_last", **QUIET)
+        p.bus.hc_panel(handlers.panel, p.query, every, **_STEP)
         p.bus.hc_more(handlers.more, p.query, every, **QUIET)
         for act, does in (
             (p.bus.hc_rename, organising.rename), (p.bus.hc_pin, organising.pin),
@@ -129,7 +137,7 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
         p.bus.hc_inline(attaching.inline, p.box, [*above, p.box], **QUIET)
         p.bus.hc_next_edit(attaching.edit_next, p.box, [*above, p.box], **QUIET)
         p.bus.hc_next_cancel(attaching.cancel_next, None, above, **QUIET)
-        p.bus.hc_count(attaching.count, None, [p.count, *above], trigger_mode="always_last", **QUIET)
+        p.bus.hc_count(attaching.count, p.box, [p.count, *above], trigger_mode="always_last", **QUIET)
         p.bus.hc_attachment(attaching.show, None, every, **QUIET)
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **QUIET)
         p.compare.change(handlers.compare, p.compare, every, **QUIET)
