@@ -13,10 +13,13 @@ from hierchat.store import ChatSettings
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
+_FOR_PROGRAMS = {"logit_bias", "grammar", "logprobs"}
+"""Settings that no chat has."""
+
 
 def own_sampling(settings: GenerationSettings) -> dict[str, Any]:
     """A model's settings as those of a chat: what a user can set, and a new seed for each reply."""
-    return settings.model_dump(mode="json", exclude={"logit_bias"}) | {"seed": None}
+    return settings.model_dump(mode="json", exclude=_FOR_PROGRAMS) | {"seed": None}
 
 
 def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
@@ -45,7 +48,10 @@ def settings_of(service: ChatService, user: int, conversation: int | None) -> Ch
     return replace(own, system_prompt="\n\n".join(brought))
 
 
-def keep_settings(service: ChatService, user: int, conversation: int, settings: ChatSettings) -> None:
-    """Let the chat have these settings. One that differs in nothing from its model goes on following it."""
-    if settings != settings_of(service, user, conversation):
+def keep_settings(service: ChatService, user: int, conversation: int, settings: ChatSettings) -> bool:
+    """Let the chat have these settings. One that differs in nothing from its model goes on following it.
+    Whether they are others than before."""
+    changed = settings != settings_of(service, user, conversation)
+    if changed:
         service.store.set_chat_settings(user, conversation, settings)
+    return changed

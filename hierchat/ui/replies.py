@@ -15,7 +15,7 @@ import gradio as gr
 from hierchat.attachments.prompt import with_files
 from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
-from hierchat.chat.settings import keep_settings, reply_settings
+from hierchat.chat.settings import reply_settings
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Attachment, NotFound
 from hierchat.ui import chat_settings, incognito, progress, status, versus
@@ -135,7 +135,7 @@ class ReplyHandlers:
         seed_of = int(event._data.get("text") or 0) or None
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
-            keep_settings(self._service, user, reply.conversation_id, settings)
+            chat_settings.keep(self._service, session, user, reply.conversation_id, settings)
             made = reply_settings(settings.sampling)
             return self._service.regenerate(user, question, made, stop, seed_of=seed_of)
 
@@ -193,7 +193,7 @@ class ReplyHandlers:
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
-                keep_settings(self._service, user, conversation, settings)
+                chat_settings.keep(self._service, session, user, conversation, settings)
             made = reply_settings(settings.sampling)
             asked = (user, conversation, reply.below, text, made, stop, files)
             if compare:
