@@ -99,7 +99,8 @@ def test_nothing_stays_of_what_was_not_asked(talk: StoredTalk, store: Store, use
 def test_a_deleted_chat_ends(talk: StoredTalk, store: Store, user: int) -> None:
     ask(talk, "hello")
     assert talk.number
-    store.delete_conversation(user, talk.number)
+    store.hide_conversation(user, talk.number)
+    store.delete_hidden([talk.number])
     with pytest.raises(TerminalError, match="deleted meanwhile"):
         ask(talk, "more")
     ask(talk, "anew")

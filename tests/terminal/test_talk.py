@@ -165,7 +165,8 @@ def test_a_deleted_chat_does_not_come_back(echo: Echo, store: Store, user: int) 
     talk = kept(echo, store, user)
     ask(talk, "one")
     assert talk.number
-    store.delete_conversation(user, talk.number)
+    store.hide_conversation(user, talk.number)
+    store.delete_hidden([talk.number])
     with pytest.raises(TerminalError, match="deleted meanwhile"):
         ask(talk, "two")
     assert store.conversations(user) == []
