@@ -229,6 +229,15 @@ def test_the_meter_moves_only_while_the_view_is_open(
     assert len(ticks) == before
 
 
+def test_bars_are_filled_and_points_are_seen(chat: Chat, rich: FakeService) -> None:
+    chat.open("?view=insights")
+    drawn = chat.page.locator("#hc-panel-insights .hc-chart")
+    bar, points = drawn.locator("[fill-opacity]").first, drawn.locator(".hc-points").first
+    expect(bar).to_be_attached()
+    assert bar.evaluate("e => getComputedStyle(e).fill") != "none"
+    assert points.evaluate("e => getComputedStyle(e).strokeWidth") == "6px"
+
+
 def test_a_table_opened_by_keyboard_says_what_a_chart_shows(chat: Chat, rich: FakeService) -> None:
     open_insights(chat)
     speed = card(chat, "Speed by day")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,19 +11,20 @@ import pytest
 
 from hierchat.bench.page import browser, scripted, texts
 from hierchat.cli import main
-from hierchat.config import GenerationSettings, data_dir
+from hierchat.config import GenerationSettings
 from hierchat.store import Store
 from hierchat.transfer.importing import Import
 
 
 @pytest.mark.browser
-def test_figures_of_all_that_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_all_that_is_waited_for(tmp_path: Path) -> None:
     if browser.chromium() is None:
         pytest.skip("no Chromium: install it, or set HIERCHAT_CHROMIUM")
-    monkeypatch.setattr(texts, "LONG_REPLY", texts.reply(3))
-    out, data = tmp_path / "out.json", data_dir()
+    out = tmp_path / "out.json"
     asked = ["bench", "page", "--messages", "20", "--megabytes", "1", "--repeats", "1", "--json", str(out)]
-    assert main(asked) == 0
+    # In a process of its own: a thread can run no second Playwright beside that of other tests.
+    done = subprocess.run([sys.executable, "-m", "hierchat", *asked], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     said = json.loads(out.read_text())
     for visit in said["opening"].values():
         assert 0 < visit["first_paint_ms"]["median"] <= visit["usable_ms"]["median"]
@@ -32,7 +34,6 @@ def test_figures_of_all_that_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
     for seen in said["streaming"].values():
         # A figure that gains a digit moves what stands beside it; a line of the page is worth ten times as much.
         assert seen["layout_shift"] < 1e-3, [one for one in seen["shifts"] if one["outside"]]
-    assert data_dir() == data
 
 
 def test_without_what_drives_the_browser_it_says_what_to_install(
