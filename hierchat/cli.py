@@ -1,4 +1,4 @@
-"""The command line: hierchat [serve] | models | corpus | stats | import | export | backup | forget | doctor | ..."""
+"""The command line: hierchat [serve] | models | corpus | stats | import | export | backup | forget | users | ..."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hierchat import logs
+from hierchat.accounts.arguments import add_users
 from hierchat.bench.arguments import add_bench
 from hierchat.config import data_dir, require_folders
 from hierchat.distil.command import add_distil
@@ -62,6 +63,10 @@ def _run(args: argparse.Namespace) -> int:
         from hierchat.transfer import commands as transfer
 
         return transfer.run(args)
+    if args.command == "users":
+        from hierchat.accounts.commands import run as users
+
+        return users(args)
     if args.command == "doctor":
         return doctor(args.db)
     if args.command == "distil":
@@ -111,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     stats.add_argument("--days", type=int, default=30, metavar="N", help="today and the days before it")
 
     add_transfer(commands)
+    add_users(commands)
     add_doctor(commands)
     add_distil(commands)
     add_bench(commands)

@@ -44,11 +44,20 @@ class Writing(Protocol):
 class Completions:
     """Replies of the model that `host` holds, one at a time. Earlier chats of the user help to draft them."""
 
-    def __init__(self, host: ModelHost, histories: Histories, learned: Learned, costs: Costs) -> None:
+    def __init__(
+        self,
+        host: ModelHost,
+        histories: Histories,
+        learned: Learned,
+        costs: Costs,
+        is_owner: Callable[[int], bool],
+    ) -> None:
+        """`is_owner`: whether texts that were added on this machine are this user's."""
         self._host = host
         self._histories = histories
         self._learned = learned
         self._costs = costs
+        self._is_owner = is_owner
 
     def complete(
         self,
@@ -106,16 +115,20 @@ class Completions:
         Raises MessageTooLong.
         """
         prompt = hosted.prompts.build(messages, room or settings.max_new_tokens, hosted.end_ids)
+        hosted.keep_apart(user_id)
+        drafting_model = hosted if self._is_owner(user_id) else hosted.without_own_texts()
         drafter = memory = None
         if hosted.is_local and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
-            drafter = chosen_drafter(hosted, memory if learns else apart(memory), settings, stop, drafting)
+            drafter = chosen_drafter(
+                drafting_model, memory if learns else apart(memory), settings, stop, drafting
+            )
         statistics = ReplyStatistics(partial(reply_text, hosted), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
         reply = Reply(hosted, prompt.ids, settings, statistics, drafter, _left_out(prompt.dropped_turns))
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
-            reply.origins = Origins.over(all_sources(hosted, memory), len(prompt.ids))
+            reply.origins = Origins.over(all_sources(drafting_model, memory), len(prompt.ids))
         return reply
 
     def _memory(self, hosted: Hosted, user_id: int, before: int | None, drafts_from: DraftsFrom) -> Memory:

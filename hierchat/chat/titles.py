@@ -127,6 +127,7 @@ class TitleWriter:
     def _name(self, hosted: Hosted, chat: Untitled, wanted: threading.Event) -> None:
         path = [one for one in self._store.messages(chat.user_id, chat.id) if one.role != "system"]
         prompt = self._prompt(hosted, chat.user_id, path)
+        hosted.keep_apart(chat.user_id)
         title = _written(hosted, prompt, wanted) if prompt else None
         if not wanted.is_set() and self._store.title_by_model(chat, hosted.model_key, title):
             self._came[chat.user_id] += 1

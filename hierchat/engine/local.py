@@ -31,6 +31,8 @@ class LocalEngine:
         self.end_ids = frozenset(end_ids)
         self.decode = decode
         self.latency = LatencyCurve()
+        self.user: int | None = None
+        """Whose text the slots hold (runtime/hosted.py)."""
         prepare()
 
     @property

@@ -3,6 +3,7 @@
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
+from hierchat.store.accounts import Account
 from hierchat.store.comparisons import StoredComparison
 from hierchat.store.conversations import LOCAL_USER
 from hierchat.store.drafting_texts import Mark, TextKind
@@ -50,6 +51,7 @@ __all__ = [
     "FOUND_ENDS",
     "LOCAL_USER",
     "UNKNOWN",
+    "Account",
     "Attachment",
     "AttachmentHead",
     "Baseline",

@@ -18,7 +18,7 @@ EVENTS = (
     "hc_attached", "hc_detach", "hc_inline", "hc_kept", "hc_attachment", "hc_next_edit", "hc_next_cancel", "hc_count",
     "hc_tags", "hc_titled", "hc_edit_reply", "hc_import", "hc_export", "hc_follow", "hc_watch",
     "hc_model_fetch", "hc_model_stop", "hc_model_load", "hc_model_eject", "hc_model_remove", "hc_model_removed",
-    "hc_model_keep", "hc_model_add",
+    "hc_model_keep", "hc_model_add", "hc_end_session",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
 ASSETS = shipped("assets")
@@ -44,7 +44,7 @@ _SCRIPTS = (
 _STYLES = (
     "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status", "composer",
     "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "comparisons", "drawer", "chats",
-    "going_on", "models", "narrow",
+    "going_on", "models", "account", "narrow",
 )  # fmt: skip
 
 

@@ -10,14 +10,17 @@ from gradio.routes import App, ORJSONResponse
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hierchat.store import Store
 from hierchat.ui.actions import ASSETS, style
 from hierchat.ui.doors.dropped import take_model
 from hierchat.ui.doors.files import give_out, take_in
 from hierchat.ui.doors.login import USER, Login
+from hierchat.ui.doors.members import Members
 from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
+from hierchat.ui.doors.pages import OwnPages
+from hierchat.ui.doors.sessions import LogIns
 from hierchat.ui.sources import css as source_css
 
-LOGIN_NAME = "me"
 # Gradio needs inline scripts and eval; what matters is that nothing leaves for another origin.
 _POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; base-uri 'self'; "
@@ -48,14 +51,14 @@ class OwnOriginOnly:
 class DooredApp(App):
     """Gradio's app behind our doors, which stand before its own middleware, too: that answers some requests itself."""
 
-    def __init__(self, host: str, account: tuple[str, str] | None) -> None:
+    def __init__(self, host: str, log_ins: LogIns | None) -> None:
         super().__init__(
-            auth_dependency=(lambda request: request.scope.get(USER)) if account else None,
+            auth_dependency=(lambda request: request.scope.get(USER)) if log_ins else None,
             default_response_class=ORJSONResponse,
             openapi_url=None,
         )
         self._host = host
-        self._account = account
+        self._log_ins = log_ins
         self.add_route("/transfer/in", take_in, methods=["POST"])
         self.add_route("/transfer/out/{ticket}", give_out, methods=["GET"])
         self.add_route("/models/{name}", take_model, methods=["PUT"])
@@ -64,19 +67,21 @@ class DooredApp(App):
         """Starlette asks for it once, before the first request."""
         origins = Origins(self._host, share=lambda: self.get_blocks().share_url)
         app: ASGIApp = super().build_middleware_stack()
-        if self._account:
-            app = Login(app, self._account, origins, starting=lambda: not self.startup_events_triggered)
+        if self._log_ins:
+            app = OwnPages(app)
+            app = Login(app, self._log_ins, origins, starting=lambda: not self.startup_events_triggered)
         return OwnOriginOnly(OwnOrigins(app, origins))
 
 
-def login(host: str, share: bool, asked: bool) -> tuple[str, str] | None:
-    """A name and a fresh password where one is needed; None on loopback unless asked for."""
+def login(host: str, share: bool, asked: bool, store: Store) -> tuple[LogIns, str] | None:
+    """Who is logged in, and a fresh password for guests, where a login is needed; None on loopback unless asked for."""
     if share or asked or not is_loopback(host):
-        return LOGIN_NAME, secrets.token_urlsafe(24)
+        password = secrets.token_urlsafe(24)
+        return LogIns(Members(store, password)), password
     return None
 
 
-def options(account: tuple[str, str] | None = None, host: str = "127.0.0.1") -> dict[str, Any]:
+def options(log_ins: LogIns | None = None, host: str = "127.0.0.1") -> dict[str, Any]:
     """Arguments of Blocks.launch that are the same in the app and in its tests."""
     return {
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
@@ -91,5 +96,5 @@ def options(account: tuple[str, str] | None = None, host: str = "127.0.0.1") -> 
         "ssr_mode": False,
         "quiet": True,
         "max_file_size": 1,
-        "_app": DooredApp(host, account),
+        "_app": DooredApp(host, log_ins),
     }

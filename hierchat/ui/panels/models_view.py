@@ -38,8 +38,9 @@ def models(
         )
 
     none = '<p class="hc-quiet">None yet. Fetch one below.</p>'
+    fixed = "" if may_change else '<i class="hc-models-fixed"></i>'  # the form below goes, by the style sheet
     return (
-        f"{_present(loaded, host, best)}"
+        f"{_present(loaded, host, best)}{fixed}"
         f"<h2>On this machine</h2>{_list(entries(here)) if here else none}"
         f"<h2>To fetch</h2>{_list(entries(others))}"
     )

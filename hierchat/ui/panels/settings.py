@@ -15,10 +15,13 @@ from hierchat.models.cache import gigabytes, size_of
 from hierchat.store import DraftsFrom, Store
 from hierchat.ui import status, transfer_panel
 from hierchat.ui.actions import button
+from hierchat.ui.connected import Connected
+from hierchat.ui.owner import require_owner
 from hierchat.ui.panels.panel import QUIET, Who
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+    from hierchat.ui.doors.sessions import LogIns
 
 _THEMES = (("As the system", "system"), ("Light", "light"), ("Dark", "dark"))
 _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
@@ -34,9 +37,10 @@ class SettingsPanel:
     name = "settings"
     title = "Settings"
 
-    def __init__(self, service: ChatService) -> None:
+    def __init__(self, service: ChatService, log_ins: LogIns | None) -> None:
         self._service = service
         self._store = service.store
+        self.connected = Connected(self._store, log_ins)
 
     def build(self) -> None:
         """Its components."""
@@ -65,6 +69,7 @@ class SettingsPanel:
             True, label="The model names new chats, while nobody waits for it", container=False
         )
         self.transfer = transfer_panel.build()
+        self.connected.build()
         gr.HTML("<h2>Your data</h2>")
         self._places = gr.HTML("", elem_id="hc-places")
         with gr.Row(elem_classes="hc-buttons"):
@@ -98,7 +103,7 @@ class SettingsPanel:
             return {self._told: ""}
 
         def backup(request: gr.Request) -> dict[Any, Any]:
-            who(request)
+            require_owner(self._store, who(request)[1])
             return {self._told: status.notice(_back_up(self._store))}
 
         def unlearn(request: gr.Request) -> dict[Any, Any]:
@@ -123,23 +128,27 @@ class SettingsPanel:
     def outputs(self) -> list[Any]:
         """The components that `show` may change."""
         return [
-            self._drafts, self._texts, self._proof, self._keep, self._titles, self._places, self._forget, self._told,
+            self._drafts, self._texts, self._proof, self._keep, self._titles, self._places, self._backup, self._forget,
+            self._told, *self.connected.outputs,
         ]  # fmt: skip
 
     def show(self, user_id: int) -> dict[Any, Any]:
-        """What is chosen, and what is there."""
+        """What is chosen, and what is there. Where it lies, and what all users share, concerns the owner alone."""
+        owner = self._store.is_owner(user_id)
         chats, messages = self._store.held_of(user_id)
         held = f"{chats:,} chat{'' if chats == 1 else 's'} with {messages:,} messages"
         forget = button("hc_forget", "Forget everything…", text=held, css="hc-danger") if chats else ""
         return {
             self._drafts: self._store.drafts_from(user_id),
             self._keep: self._store.keeps_writing(user_id),
-            self._texts: _texts(listed()),
+            self._texts: _texts(listed()) if owner else "",
             self._proof: status.model_proof(self._service.host.status),
             self._titles: self._store.model_titles(user_id),
-            self._places: _places(self._store),
+            self._places: _places(self._store) if owner else "",
+            self._backup: gr.update(visible=True if owner else "hidden"),
             self._forget: forget,
             self._told: "",
+            **self.connected.show(user_id),
         }
 
 
