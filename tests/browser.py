@@ -32,7 +32,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE_MS = 20_000
+PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)  # two cores may have much else to do
 
 
 def chromium() -> str | None:

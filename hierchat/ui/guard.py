@@ -1,4 +1,5 @@
-"""One wrapper around every handler: whatever goes wrong becomes a sentence, and the page stays usable."""
+"""One wrapper around every handler: whatever goes wrong becomes a sentence, and the page stays usable. What was drawn
+of a conversation that is not on the screen any more is drawn anew: handlers of one page run beside each other."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Any
 
 import gradio as gr
@@ -41,7 +43,9 @@ class Guard:
             @functools.wraps(handler)
             def yielding(*args: Any) -> Generator[Update, None, None]:
                 try:
-                    yield from handler(*args)
+                    with closing(handler(*args)) as updates:
+                        for update in updates:
+                            yield self._latest(update, args, outputs)
                 except Exception as error:
                     yield self._mended(error, args, outputs)
 
@@ -50,18 +54,23 @@ class Guard:
         @functools.wraps(handler)
         def returning(*args: Any) -> Any:
             try:
-                return handler(*args)
+                return self._latest(handler(*args), args, outputs)
             except Exception as error:
                 mended = self._mended(error, args, outputs)
                 return mended if outputs else None
 
         return returning
 
+    def _latest(self, update: Any, args: tuple[Any, ...], outputs: list[Any]) -> Any:
+        """An update that shows what is on the screen by now."""
+        request = next((arg for arg in args if isinstance(arg, gr.Request)), None)
+        if request is None or not isinstance(update, dict) or self._parts.bus not in update:
+            return update
+        return _within(outputs, self._views.latest(*self._who(request), update))
+
     def _mended(self, error: Exception, args: tuple[Any, ...], outputs: list[Any]) -> Update:
         """What the page shows instead, as far as this handler reaches."""
-        known = {component._id for component in outputs}
-        update = {self._parts.live: gr.skip()} | self._update(error, args)
-        return {component: value for component, value in update.items() if component._id in known}
+        return _within(outputs, {self._parts.live: gr.skip()} | self._update(error, args))
 
     def _update(self, error: Exception, args: tuple[Any, ...]) -> Update:
         if isinstance(error, Stale):
@@ -78,3 +87,8 @@ class Guard:
         except Exception as another:
             log.debug("the page could not be drawn anew: %s", type(another).__name__)
             return {self._parts.live: sentence}
+
+
+def _within(outputs: list[Any], update: Update) -> Update:
+    known = {component._id for component in outputs}
+    return {component: value for component, value in update.items() if component._id in known}

@@ -18,7 +18,7 @@ from hierchat.ui.layout import MORE, Parts, model_choices
 from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel
 from hierchat.ui.sessions import PAGE, UNKNOWN, Session, Sessions
-from hierchat.ui.views import Update, Views
+from hierchat.ui.views import GONE, Update, Views
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -155,7 +155,7 @@ class Handlers:
         update = self.views.conversation(session, user) | self.views.chats(session, user, query)
         if wanted and not there:
             # Not the value of any other empty page, so that the script sees a change and mends the address.
-            update[self._parts.bus] = f"gone {wanted}"
+            update[self._parts.bus] = f"{GONE}{wanted}"
             update[self._parts.live] = status.notice("The chat that was open here has been deleted.")
         return update
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
 Update = dict[Any, Any]
+GONE = "gone "
+"""Before the number of a conversation that is not there any more, in place of what is on the screen."""
 Stage = str
 """"empty", "chat", "versus", or the name of a panel."""
 
@@ -123,21 +125,29 @@ class Views:
 
     def heading(self, session: Session, user_id: int) -> Update:
         """The title of the open conversation, and its id for the address."""
-        ways = {self._parts.links: links(list(self._panels.values()), session.panel)}
+        shown = {
+            self._parts.links: links(list(self._panels.values()), session.panel),
+            self._parts.bus: self.place(session),
+        }
         if panel := self._panels.get(session.panel):
-            return ways | {
-                self._parts.title: heading(panel.title),
-                self._parts.bus: f"panel {panel.name}",
-                self._parts.incognito: "",
-            }
+            return shown | {self._parts.title: heading(panel.title), self._parts.incognito: ""}
         title = self.title_of(user_id, session.conversation)
+        return shown | {self._parts.title: heading(title), self._parts.incognito: incognito.line(session)}
+
+    def place(self, session: Session) -> str:
+        """What is on the screen, for the address."""
+        if session.panel in self._panels:
+            return f"panel {session.panel}"
         # What leaves nothing stands in no address.
         place = "incognito " if session.conversation == session.secret is not None else ""
-        return ways | {
-            self._parts.title: heading(title),
-            self._parts.bus: f"{place}{session.conversation or 0}",
-            self._parts.incognito: incognito.line(session),
-        }
+        return f"{place}{session.conversation or 0}"
+
+    def latest(self, session: Session, user_id: int, update: Update) -> Update:
+        """The same update; where another conversation was opened while it was drawn, what is on the screen now."""
+        drawn = update.get(self._parts.bus)
+        if drawn is None or drawn == self.place(session) or str(drawn).startswith(GONE):
+            return update
+        return update | self.conversation(session, user_id) | self.chats(session, user_id, session.query)
 
     def title_of(self, user_id: int, conversation: int | None) -> str:
         """A conversation's title for the eye."""

@@ -55,7 +55,7 @@ def test_a_conversation_survives_kill_and_restart(program: Program) -> None:
         chat.send("Write a very long story about a lighthouse keeper.")
         expect(chat.words.last).to_contain_text(re.compile(r"\w{3,}.*" * 8, re.S), timeout=REPLY_MS)
         chat.page.locator("#hc-stop").click()
-        chat.idle(5_000)
+        chat.idle()
 
         chat.send("Write another long story, about a whale.")
         _wait_until_stored(program, "writing")

@@ -56,7 +56,7 @@ def test_compare_can_be_stopped(chat: Chat, service: FakeService) -> None:
     compare(chat, service, seconds=60)
     expect(chat.page.locator("#hc-second")).to_contain_text("tokens")
     chat.page.locator("#hc-stop").click()
-    chat.idle(3_000)
+    chat.idle()
     expect(chat.page.locator("#hc-back")).to_be_visible()
 
 

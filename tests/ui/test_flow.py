@@ -69,14 +69,14 @@ def test_stop_stops_the_reply_on_the_screen_and_no_other(chat: Chat, service: Fa
     expect(chat.page.locator("#hc-live")).to_contain_text("Waiting for one other reply.")
     box(chat).fill("Typed meanwhile")
     chat.page.locator("#hc-stop").click()
-    chat.idle(3_000)
+    chat.idle()
     expect(box(chat)).to_have_value("Second\n\nTyped meanwhile")
     expect(chat.page.locator("#hc-list .hc-title")).to_have_text(["First"])  # no empty chat stays
     expect(chat.page.locator("#hc-live")).to_contain_text("Still writing in “First”")
     open_chat(chat, "First")
     expect(chat.page.locator("#hc-stop")).to_be_visible()
     chat.page.locator("#hc-stop").click()
-    chat.idle(3_000)
+    chat.idle()
     expect(chat.replies.last).to_contain_text("stopped")
     assert titles(service) == ["First"]
 
@@ -86,7 +86,7 @@ def test_stopping_while_the_model_loads_leaves_no_chat(chat: Chat, service: Fake
     chat.send("Too early")
     expect(chat.page.locator("#hc-list .hc-title")).to_have_text(["Too early"])
     chat.page.locator("#hc-stop").click()
-    chat.idle(3_000)
+    chat.idle()
     expect(box(chat)).to_have_value("Too early")
     expect(chat.page.locator("#hc-list li")).to_have_count(0)
     expect(chat.page.locator("#hc-empty")).to_be_visible()

@@ -29,7 +29,7 @@ def test_escape_stops_the_reply_and_only_that(chat: Chat, service: FakeService) 
     chat.page.wait_for_timeout(400)
     expect(chat.page.locator("#hc-stop")).to_be_visible()
     chat.page.locator("#hc-box textarea").press("Escape")
-    chat.idle(3_000)
+    chat.idle()
     expect(chat.replies.last).to_contain_text("stopped")
     expect(chat.page.locator("#hc-box textarea")).to_be_focused()
 
@@ -71,7 +71,7 @@ def test_the_focus_is_never_lost_and_never_taken(chat: Chat, service: FakeServic
     expect(box).to_be_focused()
     chat.page.locator("#hc-stop").focus()
     chat.page.keyboard.press("Enter")
-    chat.idle(3_000)
+    chat.idle()
     expect(box).to_be_focused()
     service.script.seconds = 1
     chat.send("Elsewhere")

@@ -55,7 +55,7 @@ def test_stop_works_at_once(chat: Chat, service: FakeService, phase: str) -> Non
     )
     chat.shot(f"stop-{phase}")
     chat.page.locator("#hc-stop").click()
-    chat.idle(3_000)
+    chat.idle()
     expect(chat.replies.last).to_contain_text("stopped")
     service.script.seconds = service.script.reading_seconds = 0
     chat.ask("Go on.")
@@ -149,7 +149,7 @@ def test_stop_while_the_model_loads_gives_the_text_back(chat: Chat, service: Fak
     chat.send("Too early")
     expect(chat.page.locator("#hc-live")).to_contain_text("Loading SmolLM2 135M")
     chat.page.locator("#hc-stop").click()
-    chat.idle(3_000)
+    chat.idle()
     expect(chat.page.locator("#hc-box textarea")).to_have_value("Too early")
 
 

@@ -385,3 +385,33 @@ def test_chats_that_were_forgotten_in_a_terminal(chat: Chat, service: FakeServic
     chat.open()
     chat.ask("And it goes on")
     expect(chat.page.locator("#hc-chat .hc-user")).to_have_text(["And it goes on"])
+
+
+def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes to the page last must show what the next message goes to."""
+    app = build_app(fresh, "here")  # type: ignore[arg-type]
+    handlers = {function.fn.__name__: function.fn for function in app.fns.values() if function.fn}
+    user = fresh.store.ensure_user("local")
+    first, second = (fresh.store.create_conversation(user) for _ in range(2))
+    for conversation, text in ((first, "First"), (second, "Second")):
+        fresh.store.add_message(user, conversation, None, "user", text)
+    request = gr.Request(session_hash="x", query_params={})
+    handlers["load"](request)
+    handlers["open"]("", gr.EventData(None, {"id": first}), request)
+    fresh.news.tell(user, first)
+    messages, opened = fresh.store.messages, []
+
+    def slow(*arguments):
+        found = messages(*arguments)
+        if not opened:
+            opened.append(handlers["open"]("", gr.EventData(None, {"id": second}), request))
+        return found
+
+    monkeypatch.setattr(fresh.store, "messages", slow)
+    late = {component.elem_id: value for component, value in handlers["watch"](request).items()}
+    assert opened
+    assert "Second" in str(late["hc-title"])
+    assert "Second" in str(late["hc-thread"])
+    assert late["hc-bus"] == str(second)
