@@ -74,10 +74,15 @@ def log_ins_of(store: Store, *accounts: tuple[str, str]) -> LogIns:
 
 
 @contextmanager
-def serving(service: Any, account: tuple[str, str] | None = None, host: str = "127.0.0.1") -> Iterator[str]:
+def serving(
+    service: Any,
+    account: tuple[str, str] | None = None,
+    host: str = "127.0.0.1",
+    log_ins: LogIns | None = None,
+) -> Iterator[str]:
     """The page over `service` on a free port of this machine; its address. `account`: of the owner, with a login."""
     place = "/home/you/.local/share/hierchat/hierchat.db"
-    log_ins = log_ins_of(service.store, account) if account else None
+    log_ins = log_ins_of(service.store, account) if account else log_ins
     app = build_app(service, place, log_ins)
     _, address, _ = app.launch(prevent_thread_lock=True, **options(log_ins, host))
     try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
 from urllib.parse import parse_qs
 
 from anyio import to_thread
@@ -23,11 +22,11 @@ MOST_PAGES = 100_000
 """Pages that are remembered."""
 _GRADIO = "/gradio_api/"
 _OPEN = re.compile(
-    r"(?:info|app_id|user|login_check|startup-events|theme\.css|reset|cancel|queue/(?:join|data)|heartbeat/[^/]+)/?"
+    r"(?:info|app_id|user|login_check|startup-events|theme\.css|reset|cancel|queue/(?:join|data)|run/[^/]+|heartbeat/[^/]+)/?"
 )
 _HEARTBEAT = re.compile(r"heartbeat/([^/]+)/?")
-_IN_BODY = re.compile(r"(?:cancel|queue/join)/?")
-_OTHERS = "This page is somebody else's.\n"
+_IN_BODY = re.compile(r"(?:cancel|queue/join|run/[^/]+)/?")
+_OTHERS = "This page is not yours.\n"
 _CLOSED = "hierchat's page does not use this address, so it is closed.\n"
 
 
@@ -49,13 +48,15 @@ class OwnPages:
         hashes = [*_HEARTBEAT.findall(route), *_in_query(scope)]
         if _IN_BODY.fullmatch(route):
             body = await _whole(receive)
-            hashes += await to_thread.run_sync(_in_body, body)
+            hashes.append(await to_thread.run_sync(_in_body, body))
             receive = _again(body, receive)
         if not all(self._is_own(hash, scope[USER]) for hash in hashes):
             return await PlainTextResponse(_OTHERS, 403)(scope, receive, send)
         await self._app(scope, receive, send)
 
     def _is_own(self, hash: str, user: str) -> bool:
+        if not hash:  # all who send none would be one page
+            return False
         owner = self._owners.setdefault(hash, user)
         self._owners.move_to_end(hash)
         while len(self._owners) > MOST_PAGES:
@@ -68,18 +69,14 @@ def _in_query(scope: Scope) -> list[str]:
     return query.get("session_hash", [])
 
 
-def _in_body(body: bytes) -> list[str]:
-    """As Gradio reads it. What is no JSON object, Gradio refuses by itself."""
+def _in_body(body: bytes) -> str:
+    """As Gradio reads it; empty where there is none."""
     try:
         given = json.loads(body)
     except ValueError:
-        return []
-    return list(_hashes(given))
-
-
-def _hashes(given: object) -> Iterator[str]:
-    if isinstance(given, dict) and given.get("session_hash") is not None:
-        yield str(given["session_hash"])
+        return ""
+    hash = given.get("session_hash") if isinstance(given, dict) else None
+    return hash if isinstance(hash, str) else ""
 
 
 async def _whole(receive: Receive) -> bytes:
