@@ -108,7 +108,7 @@ class Comparing:
         """These sides, in one turn of their model."""
         if self._frames[arms[0]].finish == "error":
             return
-        with ModelTurn(self._host, stop) as turn:
+        with ModelTurn(self._host, stop, alone=True) as turn:
             for ahead in turn.waiting():
                 for arm in arms:
                     self._set(arm, replace(self._frames[arm], ahead=ahead))
@@ -140,13 +140,13 @@ class Comparing:
             )
         drafting = hosted.levels.sequences if hosted.levels else ()
         replies = {arm: record.reply for arm, record in records.items()}
-        prompt = next(iter(replies.values())).prompt_ids
-        shared = engine.shared(prompt)
+        prompt, user = next((reply.prompt_ids, reply.user) for reply in replies.values())
+        shared = engine.shared(prompt, user)
         read = [common_prefix(sequence.tokens, prompt) for sequence in drafting]
         for arm, record in records.items():
             if stop.is_set():
                 break
-            engine.forget(shared)  # neither side profits from the other's reading
+            engine.forget(prompt, shared)  # neither side profits from the other's reading
             for sequence, kept in zip(drafting, read, strict=True):
                 sequence.rollback(min(kept, len(sequence.tokens)))
             writer = record if arm == "second" else record.reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -42,7 +42,7 @@ class Writing(Protocol):
 
 
 class Completions:
-    """Replies of the model that `host` holds, one at a time. Earlier chats of the user help to draft them."""
+    """Replies of the model that `host` holds, several at a time. Earlier chats of the user help to draft them."""
 
     def __init__(
         self,
@@ -115,7 +115,6 @@ class Completions:
         Raises MessageTooLong.
         """
         prompt = hosted.prompts.build(messages, room or settings.max_new_tokens, hosted.end_ids)
-        hosted.keep_apart(user_id)
         drafting_model = hosted if self._is_owner(user_id) else hosted.without_own_texts()
         drafter = memory = None
         if hosted.is_local and drafts_from != "none":
@@ -126,7 +125,8 @@ class Completions:
         statistics = ReplyStatistics(partial(reply_text, hosted), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
-        reply = Reply(hosted, prompt.ids, settings, statistics, drafter, _left_out(prompt.dropped_turns))
+        notice = _left_out(prompt.dropped_turns)
+        reply = Reply(hosted, prompt.ids, settings, statistics, drafter, notice, user=user_id)
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
             reply.origins = Origins.over(all_sources(drafting_model, memory), len(prompt.ids))
         return reply
@@ -135,14 +135,16 @@ class Completions:
         """What may draft; of a reply that only its own chat may draft, nothing is learned either."""
         learned = self._learned.held(user_id, hosted.model_key)
         if drafts_from == "chat":
-            return Memory(acceptance=Acceptance.from_bytes(learned.acceptance.to_bytes()))
+            return Memory(acceptance=Acceptance.from_bytes(learned.acceptance.to_bytes()), user=user_id)
         held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=before)
-        return Memory(held.sources, learned.acceptance, learned.successors, learned.levels)
+        return Memory(held.sources, learned.acceptance, learned.successors, learned.levels, user_id)
 
     def keep(self, hosted: Hosted | None, *, now: bool = False) -> None:
         """Write down what was learned, if it is time."""
-        if self._learned.save(now=now) and hosted:
-            hosted.keep_costs(self._costs)
+        paused = hosted.local.paused() if hosted and hosted.is_local else nullcontext()
+        with paused if now or self._learned.due else nullcontext():  # other replies may be learning
+            if self._learned.save(now=now) and hosted:
+                hosted.keep_costs(self._costs)
 
 
 def failed(notice: str, writing: Writing, message_id: int | None = None) -> Frame:

@@ -45,6 +45,8 @@ class Reply:
     notice: str | None = None
     origins: Origins | None = None
     """Tells where drafts were found; None where we draft nothing."""
+    user: int | None = None
+    """Whose it is: what was read for others is not used."""
 
     def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
         """Frames while it is written, the last one in phase "done".
@@ -60,6 +62,7 @@ class Reply:
             stop,
             padded=self.drafter is not None,
             begun=len(statistics.tokens),
+            user=self.user,
         )
         shown = 0.0
         plain: list[float] = []

@@ -71,6 +71,8 @@ class ChatService:
         whole = self.store.forget_user(user_id)
         self._histories.forget(user_id)
         self._learned.forget(user_id)
+        if self.host.hosted and self.host.hosted.is_local:
+            self.host.hosted.local.clear()
         return whole
 
     def send(

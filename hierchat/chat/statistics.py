@@ -67,7 +67,7 @@ class ReplyStatistics:
             self.first_ms = recorded.first_token_seconds * 1e3
 
     def add(self, step: Step) -> None:
-        spent = step.draft_ms + step.forward_ms + step.verify_ms
+        spent = step.draft_ms + step.forward_ms + step.verify_ms + step.waited_ms
         self.prompt_tokens = step.prompt_tokens - self.begun if step.prompt_tokens else self.prompt_tokens
         self.prompt_read = step.prompt_read or self.prompt_read
         self.finish = step.finish or self.finish
@@ -82,6 +82,8 @@ class ReplyStatistics:
         self.accepted.update(source for source in step.sources if source != TARGET)
         if not self._timed:
             return
+        if step.together > 1 and self.baseline == "estimated":  # that was of a reply alone
+            self.vanilla_ms = self.baseline = None
         self.forwards += 1
         self.proposed.update(step.proposed)
         self.decode_ms += spent

@@ -127,8 +127,7 @@ class TitleWriter:
     def _name(self, hosted: Hosted, chat: Untitled, wanted: threading.Event) -> None:
         path = [one for one in self._store.messages(chat.user_id, chat.id) if one.role != "system"]
         prompt = self._prompt(hosted, chat.user_id, path)
-        hosted.keep_apart(chat.user_id)
-        title = _written(hosted, prompt, wanted) if prompt else None
+        title = _written(hosted, prompt, wanted, chat.user_id) if prompt else None
         if not wanted.is_set() and self._store.title_by_model(chat, hosted.model_key, title):
             self._came[chat.user_id] += 1
 
@@ -145,11 +144,11 @@ class TitleWriter:
         return None
 
 
-def _written(hosted: Hosted, prompt: Prompt, wanted: threading.Event) -> str | None:
+def _written(hosted: Hosted, prompt: Prompt, wanted: threading.Event, user: int) -> str | None:
     """What the model says, up to the end of the title."""
     tokens: list[int] = []
     text, finish = "", None
-    for step in hosted.engine.generate(prompt.ids, _SETTINGS, None, wanted, padded=False):
+    for step in hosted.engine.generate(prompt.ids, _SETTINGS, None, wanted, padded=False, user=user):
         tokens += step.tokens
         finish = step.finish
         text = reply_text(hosted, tokens)

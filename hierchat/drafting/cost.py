@@ -40,7 +40,9 @@ class DraftCost:
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
+        self._table: Sequence[float] = ()
         self._step_ms: Sequence[float] = ()
+        self._roots = 1
         self.otherwise_ms = float("inf")
         """What a token costs where something else drafts."""
         self.begin(0)
@@ -48,14 +50,16 @@ class DraftCost:
     def begin(self, context: int) -> None:
         """A new reply: its pace begins as that of plain decoding."""
         self.look(context)
-        self._ms, self._tokens = self._step_ms[0] * MEMORY, MEMORY
+        self._start()
 
-    def look(self, context: int) -> None:
-        """Take the costs behind `context` tokens."""
-        step_ms = self._latency.step_ms(context)
-        if step_ms is self._step_ms:
+    def look(self, context: int, roots: int = 1) -> None:
+        """Take the costs behind `context` tokens. `roots`: replies that share the forward, each with a row of its own
+        beside its drafts; their pace is that of all together."""
+        table = self._latency.step_ms(context)
+        if table is self._table and roots == self._roots:
             return
-        self._step_ms = step_ms
+        joined, self._table, self._roots = roots != self._roots, table, roots
+        self._step_ms = step_ms = table[min(roots, len(table)) - 1 :]
         extra = [ms - step_ms[0] for ms in step_ms]
         # The cheapest way on from n drafts: rows may come in groups, of which all but the first are free.
         onward = [
@@ -63,17 +67,22 @@ class DraftCost:
             for n in range(len(extra) - 1)
         ]
         self.extra, self.onward = np.array(extra), np.array(onward)
+        if joined:
+            self._start()
+
+    def _start(self) -> None:
+        self._ms, self._tokens = self._step_ms[0] * MEMORY, MEMORY * self._roots
 
     def note(self, width: int, tokens: int) -> None:
         """A step over `width` positions brought `tokens`."""
-        keep = (1.0 - 1.0 / MEMORY) ** tokens
-        self._ms = self._ms * keep + self._step_ms[min(width, len(self._step_ms)) - 1]
+        keep = (1.0 - 1.0 / (MEMORY * self._roots)) ** tokens
+        self._ms = self._ms * keep + self.step_ms(width - self._roots)
         self._tokens = self._tokens * keep + tokens
 
     @property
     def token_ms(self) -> float:
         """What a token is worth."""
-        return min(self._ms / self._tokens, self._step_ms[0], self.otherwise_ms)
+        return min(self._ms / self._tokens, self._step_ms[0] / self._roots, self.otherwise_ms)
 
     def step_ms(self, drafts: int) -> float:
         """What a step over so many drafts costs."""

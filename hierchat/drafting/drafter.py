@@ -71,16 +71,29 @@ class Drafter:
     def begin(self, prompt: Sequence[int]) -> None:
         """A new reply starts after `prompt`."""
         self._context = Context(prompt)
-        self._grown = False
+        self._grown, self._alone = False, True
         self._recent[:] = RECENT_PRIOR
         self.cost.begin(len(prompt))
         self._places = make_places(0)
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """A tree of at most `limit` nodes that continues what was observed."""
-        self._grown = False
         self.cost.look(self._context.length)
-        most = min(self.cost.most, NODES)
+        self._alone = True
+        return self._propose(self.cost, limit)
+
+    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
+        """The same at the prices of a forward that other replies share."""
+        self._alone = False
+        return self._propose(cost, limit)
+
+    def cut(self, nodes: int) -> None:
+        """Of the tree only the first `nodes` go through the forward."""
+        self._nodes = nodes
+
+    def _propose(self, cost: DraftCost, limit: int | None) -> DraftTree:
+        self._grown = False
+        most = min(cost.most, NODES)
         budget = most if limit is None else min(most, limit)
         if budget <= 0 or not self._context.length:
             return DraftTree()
@@ -102,9 +115,9 @@ class Drafter:
                 self._recent,
                 self._context.tokens[-TAIL:],
                 budget,
-                self.cost.extra,
-                self.cost.onward,
-                self.cost.token_ms,
+                cost.extra,
+                cost.onward,
+                cost.token_ms,
                 self._lookup_ms,
                 self._tree,
                 self._considered,
@@ -127,7 +140,8 @@ class Drafter:
         """These tokens were committed, in order: drafts that were accepted, and one that the target added."""
         width = 1 + (self._nodes if self._grown else 0)
         self.learn(tokens, top)
-        self.cost.note(width, len(tokens))
+        if self._alone:
+            self.cost.note(width, len(tokens))
 
     def learn(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """The same, where the forward did not verify what was proposed here: its costs are not noted."""

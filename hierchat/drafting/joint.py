@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.drafting.cost import DraftCost
-from hierchat.drafting.proposer import Proposer, ReadsHidden
+from hierchat.drafting.proposer import Proposer, ReadsHidden, Shares
 from hierchat.drafting.tree import DraftTree, Match
 
 TRIALS = 4
@@ -107,6 +107,17 @@ class JointDrafter:
             most = cost.most if limit is None else min(limit, cost.most)
             tree = merge([first, *trees], cost.onward, cost.token_ms, most)
         return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
+
+    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
+        """What the first one proposes, if it can; the others rest where rows are dear."""
+        self._tree = self.first.propose_beside(cost, limit) if isinstance(self.first, Shares) else DraftTree()
+        return self._tree
+
+    def cut(self, nodes: int) -> None:
+        """Of the tree only the first `nodes` go through the forward."""
+        self._tree = self._tree.cut(nodes)
+        if isinstance(self.first, Shares):
+            self.first.cut(nodes)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         without = matched(self._tree, tokens)

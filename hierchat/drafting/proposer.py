@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.drafting.cost import DraftCost
 from hierchat.drafting.tree import DraftTree
 
 
@@ -46,4 +47,17 @@ class ReadsHidden(Protocol):
     def see(self, hidden: NDArray[np.float32]) -> None:
         """[tokens, hidden]: what the target's head read where it chose each of the tokens that `observe` gets next;
         valid until then. Not called where the runner does not bring them, nor for the prompt."""
+        ...
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """A proposer that can draft for a forward that other replies share."""
+
+    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
+        """As `propose`, at the prices of that forward. The tree has probabilities, the highest first."""
+        ...
+
+    def cut(self, nodes: int) -> None:
+        """Of the tree only the first `nodes` go through the forward."""
         ...

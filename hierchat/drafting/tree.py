@@ -41,6 +41,17 @@ class DraftTree:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def cut(self, nodes: int) -> DraftTree:
+        """The first so many nodes."""
+        return DraftTree(
+            self.tokens[:nodes],
+            self.parents[:nodes],
+            self.sources[:nodes],
+            self.probabilities[:nodes],
+            self.models_ms,
+            self.matches[:nodes],
+        )
+
     def match(self, node: int) -> Match:
         """What a node was found by."""
         return self.matches[node] if self.matches else NO_MATCH

@@ -10,8 +10,8 @@ from hierchat.models.load.loaded import LoadedModel
 from hierchat.models.progress import Progress, Report, silent
 
 
-def make_runner(loaded: LoadedModel, report: Report = silent) -> Runner:
-    """The runner of the backend that the model was loaded for."""
+def make_runner(loaded: LoadedModel, report: Report = silent, sequences: int = 1) -> Runner:
+    """The runner of the backend that the model was loaded for, with room for so many sequences if memory allows it."""
     if isinstance(loaded.model, BlockModel):
         from hierchat.engine.cpu.jit import is_compiled
         from hierchat.engine.cpu.runner import CpuRunner
@@ -21,7 +21,11 @@ def make_runner(loaded: LoadedModel, report: Report = silent) -> Runner:
                 Progress("compiling", 0, None, "the kernels for this processor, once (about half a minute)")
             )
         return CpuRunner(
-            loaded.model, context_length=loaded.context_length, backend=loaded.backend, key=loaded.model_key
+            loaded.model,
+            context_length=loaded.context_length,
+            backend=loaded.backend,
+            key=loaded.model_key,
+            sequences=sequences,
         )
     if loaded.device.startswith("cuda") and loaded.backend != "int8" and find_spec("triton"):
         from hierchat.engine.cuda.runner import CudaRunner

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer, ReadsHidden
+from hierchat.drafting.cost import DraftCost
+from hierchat.drafting.proposer import Proposer, ReadsHidden, Shares
 from hierchat.drafting.tree import NO_MATCH, DraftTree
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.rows import Rows
@@ -19,6 +20,7 @@ from hierchat.engine.step import TARGET, Finish, Step
 from hierchat.engine.stopping import Stopping
 from hierchat.engine.verify import verify, wait_for
 
+NO_DRAFTS = DraftTree()
 CHUNK = 128
 """Prompt tokens read between two looks at `stop`."""
 
@@ -30,8 +32,9 @@ class PromptTooLong(ValueError):
 class Decoding:
     """A reply over one sequence of a runner: draft, forward, verify, commit, until it ends.
 
-    `draft` and `take` stand on either side of a forward, which several replies may share. `decode` turns token ids into
-    text. Where the step was this reply's alone, `latency` learns what it cost. Raises PromptTooLong.
+    `propose` and `segment` stand before a forward, which several replies may share, and `take` behind it. `decode`
+    turns token ids into text. Where the step was this reply's alone, `latency` learns what it cost. Raises
+    PromptTooLong.
     """
 
     def __init__(
@@ -65,40 +68,93 @@ class Decoding:
         self._stopping = Stopping(settings, end_ids, decode, prompt_ids[asked:])
         self._counts = Counts(prompt_ids[:asked], prompt_ids[asked:])
         self._last, self._position = prompt_ids[-1], len(prompt_ids)
-        self._drafts = DraftTree()
+        self._read = False
+        self._drafts = NO_DRAFTS
         self._tokens: tuple[int, ...] = ()
         self._parents: tuple[int, ...] = ()
         self._began = self._drafted = 0.0
 
-    def read(self) -> Iterator[Step]:
-        """Commit all of the prompt but its last token, which opens the first segment; then begin to draft."""
-        sequence, prompt, total = self.sequence, self.prompt_ids, len(self.prompt_ids)
-        needed = total - 1
-        common = common_prefix(sequence.tokens, prompt[:needed])
-        sequence.rollback(common)
-        yield Step(prompt_read=common, prompt_tokens=total)
-        while common < needed and not self.stop.is_set():
-            began = time.perf_counter()
-            chunk = prompt[common : min(common + CHUNK, needed)]
-            sequence.read(chunk)
-            common += len(chunk)
-            ms = (time.perf_counter() - began) * 1e3
-            yield Step(width=len(chunk), forward_ms=ms, prompt_read=common, prompt_tokens=total)
-        if self.stop.is_set():
-            self.finish = "stopped"
-            yield Step(prompt_tokens=total, prompt_read=len(sequence.tokens), finish="stopped")
-        elif self._drafter:
-            self._drafter.begin(prompt)
+    @property
+    def left(self) -> int:
+        """Tokens of the prompt that are to be read before the first step."""
+        return 0 if self._read else len(self.prompt_ids) - 1 - len(self.sequence.tokens)
 
-    def draft(self) -> Segment:
-        """The segment of the next forward: the last committed token and what may follow it."""
+    @property
+    def position(self) -> int:
+        """Tokens of the text so far."""
+        return self._position
+
+    def begin(self) -> Step:
+        """Keep what the sequence holds of the prompt already."""
+        common = common_prefix(self.sequence.tokens, self.prompt_ids[: len(self.prompt_ids) - 1])
+        self.sequence.rollback(common)
+        self._end_reading()
+        return Step(prompt_read=common, prompt_tokens=len(self.prompt_ids))
+
+    def read_piece(self, most: int = CHUNK) -> Step:
+        """Commit the next piece of the prompt; its last token opens the first segment. Then begin to draft."""
+        held, total = len(self.sequence.tokens), len(self.prompt_ids)
+        began = time.perf_counter()
+        piece = self.prompt_ids[held : min(held + most, total - 1)]
+        self.sequence.read(piece)
+        ms = (time.perf_counter() - began) * 1e3
+        self._end_reading()
+        return Step(width=len(piece), forward_ms=ms, prompt_read=held + len(piece), prompt_tokens=total)
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it is stopped before its first token."""
+        return self.stop.is_set() and self._position == len(self.prompt_ids)
+
+    def give_up(self) -> Step:
+        """End without a token."""
+        self.finish = "stopped"
+        total, held = len(self.prompt_ids), len(self.sequence.tokens)
+        return Step(prompt_tokens=total, prompt_read=held, finish="stopped")
+
+    def read(self) -> Iterator[Step]:
+        """All of the prompt, or up to where it is stopped."""
+        yield self.begin()
+        while self.finish is None and (self.left or self.given_up):
+            yield self.give_up() if self.given_up else self.read_piece()
+
+    def propose(self, cost: DraftCost | None = None, most: int | None = None) -> DraftTree:
+        """What may follow the last committed token. `cost`: the prices in a forward that other replies share; then at
+        most `most` drafts."""
         self._began = time.perf_counter()
-        room = self.sequence.context_length - self._position
-        self._drafts = self._drafter.propose(room) if self._drafter else DraftTree()
+        drafter, room = self._drafter, self.sequence.context_length - self._position
+        if most is not None:
+            room = min(room, most)
+        if drafter is None:
+            self._drafts = NO_DRAFTS
+        elif cost is not None and isinstance(drafter, Shares):
+            self._drafts = drafter.propose_beside(cost, room)
+        else:
+            self._drafts = drafter.propose(room)
+        return self._drafts
+
+    def root(self) -> Segment:
+        """The last committed token alone."""
+        return Segment(self.sequence, (self._last,), (-1,))
+
+    def segment(self, kept: int | None = None) -> Segment:
+        """What goes through the next forward: the last committed token and what was proposed, of which the first `kept`
+        nodes."""
+        if kept is not None and kept < len(self._drafts):
+            assert isinstance(self._drafter, Shares)
+            self._drafts = self._drafts.cut(kept)
+            self._drafter.cut(kept)
         self._tokens = (self._last, *self._drafts.tokens)
         self._parents = (-1, *(parent + 1 for parent in self._drafts.parents))
         self._drafted = time.perf_counter()
         return Segment(self.sequence, self._tokens, self._parents)
+
+    def _end_reading(self) -> None:
+        if self.left or self._read:
+            return
+        self._read = True
+        if self._drafter:
+            self._drafter.begin(self.prompt_ids)
 
     def take(self, rows: Rows, *, alone: bool = True) -> Step:
         """Verify the segment, and commit what stands. `alone`: no other sequence was in the forward."""
@@ -147,8 +203,11 @@ class Decoding:
 
 
 def step_together(runner: Runner, replies: Sequence[Decoding]) -> list[Step]:
-    """A step of each of these replies, in one forward of the runner that holds their sequences."""
-    rows = runner.forward([reply.draft() for reply in replies])
+    """A step of each of these replies, whose prompts are read, in one forward of the runner that holds their
+    sequences."""
+    for reply in replies:
+        reply.propose()
+    rows = runner.forward([reply.segment() for reply in replies])
     alone = len(replies) == 1
     return [reply.take(mine, alone=alone) for reply, mine in zip(replies, rows, strict=True)]
 

@@ -12,7 +12,7 @@ from hierchat.engine.step import Step
 
 
 class Engine(Protocol):
-    """Generates the tokens of one reply after the other. A local one is local.LocalEngine."""
+    """Generates the tokens of replies. A local one is local.LocalEngine."""
 
     @property
     def context_length(self) -> int:
@@ -29,6 +29,11 @@ class Engine(Protocol):
         """What computes it, for the reader of a report."""
         ...
 
+    @property
+    def places(self) -> int:
+        """Replies that may be in progress at once."""
+        ...
+
     def generate(
         self,
         prompt_ids: Sequence[int],
@@ -38,10 +43,12 @@ class Engine(Protocol):
         *,
         padded: bool = True,
         begun: int = 0,
+        user: int | None = None,
     ) -> Generator[Step, None, None]:
         """Steps of one reply; the last one has `finish`. `stop` is polled between steps. padded=False: without drafts,
         the fastest plain decoding that the backend can do. `begun`: the last so many of `prompt_ids` are the reply so
-        far, which goes on as it would have by itself."""
+        far, which goes on as it would have by itself. `user`: whose text it is; what was read for one user is never
+        used for another. Called from several threads, up to `places` at once."""
         ...
 
 
@@ -58,12 +65,12 @@ class MeasuresBaseline(Protocol):
 class Compares(Protocol):
     """An engine on which plain and speculative decoding can be compared from the same state."""
 
-    def shared(self, prompt_ids: Sequence[int]) -> int:
-        """Tokens of a prompt that need not be read, since they are held."""
+    def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
+        """Tokens of a prompt that need not be read for this user, since they are held."""
         ...
 
-    def forget(self, kept: int = 0) -> None:
-        """Hold no more than the first `kept` tokens."""
+    def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
+        """Of this prompt hold no more than the first `kept` tokens."""
         ...
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:

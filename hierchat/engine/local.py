@@ -1,43 +1,57 @@
-"""The engine on this machine: one sequence of the target's runner, and the loop around it."""
+"""The engine on this machine: sequences of the target's runner, and the replies in progress over them."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.decoding import Decoding, common_prefix
+from hierchat.engine.decoding import Decoding
 from hierchat.engine.errors import clear_memory_errors
 from hierchat.engine.latency import LatencyCurve
+from hierchat.engine.pool import Pool
 from hierchat.engine.rows import Rows
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.top import prepare
 from hierchat.engine.step import Step
+from hierchat.engine.together import Together
 from hierchat.engine.verify import choose_from
 
 
 class LocalEngine:
-    """An engine.Engine with all its abilities; one reply at a time. `decode` turns token ids into text.
+    """An engine.Engine with all its abilities; up to `places` replies at a time. `sequence` is the first of its
+    runner; `decode` turns token ids into text.
 
     `latency` is what a step costs, refined by every step that might have drafted.
     """
 
     def __init__(
-        self, sequence: CachedSequence, end_ids: Collection[int], decode: Callable[[Sequence[int]], str]
+        self,
+        sequence: CachedSequence,
+        end_ids: Collection[int],
+        decode: Callable[[Sequence[int]], str],
+        places: int = 1,
     ) -> None:
-        self.sequence = sequence
+        self.runner: Runner = sequence.runner
         self.end_ids = frozenset(end_ids)
         self.decode = decode
         self.latency = LatencyCurve()
-        self.user: int | None = None
-        """Whose text the slots hold (runtime/hosted.py)."""
+        self._pool = Pool(sequence, places)
+        self._together = Together(self.runner, self.latency)
         prepare()
 
     @property
-    def runner(self) -> Runner:
-        return self.sequence.runner
+    def sequence(self) -> CachedSequence:
+        """That of the latest reply."""
+        return self._pool.latest
+
+    @property
+    def places(self) -> int:
+        """Replies that may be in progress at once."""
+        return self._pool.most
 
     @property
     def context_length(self) -> int:
@@ -60,53 +74,67 @@ class LocalEngine:
         *,
         padded: bool = True,
         begun: int = 0,
+        user: int | None = None,
     ) -> Generator[Step, None, None]:
         """Steps of one reply; the last one has `finish`. `begun`: the last so many of `prompt_ids` are the reply so
         far, which goes on as it would have by itself; `settings.max_new_tokens` counts them, too.
 
         Without a drafter this is vanilla decoding, and padded=False its fastest form: the baseline of every speed-up.
-        Slots that hold a common prefix with `prompt_ids` are reused. Raises PromptTooLong, sampler.BrokenLogits,
-        errors.OutOfMemory.
+        Slots in which this user's texts hold a common prefix with `prompt_ids` are reused. From any thread; replies in
+        progress share their forwards. Raises PromptTooLong, TooManySequences, sampler.BrokenLogits, errors.OutOfMemory.
         """
-        with clear_memory_errors():
-            reply = self._begin(prompt_ids, settings, drafter, stop, begun)
-            yield from reply.read()
-            while reply.finish is None:
-                _, tokens, parents = reply.draft()
-                yield reply.take(self.sequence.forward(tokens, parents, padded=padded))
+        with clear_memory_errors(), self._pool.sequence(prompt_ids, user) as sequence:
+            reply = self._begin(sequence, prompt_ids, settings, drafter, stop, begun)
+            with closing(self._together.steps(reply, padded=padded)) as steps:
+                yield from steps
 
     def plain(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> Iterator[tuple[Rows, Step]]:
-        """Exact plain decoding; with each step the rows that it chose from, valid until the next."""
-        reply = self._begin(prompt_ids, settings)
-        for _ in reply.read():
-            pass
-        while reply.finish is None:
-            _, tokens, parents = reply.draft()
-            rows = self.sequence.forward(tokens, parents)
-            yield rows, reply.take(rows)
+        """Exact plain decoding, of one reply at a time; with each step the rows that it chose from, valid until the
+        next."""
+        with self._pool.sequence(prompt_ids) as sequence:
+            reply = self._begin(sequence, prompt_ids, settings)
+            for _ in reply.read():
+                pass
+            while reply.finish is None:
+                reply.propose()
+                _, tokens, parents = reply.segment()
+                rows = sequence.forward(tokens, parents)
+                yield rows, reply.take(rows)
 
-    def shared(self, prompt_ids: Sequence[int]) -> int:
-        """Tokens of a prompt that need not be read, since the slots hold them."""
-        return common_prefix(self.sequence.tokens, prompt_ids)
+    def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
+        """Tokens of a prompt that need not be read, since slots of this user hold them."""
+        return self._pool.shared(prompt_ids, user)
 
-    def forget(self, kept: int = 0) -> None:
-        """Keep no more than the first `kept` tokens in the slots."""
-        self.sequence.rollback(min(kept, len(self.sequence.tokens)))
+    def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
+        """Of this prompt keep no more than the first `kept` tokens in the slots."""
+        self._pool.forget(prompt_ids, kept)
+
+    def clear(self) -> None:
+        """Keep nothing in the slots."""
+        self._pool.clear()
+
+    def paused(self) -> AbstractContextManager[None]:
+        """While it lasts no reply goes on: what they learn in can be written down."""
+        return self._together.paused()
 
     @clear_memory_errors()
     def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
-        """Milliseconds of a step of the fastest plain decoding where the slots stand now: median of `forwards`.
+        """Milliseconds of a step of the fastest plain decoding where the slots stand now: median of `forwards`. While
+        several replies are being written, of all of them together.
 
         Nothing is committed: the next turn finds the slots as they were.
         """
-        sequence = self.sequence
-        last = sequence.tokens[-1] if sequence.tokens else 0
         times = []
         for _ in range(forwards + 1):
-            began = time.perf_counter()
-            rows = sequence.forward((last,), (-1,), padded=False)
-            choose_from(rows, 0, len(sequence.tokens) + 1, settings)
-            took = (time.perf_counter() - began) * 1e3
+            with self._together.paused():
+                if self._together.writing > 1:
+                    return self._together.plain_ms()
+                sequence = self.sequence
+                last = sequence.tokens[-1] if sequence.tokens else 0
+                began = time.perf_counter()
+                rows = sequence.forward((last,), (-1,), padded=False)
+                choose_from(rows, 0, len(sequence.tokens) + 1, settings)
+                took = (time.perf_counter() - began) * 1e3
             if not rows.recorded:
                 times.append(took)
             if len(times) == forwards:
@@ -115,14 +143,15 @@ class LocalEngine:
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
         """Difference of two tokens' raw logits after `context`."""
-        reply = self._begin(context, GenerationSettings())
-        for _ in reply.read():
-            pass
-        rows = self.sequence.forward((context[-1],), (-1,))
-        return abs(float(rows[0][first]) - float(rows[0][second]))
+        with self._pool.sequence(context) as sequence:
+            for _ in self._begin(sequence, context, GenerationSettings()).read():
+                pass
+            rows = sequence.forward((context[-1],), (-1,))
+            return abs(float(rows[0][first]) - float(rows[0][second]))
 
     def _begin(
         self,
+        sequence: CachedSequence,
         prompt_ids: Sequence[int],
         settings: GenerationSettings,
         drafter: Proposer | None = None,
@@ -130,5 +159,5 @@ class LocalEngine:
         begun: int = 0,
     ) -> Decoding:
         return Decoding(
-            self.sequence, prompt_ids, settings, self.end_ids, self.decode, drafter, stop, self.latency, begun
+            sequence, prompt_ids, settings, self.end_ids, self.decode, drafter, stop, self.latency, begun
         )

@@ -81,6 +81,8 @@ class Runner(Protocol):
     context_length: int
     """Positions that a sequence can hold."""
     exact: bool
+    shares_forward: bool
+    """Whether the segments of several sequences go through one forward; else they take turns."""
 
     @property
     def most_sequences(self) -> int: ...

@@ -1,7 +1,8 @@
 """The queue before an engine: first come, first served.
 
-One ticket at a time holds the engine. A ticket that waits tells how many replies come before. It can step aside, or
-leave. Each wait is short, so that a caller can look between two of them whether its reply is still wanted.
+Up to `places` replies hold the engine together; what needs it for itself waits until they have ended, and holds off
+those behind it. A ticket that waits tells how many replies come before. It can step aside, or leave. Each wait is
+short, so that a caller can look between two of them whether its reply is still wanted.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ class QueueFull(Exception):
 
 
 class Ticket:
-    """A place in the queue; later the engine."""
+    """A place in the queue; later the engine, or a share of it."""
 
-    def __init__(self, scheduler: Scheduler, first: bool) -> None:
+    def __init__(self, scheduler: Scheduler, *, first: bool, shares: bool) -> None:
         self._scheduler = scheduler
         self.first = first
+        self.shares = shares
 
     @property
     def ahead(self) -> int:
-        """How many replies come before."""
+        """How many replies must end before."""
         return self._scheduler.ahead(self)
 
     def take(self, seconds: float | None = POLL_SECONDS) -> bool:
@@ -48,16 +50,18 @@ class Scheduler:
     """Who uses the engine now, and who comes next. Loading another model goes first, ahead of replies that wait."""
 
     def __init__(self, most: int = MOST_WAITING) -> None:
+        self.places = 1
+        """Replies that the engine writes at once; whoever brings another engine sets it."""
         self._most = most
-        self._holder: Ticket | None = None
+        self._holders: list[Ticket] = []
         self._waiting: list[Ticket] = []
         self._changed = threading.Condition()
         self._wanted = threading.Event()
         self._free_since = time.monotonic()
 
-    def join(self, *, first: bool = False) -> Ticket:
-        """A place at the end, or ahead of all replies. Raises QueueFull."""
-        ticket = Ticket(self, first)
+    def join(self, *, first: bool = False, shares: bool = False) -> Ticket:
+        """A place at the end, or ahead of all replies; `shares`: others may hold the engine, too. Raises QueueFull."""
+        ticket = Ticket(self, first=first, shares=shares)
         with self._changed:
             self._wanted.set()
             if not first and len(self._waiting) >= self._most:
@@ -67,39 +71,42 @@ class Scheduler:
 
     def ahead(self, ticket: Ticket) -> int:
         with self._changed:
-            if ticket is self._holder:
+            if ticket in self._holders:
                 return 0
-            before = [self._holder, *self._waiting[: self._waiting.index(ticket)]]
-            return sum(one is not None and not one.first for one in before)
+            before = self._waiting[: self._waiting.index(ticket)]
+            replies = sum(not one.first for one in self._holders)
+            if ticket.shares:  # all but one of those that hold it may go on
+                replies = min(replies, 1) if before or not self._has_room(ticket) else 0
+            return replies + sum(not one.first for one in before)
 
     def take(self, ticket: Ticket, seconds: float | None) -> bool:
         with self._changed:
             if not self._changed.wait_for(
-                lambda: self._holder is None and self._waiting[0] is ticket, seconds
+                lambda: self._waiting[0] is ticket and self._has_room(ticket), seconds
             ):
                 return False
-            self._holder = self._waiting.pop(0)
+            self._holders.append(self._waiting.pop(0))
+            self._changed.notify_all()  # the next one may find room, too
             return True
 
     def step_aside(self, ticket: Ticket) -> None:
         with self._changed:
-            self._holder = None
+            self._holders.remove(ticket)
             self._waiting.insert(self._firsts(), ticket)
             self._changed.notify_all()
 
     def leave(self, ticket: Ticket) -> None:
         with self._changed:
-            if ticket is self._holder:
-                self._holder = None
-            else:
-                self._waiting.remove(ticket)
+            (self._holders if ticket in self._holders else self._waiting).remove(ticket)
             self._free_since = time.monotonic()
             self._changed.notify_all()
 
     @contextmanager
-    def turn(self, seconds: float | None = None, *, first: bool = False) -> Iterator[bool]:
+    def turn(
+        self, seconds: float | None = None, *, first: bool = False, shares: bool = False
+    ) -> Iterator[bool]:
         """Wait for the engine and hold it; yields False where it did not come in time. Raises QueueFull."""
-        ticket = self.join(first=first)
+        ticket = self.join(first=first, shares=shares)
         try:
             yield ticket.take(seconds)
         finally:
@@ -109,22 +116,28 @@ class Scheduler:
     def idle_seconds(self) -> float:
         """How long nobody has held the engine or waited for it."""
         with self._changed:
-            return 0.0 if self._holder or self._waiting else time.monotonic() - self._free_since
+            return 0.0 if self._holders or self._waiting else time.monotonic() - self._free_since
 
     @contextmanager
     def spare(self) -> Iterator[threading.Event | None]:
         """Hold the engine as long as nobody else wants it: yields what is set once somebody does, and None where
         somebody does already."""
-        ticket = Ticket(self, first=True)  # no reply: who waits for it is not told so
+        ticket = Ticket(self, first=True, shares=False)  # no reply: who waits for it is not told so
         with self._changed:
-            free = self._holder is None and not self._waiting
+            free = not self._holders and not self._waiting
             if free:
-                self._holder, self._wanted = ticket, threading.Event()
+                self._holders, self._wanted = [ticket], threading.Event()
         try:
             yield self._wanted if free else None
         finally:
             if free:
                 self.leave(ticket)
+
+    def _has_room(self, ticket: Ticket) -> bool:
+        if not self._holders:
+            return True
+        shared = ticket.shares and all(one.shares for one in self._holders)
+        return shared and len(self._holders) < self.places
 
     def _firsts(self) -> int:
         return sum(ticket.first for ticket in self._waiting)

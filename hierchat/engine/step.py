@@ -35,6 +35,10 @@ class Step:
     draft_ms: float = 0.0
     forward_ms: float = 0.0
     verify_ms: float = 0.0
+    waited_ms: float = 0.0
+    """What other replies took since this reply's last step."""
+    together: int = 1
+    """Replies that shared the forward; its milliseconds, and those of drafting and verifying, are of all of them."""
     prompt_read: int = 0
     """Prompt tokens whose keys and values are in the slots so far."""
     prompt_tokens: int = 0

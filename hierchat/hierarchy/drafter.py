@@ -10,6 +10,7 @@ from threading import Event
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.drafting.cost import DraftCost
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.tree import DraftTree
 from hierchat.hierarchy.level import DraftModel, Level
@@ -49,7 +50,8 @@ class HierarchicalDrafter:
         self._learners: list[Learner] = []
         self._text: list[int] = []
         self._searched: Plan | None = None
-        self._wrote = False
+        self._wrote = self._beside = False
+        self._number = 0
         self._tree: tuple[float, float] | None = None
         """Tokens and milliseconds expected of a step over the databases' tree alone."""
         self._began = self._read_ms = 0.0
@@ -59,12 +61,16 @@ class HierarchicalDrafter:
     def begin(self, prompt: Sequence[int]) -> None:
         self._text = list(prompt)
         self.plan, self._highest, self._searched = None, None, None
-        self.hierarchy.begin_reply()
+        self._number = self.hierarchy.begin_reply()
+        self._beside = False
         if self.retrieval:
             self.retrieval.begin(prompt)
 
     def propose(self, limit: int | None = None) -> DraftTree:
         self._wrote = False
+        self._beside = self.hierarchy.replies != self._number  # another reply has the draft models
+        if self._beside:
+            return self.retrieval.propose(limit) if self.retrieval else NO_DRAFTS
         self._began, self._read_ms = time.perf_counter(), self._models_read_ms
         expected = self._follow_plan()
         self._tree, tree = None, self._retrieved(limit, expected)
@@ -92,15 +98,27 @@ class HierarchicalDrafter:
         most = limit or len(chain) + len(tree)
         return merge(chain, tree, accepted.overall, cost.onward, cost.token_ms, most)
 
+    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
+        """The databases' tree: all who share the forward would wait for the draft models."""
+        self._wrote, self._beside = False, True
+        return self.retrieval.propose_beside(cost, limit) if self.retrieval else NO_DRAFTS
+
+    def cut(self, nodes: int) -> None:
+        """Of the tree only the first `nodes` go through the forward."""
+        if self.retrieval:
+            self.retrieval.cut(nodes)
+
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         if self.retrieval:
             (self.retrieval.learn if self._wrote else self.retrieval.observe)(tokens, top)
-        if self._highest:
+        if self._highest and self.hierarchy.replies == self._number:
             if self._wrote:
                 self._highest.observe(tokens)
             else:
                 self._highest.follow(len(self._text), tokens)
         self._text += tokens
+        if self._beside:
+            return
         ms = (time.perf_counter() - self._began) * 1e3 - (self._models_read_ms - self._read_ms)
         self.reply_ms += ms
         if self._tree and not self._wrote:

@@ -63,6 +63,8 @@ class Hierarchy:
         # Of steps over trees alone, (tokens, costs): what was expected, and what came.
         self._expected, self._came = np.full(2, PRIOR_STEPS), np.full(2, PRIOR_STEPS)
         self._reply_tokens, self._reply = REPLY, 0
+        self.replies = 0
+        """How many have begun; the latest one has the draft models."""
         self._found: dict[int, Found] = {}
         self._measured: dict[Plan, tuple[float, float]] = {}
         self._steps = 0
@@ -128,11 +130,13 @@ class Hierarchy:
         spared = (plan.lengths[0] + 1.0) * below.ms / below.brings.tokens - costs[min(drafts, len(costs) - 1)]
         return bool(tokens * plan_ms - ms > spared)
 
-    def begin_reply(self) -> None:
-        """Another reply begins."""
+    def begin_reply(self) -> int:
+        """Another reply begins; its number."""
+        self.replies += 1
         if self._reply:
             self._reply_tokens += REPLIES * (self._reply - self._reply_tokens)
         self._reply = 0
+        return self.replies
 
     def worth_reading(self, plan: Plan, context: int, reading_ms: float) -> bool:
         """Whether what a plan saves in a reply is more than its draft models need to read the text first."""

@@ -51,6 +51,9 @@ class HostStatus:
     """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
 
 
+PLACES = 8
+"""Replies that a model writes at once, where memory allows it."""
+
 Loader = Callable[[str, Report], Hosted]
 Preparation = Callable[[str, Report], None]
 """What is done of loading while another model still answers. Raises a ModelError where it is in vain."""
@@ -61,7 +64,7 @@ class _Overtaken(Exception):
 
 
 class ModelHost:
-    """Holds one model. `scheduler` gives it to one reply at a time; no model leaves in the middle of one."""
+    """Holds one model. `scheduler` gives it to replies; no model leaves in the middle of one."""
 
     def __init__(
         self,
@@ -180,6 +183,7 @@ class ModelHost:
 
     def _host(self, name: str, report: Report) -> None:
         self.hosted = hosted = self._load(name, report)
+        self.scheduler.places = hosted.engine.places
         self.status = HostStatus(name, "ready", message=hosted.note, exact=hosted.engine.exact)
 
     def _prepare_model(self, name: str, report: Report) -> None:
@@ -197,6 +201,7 @@ class ModelHost:
             report,
             measuring,
             stored=True,
+            places=PLACES,
             costs=self.costs,
             catalogue=self.catalogue,
         )

@@ -47,15 +47,6 @@ class Hosted:
             if self.levels:
                 self.levels.keep(costs)
 
-    def keep_apart(self, user_id: int) -> None:
-        """Before a reply to this user, in its turn: what another user's left in the slots goes. Else figures, and the
-        time to the first token, would tell whether a prompt begins as theirs did."""
-        if self.is_local and self.local.user != user_id:
-            self.local.user = user_id
-            self.local.forget()
-            for sequence in self.levels.sequences if self.levels else ():
-                sequence.rollback(0)
-
     def without_own_texts(self) -> Hosted:
         """As others than the owner have it: texts that were added on this machine do not draft, since a draft tells
         what stands in them. Those that ship do."""

@@ -14,7 +14,7 @@ from hierchat.drafting.successors import Successors
 from hierchat.store import Store, StoreError
 
 SAVE_SECONDS = 30.0
-MOST = 4
+MOST = 16
 """States held at once, some megabytes each; one that goes is written down."""
 ACCEPTANCE, SUCCESSORS = "acceptance", "successors"
 
@@ -39,7 +39,7 @@ class Learned:
     What was learned before a conversation was deleted may hold traces of it. So all of that user's is dropped: in the
     store within the deletion, here at the next reply. It is never written back.
 
-    Call `held` and `save` while no reply is being written.
+    Call `save` while no reply goes on.
     """
 
     def __init__(self, store: Store) -> None:
@@ -71,13 +71,18 @@ class Learned:
                 del self._held[key]
                 self._unsaved.discard(key)
 
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write down what was learned."""
+        return time.monotonic() - self._saved >= SAVE_SECONDS
+
     def save(self, *, now: bool = False) -> bool:
         """Write down what was learned, at most every SAVE_SECONDS; whether it did. `now`: before the program ends.
 
         Never raises for a store that cannot be written: what is not kept is learned again.
         """
         with self._lock:
-            if not now and time.monotonic() - self._saved < SAVE_SECONDS:
+            if not now and not self.due:
                 return False
             for key in list(self._unsaved):
                 self._write(key)

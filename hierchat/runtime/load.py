@@ -24,14 +24,15 @@ def load_hosted(
     *,
     stored: bool = False,
     corpus: Path | None = None,
+    places: int = 1,
     costs: Costs | None = None,
     catalogue: Catalogue | None = None,
 ) -> Hosted:
     """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
 
-    `stored`: the corpora that the user added may draft; `corpus`: these texts, too. Raises a ModelError, or a
-    CorpusError about `corpus`. `costs`: where an earlier run's are. `catalogue`: where its draft models stand; None
-    for none.
+    `places`: replies that it is to write at once; fewer where memory is short. `stored`: the corpora that the user
+    added may draft; `corpus`: these texts, too. Raises a ModelError, or a CorpusError about `corpus`. `costs`: where an
+    earlier run's are. `catalogue`: where its draft models stand; None for none.
     """
     # These take seconds to import: only when a model is really loaded
     from hierchat.corpus.statistics import statistics
@@ -46,10 +47,12 @@ def load_hosted(
         loaded = load(entry, progress=report, backend=backend)
         drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report))
         compiling.wait(ENGINE, report)
-        runner = make_runner(loaded, report)
+        runner = make_runner(loaded, report, places)
         compiling.wait(DRAFTING, report)  # beside it, nothing could be measured
     measuring()
-    engine = LocalEngine(runner.open(), loaded.end_ids, loaded.tokenizer.decode)
+    engine = LocalEngine(
+        runner.open(), loaded.end_ids, loaded.tokenizer.decode, min(places, runner.most_sequences)
+    )
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
     machine = machine_name(loaded)
     measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)

@@ -1,4 +1,4 @@
-"""A reply's turn at the model: a place in the queue, then the model for itself until the reply has ended.
+"""A reply's turn at the model: a place in the queue, then a share of the model until the reply has ended.
 
 The store counts turns too: a turn is one model reply there. This is the same reply, seen from the model.
 """
@@ -21,12 +21,13 @@ class NoModel(Exception):
 class ModelTurn:
     """Use it in a with statement; at its end the next reply's turn comes. Raises QueueFull."""
 
-    def __init__(self, host: ModelHost, stop: threading.Event) -> None:
+    def __init__(self, host: ModelHost, stop: threading.Event, *, alone: bool = False) -> None:
+        """`alone`: no other reply uses the model then, as where its speed is compared."""
         self.hosted: Hosted | None = None
-        """The model, once this turn has come; no other reply uses it then."""
+        """The model, once this turn has come."""
         self._host = host
         self._stop = stop
-        self._ticket = host.scheduler.join()
+        self._ticket = host.scheduler.join(shares=not alone)
 
     def waiting(self) -> Iterator[int]:
         """How many replies come before, about ten times a second, until `hosted` is there or `stop` is set.

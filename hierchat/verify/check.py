@@ -155,7 +155,7 @@ def check(
             row["skipped"] = str(error)
         else:
             row["replies"] = [turn.reply for turn in plain]
-            hosted.local.forget()  # nothing that plain decoding left may help, or hide what we wrote wrong
+            hosted.local.clear()  # nothing that plain decoding left may help, or hide what we wrote wrong
             for name, memory in memories.items():
                 tell(f"{asked}: {name}", 0)
                 row["drafters"][name] = _compare(
@@ -168,7 +168,7 @@ def check(
 
 def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[Plain]:
     engine = hosted.local
-    engine.forget()
+    engine.clear()
     talk = Dialogue(hosted, settings.max_new_tokens)
     turns = []
     for text in question.turns:
@@ -193,7 +193,7 @@ def _compare(
     if (
         turns
     ):  # of what an earlier drafter left, the reading of the first prompt stays: nothing drafted is in it
-        engine.forget(len(turns[0].prompt) - 1)
+        engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)
     forwards = 0
     found: list[tuple[int, Plain, list[int]]] = []
     for number, plain in enumerate(turns):

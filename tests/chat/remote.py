@@ -22,6 +22,7 @@ class Elsewhere:
     """Answers with WORDS, two tokens a step."""
 
     context_length = CONTEXT
+    places = 2
     exact: bool | None = None
     backend = "elsewhere"
     stops_at: int | None = None
@@ -36,6 +37,7 @@ class Elsewhere:
         *,
         padded: bool = True,
         begun: int = 0,
+        user: int | None = None,
     ) -> Generator[Step, None, None]:
         assert drafter is None  # it drafts for itself, if at all
         read = len(prompt_ids) - begun

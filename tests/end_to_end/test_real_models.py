@@ -82,7 +82,7 @@ class Model:
         self, prompt: Sequence[int], settings: GenerationSettings, drafter: Proposer | None = None
     ) -> tuple[list[int], int]:
         """Tokens of the reply, and the forwards that they took; reading the prompt takes others."""
-        self.hosted.local.forget()
+        self.hosted.local.clear()
         steps = list(self.hosted.engine.generate(prompt, settings, drafter))
         return [token for step in steps for token in step.tokens], sum(bool(step.tokens) for step in steps)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hierchat.chat.comparison import ARMS, Comparison, Side
+from hierchat.chat.configuration import USUAL
 from hierchat.chat.frames import Figures, Verdict
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.config import GenerationSettings
@@ -103,7 +104,17 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
 
 def compared(word: str) -> Comparison:
     """Two sides that say it."""
-    side = Side("Plain", "m", "m", "blocks", {}, GenerationSettings().model_dump(mode="json"), word, Figures(), [])
+    side = Side(
+        "Plain",
+        "m",
+        "m",
+        "blocks",
+        USUAL["first"].record(),
+        GenerationSettings().model_dump(mode="json"),
+        word,
+        Figures(),
+        [],
+    )
     return Comparison(word, dict.fromkeys(ARMS, side), Verdict(True, 1, None, None, word), "x", "0", True)
 
 

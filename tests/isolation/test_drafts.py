@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
 from hierchat.corpus.format import Statistics
 from hierchat.corpus.seed import SEED_NAME
-from hierchat.runtime.hosted import Hosted
+from hierchat.drafting.index.sort import BREAK, suffix_order
+from hierchat.engine.pool import Pool
 from hierchat.store import Store
 from tests.chat.conftest import Talk
 from tests.chat.tiny import SYSTEM, ready_host, tokenizer
@@ -102,7 +104,8 @@ def test_a_prompt_that_begins_like_another_s_is_not_told_as_read(ann: Talk) -> N
 
 
 def test_that_attack_is_a_real_one(ann: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Hosted, "keep_apart", lambda self, user_id: None)
+    take = Pool.take
+    monkeypatch.setattr(Pool, "take", lambda self, prompt, user: take(self, prompt, 0))
     ann.send(SECRET)
     right = read_already(ann.other("ben"), SECRET)
     ann.other("ann").send(SECRET)
@@ -119,7 +122,7 @@ def test_nor_after_a_title_was_written_for_another(ann: Talk, monkeypatch: pytes
         db.execute("UPDATE users SET model_titles = 0 WHERE id = ?", [theirs.user])
     ann.service.titles.wake()
     ann.service.titles.wait()
-    assert ann.hosted.local.user == ann.user
+    assert ann.store.conversation(ann.user, ann.conversation)
     assert read_already(ann.other("ben"), SECRET) == 0
 
 
@@ -133,19 +136,18 @@ def test_costs_and_plan_do_not_tell_how_long_another_s_chat_is(ann: Talk) -> Non
 
 
 def corpus(name: str, text: str) -> Statistics:
-    """A text that was added on this machine."""
-    from tests.corpus.conftest import statistics_of
-
-    return statistics_of(name, tokenizer().encode(text))
+    """A text as it is held to be drafted from."""
+    tokens = np.array([*tokenizer().encode(text), BREAK], np.int32)
+    return Statistics(name, tokens, suffix_order(tokens))
 
 
 @pytest.fixture
-def diary(ann: Talk, monkeypatch: pytest.MonkeyPatch) -> Talk:
+def diary(ann: Talk) -> Talk:
     """What the model will say stands in a file of the owner's, and something else in what ships."""
     said = ann.send(SECRET).text
     ann.store.forget_user(ann.user)
-    there = replace(ann.hosted, statistics=(corpus(SEED_NAME, SYSTEM * 3), corpus("diary", said * 2)))
-    monkeypatch.setattr(ann.service.host, "_hosted", there)
+    texts = (corpus(SEED_NAME, SYSTEM * 3), corpus("diary", said * 2))
+    ann.service.host.hosted = replace(ann.hosted, statistics=texts)
     return ann
 
 

@@ -48,7 +48,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         return [[ids["chat"]]]
     if spelled == "message_ids":
         return [[ids["asked"], ids["reply"]]]
-    if spelled.endswith("_id"):
+    if spelled.endswith("_id") and parameter.default is inspect.Parameter.empty:
         return [ids[spelled.removesuffix("_id")]]
     known: dict[str, Any] = {
         "settings": ChatSettings("x", {}, ids["preset"]), "since": Mark(), "chosen": "all", "kind": "written",

@@ -21,7 +21,7 @@ class Loaded:
 
     def __init__(self, name: str) -> None:
         self.name, self.note = name, ""
-        self.engine = type("Exact", (), {"exact": True})()
+        self.engine = type("Exact", (), {"exact": True, "places": 1})()
 
 
 def host(load: Any = None) -> ModelHost:

@@ -41,10 +41,13 @@ from hierchat.models.architectures.windows import windows
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.formats.quantised_blocks import Blocks
+from hierchat.models.memory import free_memory
 
 MOST_ROWS = 128
 """Positions of the widest forward."""
 _NO_CYCLES = np.zeros(0, np.int64)
+SHARE = 0.5
+"""Of the free memory, at most, for slots beyond those of one sequence."""
 ATTENDED = 32 * 2**20
 """Floats, at most, for the attention of one forward; a chunk of a prompt is cut to fit where the context is long."""
 
@@ -53,7 +56,8 @@ class CpuRunner:
     """A BlockModel behind the Runner contract. Rows never mix: exact for every width, tree and chunking, and whatever
     other sequences go through the same forward.
 
-    Slots for `sequences` texts: the system hands out memory only for those that are written.
+    Slots for up to `sequences` texts, as many as SHARE of the free memory holds: the system hands it out only for those
+    that are written.
     """
 
     def __init__(
@@ -92,17 +96,24 @@ class CpuRunner:
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
         self._chunks = -(-self.positions // CHUNK)
+        sequences = min(sequences, max(1, int(SHARE * free_memory("cpu") / self._slot_bytes)))
         self.slots = make_key_values(self.shape, sequences * self._chunks * CHUNK)
         self._free = [number * self._chunks for number in reversed(range(sequences))]
         self.most_sequences = sequences
         self._work = make_work(self.shape, MOST_ROWS, self.team.threads)
         self._identity = np.arange(CHUNK, dtype=np.int32)
         self._cycles = _NO_CYCLES
-        self.exact = True
+        self.exact = self.shares_forward = True
         name = f"{self.backend} {INSTRUCTIONS}"
         sequence = self.open()
         self.exact = prove(sequence, key and cache_key(key, name), border=CHUNK)
         sequence.close()
+
+    @property
+    def _slot_bytes(self) -> int:
+        """Of the slots of one sequence: keys and values of 2 bytes, and their scales."""
+        one = self.shape.layers * self.shape.kv_heads * (4 * self.shape.head_dim + 8)
+        return self._chunks * CHUNK * one
 
     def open(self) -> CpuSequence:
         if not self._free:

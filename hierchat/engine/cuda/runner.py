@@ -68,7 +68,7 @@ class CudaRunner:
         self._flying = False
         self._pinned = torch.empty(0)
         self.quantum, self.widest = regime or REGIMES[0]
-        self.exact = True
+        self.exact, self.shares_forward = True, False
         if regime is None:
             proof = remembered(
                 key and cache_key(key, f"{self.backend} graphs", gpu(self.device)), self._prove

@@ -71,7 +71,7 @@ class TorchRunner:
         )
         self.most_sequences = MOST_SEQUENCES
         self.quantum = quantum or 1
-        self.exact = True
+        self.exact, self.shares_forward = True, False
         if quantum is None:
             proof = remembered(key and cache_key(key, self.backend, gpu(self.device)), self._find_quantum)
             self.quantum, self.exact = proof.quantum, proof.exact

@@ -1,0 +1,230 @@
+"""The steps of all replies in progress. As many as there are go through each forward together.
+
+Whoever waits for a step computes the next one for all, if nobody does so already; so a single reply needs no other
+thread. Between two steps a piece of one prompt is read, short enough for the others not to stall.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from hierchat.drafting.cost import DraftCost
+from hierchat.drafting.tree import DraftTree
+from hierchat.engine.decoding import CHUNK, Decoding
+from hierchat.engine.latency import WIDEST, LatencyCurve
+from hierchat.engine.runner import Runner
+from hierchat.engine.step import Step
+from hierchat.engine.verify import choose_from
+
+READ_MS = 100.0
+"""What a piece of a prompt may take while other replies are being written."""
+LEAST_PIECE = 8
+AHEAD = 32
+"""Steps that may wait for the reader of a reply; then that reply rests."""
+
+
+@dataclass(eq=False, slots=True)
+class _Member:
+    reply: Decoding
+    padded: bool
+    steps: deque[Step] = field(default_factory=deque)
+    error: Exception | None = None
+    waited_ms: float = 0.0
+    """What others took since its last step."""
+
+
+class Together:
+    """The replies in progress over one runner. `latency`: what a step costs, by all rows in it."""
+
+    def __init__(self, runner: Runner, latency: LatencyCurve) -> None:
+        self._runner = runner
+        self._cost = DraftCost(latency)
+        self._members: list[_Member] = []
+        self._changed = threading.Condition()
+        self._busy = False
+        self._pausing = 0
+        self._row_ms = READ_MS / CHUNK
+
+    def steps(self, reply: Decoding, *, padded: bool = True) -> Generator[Step, None, None]:
+        """The steps of a reply, until it has ended. Raises what its own forwards raise."""
+        member = _Member(reply, padded)
+        member.steps.append(reply.begin())
+        with self._changed:
+            self._members.append(member)
+        try:
+            while True:
+                step = self._next(member)
+                yield step
+                if step.finish:
+                    return
+        finally:
+            with self.paused():  # no forward is under way over its sequence
+                self._members.remove(member)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While it lasts no reply goes on."""
+        with self._changed:
+            self._pausing += 1
+            self._changed.wait_for(lambda: not self._busy)
+            self._pausing -= 1
+            self._busy = True
+        try:
+            yield
+        finally:
+            self._free()
+
+    def plain_ms(self) -> float:
+        """Milliseconds of a plain step of all replies that are being written, together; nothing is committed. 0 where
+        the forward did work that later ones reuse. Call it while paused."""
+        writing = [one.reply for one in self._members if not one.reply.left and one.reply.finish is None]
+        began = time.perf_counter()
+        rows = self._runner.forward([reply.root() for reply in writing], padded=False)
+        for reply, mine in zip(writing, rows, strict=True):
+            choose_from(mine, 0, reply.position + 1, reply.settings)
+        took = (time.perf_counter() - began) * 1e3
+        return 0.0 if any(mine.recorded for mine in rows) else took
+
+    @property
+    def writing(self) -> int:
+        """How many replies are being written."""
+        return sum(not one.reply.left and one.reply.finish is None for one in self._members)
+
+    def _next(self, member: _Member) -> Step:
+        while True:
+            with self._changed:
+                while self._busy or self._pausing or member.steps or member.error:
+                    if member.steps:
+                        return member.steps.popleft()
+                    if member.error:
+                        raise member.error
+                    self._changed.wait()
+                self._busy = True
+            try:
+                self._advance()
+            finally:
+                self._free()
+
+    def _free(self) -> None:
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+
+    def _advance(self) -> None:
+        """A piece of one prompt, and a step of all that are read."""
+        going = [
+            one
+            for one in self._members
+            if one.reply.finish is None and one.error is None and len(one.steps) < AHEAD
+        ]
+        for one in going:
+            if one.reply.given_up:
+                self._put(one, one.reply.give_up())
+        reading = [one for one in going if one.reply.left and one.reply.finish is None]
+        writing = [one for one in going if not one.reply.left and one.reply.finish is None]
+        if reading:
+            # The shortest first: who asks briefly does not wait for a long text.
+            self._read(min(reading, key=lambda one: one.reply.left), alone=not writing)
+        if len(writing) > 1 and self._runner.shares_forward:
+            self._write(writing)
+        else:
+            for one in writing:
+                self._write_alone(one)
+
+    def _read(self, member: _Member, *, alone: bool) -> None:
+        most = CHUNK if alone else min(max(int(READ_MS / self._row_ms), LEAST_PIECE), CHUNK)
+        began = time.perf_counter()
+        try:
+            step = member.reply.read_piece(most)
+        except Exception as error:
+            member.error = error
+            return
+        took = (time.perf_counter() - began) * 1e3
+        if step.width >= LEAST_PIECE:
+            self._row_ms = took / step.width
+        self._put(member, step)
+        self._others_waited(member, took)
+
+    def _write_alone(self, member: _Member) -> None:
+        began = time.perf_counter()
+        try:
+            reply = member.reply
+            reply.propose()
+            _, tokens, parents = reply.segment()
+            self._put(member, reply.take(reply.sequence.forward(tokens, parents, padded=member.padded)))
+        except Exception as error:
+            member.error = error
+        self._others_waited(member, (time.perf_counter() - began) * 1e3)
+
+    def _write(self, members: Sequence[_Member]) -> None:
+        """A step of all of these in one forward. The rows of its trees go where they bring most."""
+        began = time.perf_counter()
+        cost, roots = self._cost, len(members)
+        cost.look(sum(one.reply.position for one in members) // roots, roots)
+        trees = [one.reply.propose(cost, WIDEST - roots) for one in members]
+        kept = divided(trees, cost)
+        segments = [one.reply.segment(count) for one, count in zip(members, kept, strict=True)]
+        drafted = time.perf_counter()
+        try:
+            rows = self._runner.forward(segments)
+        except Exception as error:
+            for one in members:
+                one.error = error
+            return
+        forwarded = time.perf_counter()
+        steps: list[tuple[_Member, Step]] = []
+        for one, mine in zip(members, rows, strict=True):
+            try:
+                steps.append((one, one.reply.take(mine, alone=False)))
+            except Exception as error:
+                one.error = error
+        ended = time.perf_counter()
+        cost.note(
+            sum(len(segment.tokens) for segment in segments), sum(len(step.tokens) for _, step in steps)
+        )
+        for one, step in steps:
+            shared = replace(
+                step,
+                together=roots,
+                draft_ms=(drafted - began) * 1e3,
+                forward_ms=(forwarded - drafted) * 1e3,
+                verify_ms=(ended - forwarded) * 1e3,
+            )
+            self._put(one, shared)
+
+    def _put(self, member: _Member, step: Step) -> None:
+        member.steps.append(replace(step, waited_ms=member.waited_ms) if member.waited_ms else step)
+        member.waited_ms = 0.0
+
+    def _others_waited(self, member: _Member, ms: float) -> None:
+        for other in self._members:
+            if other is not member:
+                other.waited_ms += ms
+
+
+def divided(trees: Sequence[DraftTree], cost: DraftCost) -> list[int]:
+    """How many nodes of each tree go through a forward that all share: those that bring most, as long as the next one
+    pays for its row. A tree without probabilities stays whole."""
+    kept = [0 if tree.probabilities else len(tree) for tree in trees]
+    rows = sum(kept)
+    following = [(-tree.probabilities[0], at) for at, tree in enumerate(trees) if tree.probabilities]
+    heapq.heapify(following)
+    worth, total, best, found = cost.token_ms, 0.0, 0.0, list(kept)
+    while following and rows < cost.most:
+        chance, at = heapq.heappop(following)
+        if -chance * worth <= cost.onward[rows]:
+            break
+        kept[at] += 1
+        rows += 1
+        total -= chance
+        if (profit := total - cost.extra[rows] / worth) > best:
+            best, found = profit, list(kept)
+        if kept[at] < len(trees[at]):
+            heapq.heappush(following, (-trees[at].probabilities[kept[at]], at))
+    return found
