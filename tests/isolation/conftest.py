@@ -104,17 +104,8 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
 
 def compared(word: str) -> Comparison:
     """Two sides that say it."""
-    side = Side(
-        "Plain",
-        "m",
-        "m",
-        "blocks",
-        USUAL["first"].record(),
-        GenerationSettings().model_dump(mode="json"),
-        word,
-        Figures(),
-        [],
-    )
+    settings = GenerationSettings().model_dump(mode="json")
+    side = Side("Plain", "m", "m", "blocks", USUAL["first"].record(), settings, word, Figures(), [])
     return Comparison(word, dict.fromkeys(ARMS, side), Verdict(True, 1, None, None, word), "x", "0", True)
 
 

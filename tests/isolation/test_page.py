@@ -79,7 +79,8 @@ def values(config: dict[str, Any], listener: dict[str, Any], secrets: Secrets) -
 
 def understood(said: str) -> bool:
     """Whether a handler did what it does, or refused it in a sentence."""
-    return "process_completed" in said and "did not expect" not in said
+    failed = ("did not expect", "Change it in Chat settings")
+    return "process_completed" in said and not any(words in said for words in failed)
 
 
 def every_listener(place: Place, attacker: Visitor, victim: Victim, *, owner: bool) -> dict[str, list[str]]:
@@ -89,6 +90,8 @@ def every_listener(place: Place, attacker: Visitor, victim: Victim, *, owner: bo
     answers: dict[str, list[str]] = {}
     for listener in config["dependencies"]:
         events = {target[1] for target in listener["targets"]}
+        if owner and any(event.startswith("hc_model") for event in events):
+            continue  # the owner may: and without a model, no later attack would get a reply
         for data in attacks(victim, log_in=None if owner else mine.id):
             said = attacker.call(listener["id"], values(config, listener, victim.secrets), data)
             answers.setdefault(f"{listener['id']} {sorted(events)}", []).append(said)
@@ -106,7 +109,7 @@ def test_no_listener_gives_or_changes_anything_of_another_user(
     assert SECRET not in opened
     before = rows_of(place.store, victim.secrets.user)
     answers = every_listener(place, attacker, victim, owner=OTHERS[name] == "ann")
-    assert len(answers) > 60
+    assert len(answers) > 55
     assert [listener for listener, said in answers.items() if SECRET in str(said)] == []
     broken = [listener for listener, said in answers.items() if not any(map(understood, said))]
     assert broken == []  # each was really asked

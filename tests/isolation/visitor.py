@@ -60,5 +60,7 @@ class Visitor:
 
 def defaults(config: dict[str, Any], listener: dict[str, Any]) -> list[Any]:
     """What the page would send along: the values that its components have at first."""
+    empty = {"textbox": "", "html": ""}
     values = {one["id"]: one["props"].get("value") for one in config["components"]}
-    return ["" if values[id] is None else values[id] for id in listener["inputs"]]
+    types = {one["id"]: one["type"] for one in config["components"]}
+    return [empty.get(types[id]) if values[id] is None else values[id] for id in listener["inputs"]]

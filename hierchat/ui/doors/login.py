@@ -10,7 +10,7 @@ from collections.abc import Callable
 from string import Template
 from urllib.parse import parse_qs
 
-from anyio import Lock, to_thread
+from anyio import CapacityLimiter, Lock, to_thread
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -60,6 +60,8 @@ class Login:
         # One guess at a time: else many at once would all be looked at before the first counts as wrong, each with
         # the 64 MiB that a password takes.
         self._guessing = Lock()
+        # Of its own: replies that wait may hold all threads that handlers have.
+        self._threads = CapacityLimiter(4)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -108,7 +110,9 @@ class Login:
         async with self._guessing:
             if wait := self._throttle.wait(lanes):
                 return await self._too_many("Too many attempts.", name, wait, 429)
-            member = await to_thread.run_sync(self._log_ins.members.recognise, name, password)
+            member = await to_thread.run_sync(
+                self._log_ins.members.recognise, name, password, limiter=self._threads
+            )
             if member is None:
                 self._throttle.failed(lanes)
                 return await self._too_many(WRONG, name, self._throttle.wait(lanes), 401)
@@ -158,7 +162,9 @@ class Login:
 
     async def _page(self, said: str = "", name: str = "", status: int = 200) -> Response:
         try:
-            guests = await to_thread.run_sync(lambda: self._log_ins.members.guests_come)
+            guests = await to_thread.run_sync(
+                lambda: self._log_ins.members.guests_come, limiter=self._threads
+            )
         except StoreError:
             guests = False
         return _page(said, name, status, _GUESTS if guests else _ACCOUNTS)

@@ -12,7 +12,7 @@ import re
 from collections import OrderedDict
 from urllib.parse import parse_qs
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,6 +37,7 @@ class OwnPages:
         self._app = app
         self._owners: OrderedDict[str, str] = OrderedDict()
         """Session hash -> user."""
+        self._threads = CapacityLimiter(4)  # of its own: replies that wait may hold all that handlers have
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
@@ -48,7 +49,7 @@ class OwnPages:
         hashes = [*_HEARTBEAT.findall(route), *_in_query(scope)]
         if _IN_BODY.fullmatch(route):
             body = await _whole(receive)
-            hashes.append(await to_thread.run_sync(_in_body, body))
+            hashes.append(await to_thread.run_sync(_in_body, body, limiter=self._threads))
             receive = _again(body, receive)
         if not all(self._is_own(hash, scope[USER]) for hash in hashes):
             return await PlainTextResponse(_OTHERS, 403)(scope, receive, send)
