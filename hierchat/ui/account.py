@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.store import StoreError
 from hierchat.ui.actions import button
 from hierchat.ui.doors.files import files
 from hierchat.ui.panels.panel import QUIET
@@ -49,10 +50,14 @@ def shown_name(session: LoggedIn) -> str:
 
 
 def forget_guest(service: ChatService, kept: Kept, member: Member) -> None:
-    """A login has ended: of a guest, all goes. What the store cannot delete now, it does when it closes."""
+    """A login has ended: of a guest, all goes. Raises StoreError where that has to be tried again."""
     if member.account is not None:
         return
     files.forget(member.name)
     if (user := service.store.users().get(member.name)) is not None:
         kept.forget(user)
-        service.forget_user(user)
+        whole = service.forget_user(user)
+    else:  # tried before, or never here
+        whole = service.store.rewrite()
+    if not whole:
+        raise StoreError("Another program keeps what a guest wrote in the file.")

@@ -70,7 +70,7 @@ def _row(session: LoggedIn, now: float) -> str:
     name = shown_name(session)
     owner = " (owner)" if session.owner else ""
     since = time.strftime("%b %d, %H:%M", time.localtime(session.since))
-    about = f"since {since}, {_seen(now - session.seen)}, {session.address}"
+    about = f"since {since} · {_seen(now - session.seen)} · {session.address}"
     # Ending a guest's session deletes their chats: the page asks first.
     act = "hc_end_session" if session.member.account else "hc_end_guest"
     end = button(

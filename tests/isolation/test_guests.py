@@ -113,6 +113,17 @@ def test_and_when_their_time_is_over(place: Place, clock: Clock) -> None:
     until(lambda: name not in place.store.users() and not left(place))
 
 
+def test_and_once_more_where_the_file_was_busy(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    visitor, name = written(place)
+    rewrite, busy = place.store.rewrite, [True, True]
+    monkeypatch.setattr(place.store, "rewrite", lambda: not (busy and busy.pop()) and rewrite())
+    ask(place.address, "POST", "/logout", visitor.headers)
+    until(lambda: not busy or name not in place.store.users())
+    for _ in range(3):
+        place.log_ins.sweep()
+    until(lambda: not left(place))
+
+
 def test_and_when_the_program_ends(place: Place) -> None:
     written(place)
     place.store.close()

@@ -42,7 +42,7 @@ def test_the_owner_sees_who_is_connected_and_ends_a_session(
         visitor.view("Settings")
         sessions = page.locator("#hc-connected li")
         expect(sessions).to_have_count(2)
-        expect(sessions.filter(has_text="ann (owner)")).to_contain_text("here now, this machine")
+        expect(sessions.filter(has_text="ann (owner)")).to_contain_text("here now · this machine")
         page.get_by_role("heading", name="Who is connected").scroll_into_view_if_needed()
         visitor.shot(f"connected-{look}")
         page.get_by_role("button", name="End session: ben").click()

@@ -101,7 +101,8 @@ class LogIns:
     def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
         self.members = members
         self.on_end: list[Callable[[Member], None]] = []
-        """Called once a session has ended, in a thread of its own."""
+        """Called once a session has ended, in a thread of its own; again after a while where that raises StoreError."""
+        self._again: list[Member] = []
         self.clock = clock
         self._sessions: dict[bytes, LoggedIn] = {}
         self._lock = threading.Lock()
@@ -149,6 +150,9 @@ class LogIns:
         with suppress(StoreError):  # a file that is busy now is not so in some seconds
             over += [key for key, session in held if not self.members.still(session.member)]
         self._end(over)
+        again, self._again = self._again, []
+        for member in again:
+            self._tell(member)
 
     def close(self) -> None:
         """The sweeping ends."""
@@ -166,8 +170,9 @@ class LogIns:
         for then in self.on_end:
             try:
                 then(member)
-            except Exception as error:
+            except StoreError as error:
                 log.warning("Something of a login that has ended is left: %s", type(error).__name__)
+                self._again.append(member)
 
     def _sweep_on(self) -> None:
         while not self._closed.wait(SWEEP_SECONDS):
