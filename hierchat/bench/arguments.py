@@ -29,6 +29,9 @@ def add_bench(commands: Any) -> None:
     load.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
     load.add_argument("--users", type=numbers, default=[1, 2, 4], metavar="N,N,...", help="(1,2,4)")
     load.add_argument("--arms", required=True, metavar="A,B,...", help="as for `bench decode`")
+    load.add_argument(
+        "--repeats", type=positive, default=1, metavar="N", help="ask everything N times; medians count"
+    )
     add_run(load)
     for measured in (decode, log):
         measured.add_argument(

@@ -124,12 +124,14 @@ def _load(args: argparse.Namespace) -> int:
     names = parse_arms(args.arms)
     request = Request(args, "load", {"arms": names, "users": args.users})
     questions = spread(request.questions, args.limit)
-    hosted = request.load()
+    hosted = request.load(places=max(args.users))
     result = decode.Measured(args.json, request.head(hosted), names)
     arms = _open(names, hosted, request.entry, None, args.width, request.threads, result)
     try:
-        with bar(len(arms) * len(args.users)) as tell:
-            figures = load.measure(hosted, arms, questions, request.settings, args.users, tell)
+        with bar(len(arms) * len(args.users) * args.repeats) as tell:
+            figures = load.measure(
+                hosted, arms, questions, request.settings, args.users, tell, repeats=args.repeats
+            )
     finally:
         for arm in arms:
             arm.close()

@@ -118,19 +118,20 @@ class Decoding:
         while self.finish is None and (self.left or self.given_up):
             yield self.give_up() if self.given_up else self.read_piece()
 
-    def propose(self, cost: DraftCost | None = None, most: int | None = None) -> DraftTree:
-        """What may follow the last committed token. `cost`: the prices in a forward that other replies share; then at
-        most `most` drafts."""
+    def propose(self) -> DraftTree:
+        """What may follow the last committed token."""
         self._began = time.perf_counter()
+        room = self.sequence.context_length - self._position
+        self._drafts = self._drafter.propose(room) if self._drafter else NO_DRAFTS
+        return self._drafts
+
+    def propose_beside(self, cost: DraftCost, most: int, replies: int) -> DraftTree:
+        """The same in a forward that so many replies share, at its prices; at most `most` drafts of all."""
         drafter, room = self._drafter, self.sequence.context_length - self._position
-        if most is not None:
-            room = min(room, most)
-        if drafter is None:
-            self._drafts = NO_DRAFTS
-        elif cost is not None and isinstance(drafter, Shares):
-            self._drafts = drafter.propose_beside(cost, room)
+        if isinstance(drafter, Shares):
+            self._drafts = drafter.propose_beside(cost, min(room, most))
         else:
-            self._drafts = drafter.propose(room)
+            self._drafts = drafter.propose(min(room, most // replies)) if drafter else NO_DRAFTS
         return self._drafts
 
     def root(self) -> Segment:
@@ -141,9 +142,9 @@ class Decoding:
         """What goes through the next forward: the last committed token and what was proposed, of which the first `kept`
         nodes."""
         if kept is not None and kept < len(self._drafts):
-            assert isinstance(self._drafter, Shares)
             self._drafts = self._drafts.cut(kept)
-            self._drafter.cut(kept)
+            if isinstance(self._drafter, Shares):
+                self._drafter.cut(kept)
         self._tokens = (self._last, *self._drafts.tokens)
         self._parents = (-1, *(parent + 1 for parent in self._drafts.parents))
         self._drafted = time.perf_counter()

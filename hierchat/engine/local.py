@@ -127,9 +127,10 @@ class LocalEngine:
         times = []
         for _ in range(forwards + 1):
             with self._together.paused():
-                if self._together.writing > 1:
+                writing = self._together.writing
+                if len(writing) > 1:
                     return self._together.plain_ms()
-                sequence = self.sequence
+                sequence = writing[0].sequence if writing else self.sequence
                 last = sequence.tokens[-1] if sequence.tokens else 0
                 began = time.perf_counter()
                 rows = sequence.forward((last,), (-1,), padded=False)

@@ -36,20 +36,20 @@ class Pool:
             self.give(sequence)
 
     def take(self, prompt: Sequence[int], user: int | None = None) -> CachedSequence:
-        """A sequence for a reply to this prompt, with as much of it as some sequence of this user's holds. Raises
-        TooManySequences."""
+        """A sequence for a reply to this prompt, which holds as much of it as some sequence of this user's did, and
+        nothing else. Raises TooManySequences."""
         with self._lock:
             sequence = self._chosen(prompt, user)
             self._free = [one for one in self._free if one is not sequence]
             self._taken.append(sequence)
-            if self._users.get(id(sequence)) != user:
-                sequence.rollback(0)
+            own = self._users.get(id(sequence)) == user
             self._users[id(sequence)] = user
             self.latest = sequence
+            held = common_prefix(sequence.tokens, prompt) if own else 0
+            sequence.rollback(held)
             holder = max(self._own(user), key=lambda one: common_prefix(one.tokens, prompt))
-            held, shared = common_prefix(sequence.tokens, prompt), common_prefix(holder.tokens, prompt)
+            shared = common_prefix(holder.tokens, prompt)
             if shared >= held + WORTH_TAKING_OVER:
-                sequence.rollback(held)
                 sequence.adopt(holder, prompt[held:shared])
             return sequence
 

@@ -22,9 +22,11 @@ from hierchat.engine.runner import Runner
 from hierchat.engine.step import Step
 from hierchat.engine.verify import choose_from
 
-READ_MS = 100.0
-"""What a piece of a prompt may take while other replies are being written."""
+STALL_MS = 200.0
+"""What a piece of a prompt and a step may take together while other replies are being written."""
 LEAST_PIECE = 8
+PROBE_AGE = 32
+"""Steps of several replies for which one measurement of a plain step serves."""
 AHEAD = 32
 """Steps that may wait for the reader of a reply; then that reply rests."""
 
@@ -38,6 +40,14 @@ class _Member:
     waited_ms: float = 0.0
     """What others took since its last step."""
 
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Whatever is raised here ends this reply alone."""
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+
 
 class Together:
     """The replies in progress over one runner. `latency`: what a step costs, by all rows in it."""
@@ -49,7 +59,9 @@ class Together:
         self._changed = threading.Condition()
         self._busy = False
         self._pausing = 0
-        self._row_ms = READ_MS / CHUNK
+        self._row_ms = STALL_MS / CHUNK
+        self._steps = 0
+        self._plain = (0, 0, 0.0)  # of how many replies, at which step, milliseconds
 
     def steps(self, reply: Decoding, *, padded: bool = True) -> Generator[Step, None, None]:
         """The steps of a reply, until it has ended. Raises what its own forwards raise."""
@@ -81,20 +93,23 @@ class Together:
             self._free()
 
     def plain_ms(self) -> float:
-        """Milliseconds of a plain step of all replies that are being written, together; nothing is committed. 0 where
-        the forward did work that later ones reuse. Call it while paused."""
-        writing = [one.reply for one in self._members if not one.reply.left and one.reply.finish is None]
+        """Milliseconds of a plain step of all replies that are being written, together; nothing is committed. Of
+        several, what was measured for one of them serves the others for PROBE_AGE steps. Call it while paused."""
+        writing = self.writing
+        if self._plain[0] == len(writing) > 1 and self._steps - self._plain[1] < PROBE_AGE:
+            return self._plain[2]
         began = time.perf_counter()
         rows = self._runner.forward([reply.root() for reply in writing], padded=False)
         for reply, mine in zip(writing, rows, strict=True):
             choose_from(mine, 0, reply.position + 1, reply.settings)
         took = (time.perf_counter() - began) * 1e3
-        return 0.0 if any(mine.recorded for mine in rows) else took
+        self._plain = (len(writing), self._steps, took)
+        return took
 
     @property
-    def writing(self) -> int:
-        """How many replies are being written."""
-        return sum(not one.reply.left and one.reply.finish is None for one in self._members)
+    def writing(self) -> list[Decoding]:
+        """The replies that are being written."""
+        return [one.reply for one in self._members if not one.reply.left and one.reply.finish is None]
 
     def _next(self, member: _Member) -> Step:
         while True:
@@ -118,6 +133,7 @@ class Together:
 
     def _advance(self) -> None:
         """A piece of one prompt, and a step of all that are read."""
+        self._steps += 1
         going = [
             one
             for one in self._members
@@ -138,28 +154,24 @@ class Together:
                 self._write_alone(one)
 
     def _read(self, member: _Member, *, alone: bool) -> None:
-        most = CHUNK if alone else min(max(int(READ_MS / self._row_ms), LEAST_PIECE), CHUNK)
+        most = CHUNK
+        if not alone:
+            most = min(max(int((STALL_MS - self._cost.step_ms(0)) / self._row_ms), LEAST_PIECE), CHUNK)
         began = time.perf_counter()
-        try:
+        with member.failing():
             step = member.reply.read_piece(most)
-        except Exception as error:
-            member.error = error
-            return
-        took = (time.perf_counter() - began) * 1e3
-        if step.width >= LEAST_PIECE:
-            self._row_ms = took / step.width
-        self._put(member, step)
-        self._others_waited(member, took)
+            self._put(member, step)
+            if step.width >= LEAST_PIECE:
+                self._row_ms = step.forward_ms / step.width
+        self._others_waited(member, (time.perf_counter() - began) * 1e3)
 
     def _write_alone(self, member: _Member) -> None:
         began = time.perf_counter()
-        try:
+        with member.failing():
             reply = member.reply
             reply.propose()
             _, tokens, parents = reply.segment()
             self._put(member, reply.take(reply.sequence.forward(tokens, parents, padded=member.padded)))
-        except Exception as error:
-            member.error = error
         self._others_waited(member, (time.perf_counter() - began) * 1e3)
 
     def _write(self, members: Sequence[_Member]) -> None:
@@ -167,34 +179,33 @@ class Together:
         began = time.perf_counter()
         cost, roots = self._cost, len(members)
         cost.look(sum(one.reply.position for one in members) // roots, roots)
-        trees = [one.reply.propose(cost, WIDEST - roots) for one in members]
-        kept = divided(trees, cost)
-        segments = [one.reply.segment(count) for one, count in zip(members, kept, strict=True)]
-        drafted = time.perf_counter()
+        drafted: list[tuple[_Member, DraftTree]] = []
+        for one in members:
+            with one.failing():
+                drafted.append((one, one.reply.propose_beside(cost, max(WIDEST - roots, 0), roots)))
+        kept = divided([tree for _, tree in drafted], cost)
+        segments = [one.reply.segment(count) for (one, _), count in zip(drafted, kept, strict=True)]
+        forward = time.perf_counter()
         try:
-            rows = self._runner.forward(segments)
+            rows = self._runner.forward(segments) if segments else []
         except Exception as error:
             for one in members:
                 one.error = error
             return
-        forwarded = time.perf_counter()
+        verify = time.perf_counter()
         steps: list[tuple[_Member, Step]] = []
-        for one, mine in zip(members, rows, strict=True):
-            try:
+        for (one, _), mine in zip(drafted, rows, strict=True):
+            with one.failing():
                 steps.append((one, one.reply.take(mine, alone=False)))
-            except Exception as error:
-                one.error = error
         ended = time.perf_counter()
-        cost.note(
-            sum(len(segment.tokens) for segment in segments), sum(len(step.tokens) for _, step in steps)
-        )
+        cost.note(sum(len(one.tokens) for one in segments), sum(len(step.tokens) for _, step in steps))
         for one, step in steps:
             shared = replace(
                 step,
                 together=roots,
-                draft_ms=(drafted - began) * 1e3,
-                forward_ms=(forwarded - drafted) * 1e3,
-                verify_ms=(ended - forwarded) * 1e3,
+                draft_ms=(forward - began) * 1e3,
+                forward_ms=(verify - forward) * 1e3,
+                verify_ms=(ended - verify) * 1e3,
             )
             self._put(one, shared)
 

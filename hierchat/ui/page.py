@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.engine.scheduler import MOST_WAITING
+from hierchat.runtime.host import PLACES
 from hierchat.ui import account, layout
 from hierchat.ui.attaching import AttachingHandlers
 from hierchat.ui.comparisons.setup import SetupHandlers
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 # Replies wait below the page, for the engine; so all of them may run here. Those that another page
 # asked for are followed apart, so that they keep none from being asked.
-_ENGINE: dict[str, Any] = {**QUIET, "concurrency_id": "engine", "concurrency_limit": MOST_WAITING + 1}
-_FOLLOW: dict[str, Any] = {**QUIET, "concurrency_id": "follow", "concurrency_limit": MOST_WAITING}
+_ENGINE: dict[str, Any] = {**QUIET, "concurrency_id": "engine", "concurrency_limit": MOST_WAITING + PLACES}
+_FOLLOW: dict[str, Any] = {**QUIET, "concurrency_id": "follow", "concurrency_limit": MOST_WAITING + PLACES}
 
 
 def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -> gr.Blocks:

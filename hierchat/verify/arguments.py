@@ -33,6 +33,9 @@ def add_verify(commands: Any) -> None:
         metavar="A,B,...",
         help="; ".join(f"{name}: {what}" for name, what in DRAFTERS.items()) + " (default)",
     )
+    verify.add_argument(
+        "--users", type=positive, default=1, metavar="N", help="so many ask at once, and share forwards (1)"
+    )
     add_run(verify)
 
 

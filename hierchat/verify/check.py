@@ -7,7 +7,9 @@ slots of its own; all get the prompts that the plain replies make. History grows
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -135,35 +137,45 @@ def check(
     tell: Tell,
     *,
     width: int | None = None,
+    users: int = 1,
 ) -> None:
-    """Compares what `result` lacks, and writes it after every question. Raises RequestError where a drafter of `result`
-    is not to be had."""
+    """Compares what `result` lacks, and writes it after every question. So many `users` ask their questions at once,
+    whose replies share forwards; plain decoding has one at a time. Raises RequestError where a drafter of `result` is
+    not to be had."""
     if "stack" in result.drafters:
         _draft_models(hosted)
     replies = [reply for row in result.rows for reply in row["replies"]]
     memories = {name: Memory([Source.of(replies)]) for name in result.drafters}
     done = {row["question"] for row in result.rows}
-    for question in questions:
-        if question.number in done:
-            continue
-        asked = f"{question.group} {question.name}"
-        tell(f"{asked}: plain", 0)
-        row: Row = {"question": question.number, "replies": [], "drafters": {}}
-        try:
-            plain = _plainly(hosted, question, settings)
-        except MessageTooLong as error:
-            row["skipped"] = str(error)
-        else:
-            row["replies"] = [turn.reply for turn in plain]
-            hosted.local.clear()  # nothing that plain decoding left may help, or hide what we wrote wrong
-            for name, memory in memories.items():
-                tell(f"{asked}: {name}", 0)
-                row["drafters"][name] = _compare(
-                    hosted, question, settings, plain, DRAFTERS[name], memory, width
-                )
-        result.rows.append(row)
+    open_questions = [question for question in questions if question.number not in done]
+    for begin in range(0, len(open_questions), users):
+        rows: list[Row] = []
+        asked: list[tuple[Row, Question, list[Plain]]] = []
+        for question in open_questions[begin : begin + users]:
+            tell(f"{question.group} {question.name}: plain", 0)
+            row: Row = {"question": question.number, "replies": [], "drafters": {}}
+            rows.append(row)
+            try:
+                plain = _plainly(hosted, question, settings)
+            except MessageTooLong as error:
+                row["skipped"] = str(error)
+            else:
+                row["replies"] = [turn.reply for turn in plain]
+                asked.append((row, question, plain))
+        hosted.local.clear()  # nothing that plain decoding left may help, or hide what we wrote wrong
+        for name, memory in memories.items():
+            tell(f"{', '.join(question.name for _, question, _ in asked)}: {name}", 0)
+            with ThreadPoolExecutor(max(len(asked), 1)) as pool:
+                drafting = partial(_draft, hosted, settings, DRAFTERS[name], memory, width)
+                drafted = list(pool.map(drafting, [plain for _, _, plain in asked], range(len(asked))))
+            for (row, question, plain), (forwards, replies) in zip(asked, drafted, strict=True):
+                row["drafters"][name] = {
+                    "forwards": forwards,
+                    "differences": _differing(hosted.local, question, plain, replies),
+                }
+        result.rows += rows
         result.write()
-        tell("", 1)
+        tell("", len(rows))
 
 
 def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[Plain]:
@@ -179,38 +191,40 @@ def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -
     return turns
 
 
-def _compare(
+def _draft(
     hosted: Hosted,
-    question: Question,
     settings: GenerationSettings,
-    turns: Sequence[Plain],
     drafting: Drafting,
     memory: Memory,
     width: int | None,
-) -> dict[str, Any]:
-    """Decodes speculatively. Gaps are measured last: that writes into the slots."""
+    turns: Sequence[Plain],
+    user: int,
+) -> tuple[int, list[list[int]]]:
+    """Decodes speculatively: forwards, and the reply to each turn."""
     engine = hosted.local
-    if (
-        turns
-    ):  # of what an earlier drafter left, the reading of the first prompt stays: nothing drafted is in it
+    if turns:  # what an earlier drafter left of the first prompt stays: nothing drafted is in it
         engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)
-    forwards = 0
-    found: list[tuple[int, Plain, list[int]]] = []
-    for number, plain in enumerate(turns):
+    forwards, replies = 0, []
+    for plain in turns:
         reply: list[int] = []
-        for step in engine.generate(
-            plain.prompt, settings, drafting(hosted, memory, plain, width, settings), padded=True
-        ):
+        drafter = drafting(hosted, memory, plain, width, settings)
+        for step in engine.generate(plain.prompt, settings, drafter, padded=True, user=user):
             reply += step.tokens
             forwards += bool(step.tokens)
-        if reply != plain.reply:
-            found.append((number, plain, reply))
+        replies.append(reply)
         memory.history[0].add(plain.reply)
-    differences = [
+    return forwards, replies
+
+
+def _differing(
+    engine: LocalEngine, question: Question, turns: Sequence[Plain], replies: Sequence[Sequence[int]]
+) -> list[dict[str, Any]]:
+    """Gaps are measured last: that writes into the slots."""
+    return [
         {"question": question.name, "turn": number, **_difference(engine, plain, reply)}
-        for number, plain, reply in found
+        for number, (plain, reply) in enumerate(zip(turns, replies, strict=True))
+        if reply != plain.reply
     ]
-    return {"forwards": forwards, "differences": differences}
 
 
 def _difference(engine: LocalEngine, plain: Plain, reply: Sequence[int]) -> dict[str, Any]:

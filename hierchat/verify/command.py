@@ -16,9 +16,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    request = Request(args, "verify", {"drafters": args.drafter})
+    request = Request(args, "verify", {"drafters": args.drafter, "users": args.users})
     questions = spread(request.questions, args.limit)
-    hosted = request.load()
+    hosted = request.load(places=args.users)
     shown = {key: request.said[key] for key in ("temperature", "seed")}
     head = request.head(hosted) | {"exact": hosted.engine.exact} | shown
     found = request.earlier(head)
@@ -26,7 +26,7 @@ def _verify(args: argparse.Namespace) -> int:
     stopped = False
     try:
         with bar(len(questions), len(result.rows)) as tell:
-            check(hosted, questions, request.settings, result, tell, width=args.width)
+            check(hosted, questions, request.settings, result, tell, width=args.width, users=args.users)
     except KeyboardInterrupt:
         stopped = True
     said = result.as_dict()

@@ -95,3 +95,55 @@ def test_spare_time_is_nobodys_turn_and_ends_when_somebody_comes() -> None:
     with scheduler.spare() as wanted:
         assert wanted is not None
         assert not wanted.is_set()
+
+
+def test_replies_share_the_engine_up_to_its_places() -> None:
+    scheduler = Scheduler()
+    scheduler.places = 2
+    one, two, three = (scheduler.join(shares=True) for _ in range(3))
+    assert one.take(0)
+    assert two.take(0)
+    assert not three.take(0)
+    assert three.ahead == 1  # one of two must end
+    one.leave()
+    assert three.ahead == 0
+    assert three.take(0)
+    two.leave()
+    three.leave()
+    assert scheduler.idle_seconds >= 0
+
+
+def test_what_needs_the_engine_for_itself_waits_for_all_and_holds_off_those_behind() -> None:
+    scheduler = Scheduler()
+    scheduler.places = 4
+    replies = [scheduler.join(shares=True) for _ in range(2)]
+    assert all(reply.take(0) for reply in replies)
+    alone, behind = scheduler.join(), scheduler.join(shares=True)
+    assert alone.ahead == 2
+    assert behind.ahead == 2  # one of the two, and what waits before
+    assert not behind.take(0)
+    replies[0].leave()
+    assert not alone.take(0)
+    replies[1].leave()
+    assert alone.take(0)
+    assert not behind.take(0)
+    alone.leave()
+    assert behind.take(0)
+
+
+def test_loading_goes_ahead_of_replies_that_wait_and_spare_time_ends_for_a_reply() -> None:
+    scheduler = Scheduler()
+    scheduler.places = 2
+    with scheduler.spare() as wanted:
+        assert wanted is not None
+        reply = scheduler.join(shares=True)
+        assert wanted.is_set()
+        assert not reply.take(0)
+        assert reply.ahead == 0
+    assert reply.take(0)
+    waiting, loading = scheduler.join(shares=True), scheduler.join(first=True)
+    assert not waiting.take(0)
+    reply.leave()
+    assert loading.take(0)
+    loading.leave()
+    assert waiting.take(0)

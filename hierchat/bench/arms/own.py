@@ -106,8 +106,13 @@ class OwnArm:
     ) -> None:
         self.name = name
         self._hosted = hosted
-        self._carried = Carried(name, hosted, width, beside)
+        self._width, self._beside = width, beside
+        self._carried = self.another()
         self._held: dict[int, list[int]] = {}
+
+    def another(self) -> Carried:
+        """What another user of this arm begins with."""
+        return Carried(self.name, self._hosted, self._width, self._beside)
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
         drafter = self._carried.drafter(settings)

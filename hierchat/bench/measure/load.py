@@ -1,6 +1,7 @@
-"""`bench load`: several users at one engine, which answers one at a time: who waits how long.
+"""`bench load`: several users at one engine: how much they get in all, and each of them.
 
-Every user asks, waits for the reply and asks again; requests are answered in the order in which they came.
+Every user asks, waits for the reply and asks the next question at once, with slots and a history of its own. Of each
+question only the first turn is asked, so that all arms read the same.
 """
 
 from __future__ import annotations
@@ -8,18 +9,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median, quantiles
 from typing import Any
 
 from hierchat.bench.arms.arm import Arm
+from hierchat.bench.arms.own import Carried, OwnArm
+from hierchat.bench.errors import ArmError
 from hierchat.bench.measure.decode import WARM_UP
+from hierchat.bench.peers.arm import PeerArm
 from hierchat.config import GenerationSettings
-from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.hosted import Hosted
 from hierchat.verify.asking.dialogue import Dialogue
 from hierchat.verify.asking.progress import Tell
 from hierchat.verify.asking.questions import Question
+
+Prompt = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +32,18 @@ class Served:
     """One reply. Seconds from the request on."""
 
     tokens: int
-    waited: float
     first: float
     all: float
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """All users once through their questions with one arm; `replies` [user]."""
+
+    seconds: float
+    replies: list[list[Served]]
+    words: list[list[list[int]]]
+    """[user][question]: the tokens."""
 
 
 def measure(
@@ -39,68 +53,127 @@ def measure(
     settings: GenerationSettings,
     users: Sequence[int],
     tell: Tell,
+    *,
+    repeats: int = 1,
 ) -> list[dict[str, Any]]:
-    """Figures for each number of users and each arm; all answer the same questions. Raises what an arm raises."""
-    figures = []
-    for count in users:
-        for arm in arms:
-            tell(f"{count} users: {arm.name}", 0)
-            arm.forget()
-            arm.answer(Dialogue(hosted, settings.max_new_tokens).ask(WARM_UP), settings)
-            began = time.perf_counter()
-            served = _serve(hosted, arm, questions, settings, count)
-            took = time.perf_counter() - began
-            figures.append({"users": count, "arm": arm.name, **_summary(served, took)})
-            tell("", 1)
-    return figures
+    """Figures for each number of users and each arm, in turn; all answer the same questions. Raises what an arm
+    raises."""
+    prompts = [Dialogue(hosted, settings.max_new_tokens).ask(question.turns[0]) for question in questions]
+    warm_up = [Dialogue(hosted, settings.max_new_tokens).ask(WARM_UP)]
+    found: dict[tuple[int, str], list[Round]] = {}
+    alone: dict[str, dict[int, list[int]]] = {}
+    for _ in range(repeats):
+        for count in users:
+            talks = [prompts[user::count] for user in range(count)]
+            for arm in arms:
+                tell(f"{count} users: {arm.name}", 0)
+                _serve(hosted, arm, [warm_up] * count, settings)
+                found.setdefault((count, arm.name), []).append(_serve(hosted, arm, talks, settings))
+                tell("", 1)
+    for (count, name), rounds in found.items():
+        for user, replies in enumerate(rounds[0].words):
+            for number, reply in enumerate(replies):
+                alone.setdefault(name, {}).setdefault(user + number * count, reply)
+    return [
+        {
+            "users": count,
+            "arm": name,
+            **_summary(sorted(rounds, key=lambda one: one.seconds)[len(rounds) // 2]),
+            "other_words": _other_words(rounds, alone[name], count),
+        }
+        for (count, name), rounds in found.items()
+    ]
 
 
 def _serve(
-    hosted: Hosted, arm: Arm, questions: Sequence[Question], settings: GenerationSettings, users: int
-) -> list[Served]:
-    scheduler, served, errors = Scheduler(most=users), list[Served](), list[BaseException]()
+    hosted: Hosted, arm: Arm, talks: Sequence[Sequence[Prompt]], settings: GenerationSettings
+) -> Round:
+    if isinstance(arm, PeerArm):
+        seconds, served = arm.serve(talks, settings)
+        return Round(
+            seconds,
+            [[Served(len(one["tokens"]), one["first"], one["all"]) for one in replies] for replies in served],
+            [[one["tokens"] for one in replies] for replies in served],
+        )
+    if not isinstance(arm, OwnArm):
+        raise ArmError(f"{arm.name} answers one user at a time")
+    return _serve_ourselves(hosted, arm, talks, settings)
 
-    def use(mine: Sequence[Question]) -> None:
+
+def _serve_ourselves(
+    hosted: Hosted, arm: OwnArm, talks: Sequence[Sequence[Prompt]], settings: GenerationSettings
+) -> Round:
+    hosted.local.clear()
+    replies: list[list[Served]] = [[] for _ in talks]
+    words: list[list[list[int]]] = [[] for _ in talks]
+    errors: list[BaseException] = []
+    carried = [arm.another() for _ in talks]
+
+    def use(user: int) -> None:
         try:
-            for question in mine:
-                talk = Dialogue(hosted, settings.max_new_tokens)
-                for text in question.turns:
-                    prompt = talk.ask(text)
-                    asked = time.perf_counter()
-                    with scheduler.turn():
-                        if errors:
-                            return
-                        waited = time.perf_counter() - asked
-                        answer = arm.answer(prompt, settings)
-                        arm.learn(answer.reply)
-                    ended = time.perf_counter() - asked
-                    served.append(Served(len(answer.reply), waited, waited + answer.first_seconds, ended))
-                    talk.answered(answer.reply)
+            for prompt in talks[user]:
+                served, reply = _answer(hosted, carried[user], prompt, settings, user)
+                replies[user].append(served)
+                words[user].append(reply)
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=use, args=(questions[user::users],)) for user in range(users)]
+    threads = [threading.Thread(target=use, args=(user,)) for user in range(len(talks))]
+    began = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if errors:
         raise errors[0]
-    return served
+    return Round(time.perf_counter() - began, replies, words)
 
 
-def _summary(served: Sequence[Served], took: float) -> dict[str, Any]:
-    tokens = sum(one.tokens for one in served)
+def _answer(
+    hosted: Hosted, carried: Carried, prompt: Prompt, settings: GenerationSettings, user: int
+) -> tuple[Served, list[int]]:
+    drafter = carried.drafter(settings)
+    asked, first, reply = time.perf_counter(), 0.0, list[int]()
+    steps = hosted.engine.generate(prompt, settings, drafter, padded=drafter is not None, user=user)
+    for step in steps:
+        reply += step.tokens
+        if step.tokens:
+            first = first or time.perf_counter()
+    ended = time.perf_counter()
+    carried.learn(reply)
+    return Served(len(reply), first - asked, ended - asked), reply
+
+
+def _summary(served: Round) -> dict[str, Any]:
+    every = [one for replies in served.replies for one in replies]
+    tokens = sum(one.tokens for one in every)
+    of_user = [
+        sum(one.tokens for one in replies) / sum(one.all for one in replies)
+        for replies in served.replies
+        if replies
+    ]
+    firsts = [one.first for one in every]
     return {
-        "replies": len(served),
+        "replies": len(every),
         "tokens": tokens,
-        "tokens_per_second": round(tokens / took, 1),
-        "waited_seconds": round(median(one.waited for one in served), 3),
-        "first_token_seconds": round(median(one.first for one in served), 3),
-        "first_token_p90_seconds": round(_p90([one.first for one in served]), 3),
-        "reply_seconds": round(median(one.all for one in served), 3),
-        "reply_p90_seconds": round(_p90([one.all for one in served]), 3),
+        "seconds": round(served.seconds, 2),
+        "tokens_per_second": round(tokens / served.seconds, 1),
+        "user_tokens_per_second": round(median(of_user), 1),
+        "slowest_over_fastest": round(min(of_user) / max(of_user), 2),
+        "first_token_seconds": round(median(firsts), 3),
+        "first_token_p90_seconds": round(_p90(firsts), 3),
+        "served": [[asdict(one) for one in replies] for replies in served.replies],
     }
+
+
+def _other_words(rounds: Sequence[Round], alone: dict[int, list[int]], users: int) -> int:
+    """Replies that are not those that a single user got."""
+    return sum(
+        reply != alone[user + number * users]
+        for one in rounds
+        for user, replies in enumerate(one.words)
+        for number, reply in enumerate(replies)
+    )
 
 
 def _p90(values: Sequence[float]) -> float:

@@ -59,6 +59,19 @@ class PeerArm:
             peak_mb=heard.get("peak_mb"),
         )
 
+    def serve(
+        self, talks: Sequence[Sequence[Sequence[int]]], settings: GenerationSettings
+    ) -> tuple[float, list[list[dict[str, Any]]]]:
+        """Replies to the prompts [user][question] of users who ask at once: seconds in all, and of each reply "tokens",
+        and the seconds until "first" and "all" of them. Greedy."""
+        heard = self.ask(
+            do="serve",
+            talks=[[list(prompt) for prompt in prompts] for prompts in talks],
+            max_new_tokens=settings.max_new_tokens,
+            end_ids=self._end_ids,
+        )
+        return heard["seconds"], heard["served"]
+
     def ask(self, **request: Any) -> dict[str, Any]:
         """One request, and what the process says to it (programs/main.py)."""
         assert self._process.stdin

@@ -69,14 +69,15 @@ class Request:
         }
         self._machine: dict[str, Any] = machine()
 
-    def load(self) -> Hosted:
-        """The model on its backend."""
+    def load(self, places: int = 1) -> Hosted:
+        """The model on its backend. `places`: replies that it writes at once."""
         with terminal_progress() as report:
             return load_hosted(
                 self.entry,
                 self._args.backend,
                 report,
                 corpus=self._args.corpus,
+                places=places,
                 catalogue=read_catalogue(),
             )
 

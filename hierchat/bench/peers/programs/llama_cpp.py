@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from .llama_slots import serve
 from .timing import Clock, common_prefix
 
 
@@ -22,7 +23,7 @@ class LlamaCpp:
         if options.get("draft"):
             smaller = load(options["draft"], options)
             draft = DraftModel(smaller, options["draft_tokens"], options["draft_sure"])
-        self.llama = load(model, options, draft)
+        self.llama, self.threads = load(model, options, draft), options["threads"]
         self.evaluated = 0
         evaluate = self.llama.eval
 
@@ -47,6 +48,10 @@ class LlamaCpp:
                 break
         clock.end()
         return {**clock.answer(tokens), "forwards": self.evaluated}
+
+    def serve(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Replies to several users at once: llama_slots.py."""
+        return serve(self.llama, request, self.threads)
 
     def forwards(self, request: dict[str, Any]) -> dict[str, Any]:
         """Milliseconds of a forward over each of "segments" behind "prompt", with logits for all of its positions."""
