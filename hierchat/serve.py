@@ -8,7 +8,7 @@ import logging
 import os
 import platform
 import socket
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -72,9 +72,15 @@ def serve(args: argparse.Namespace) -> int:
     from hierchat.ui import launch, terminal
     from hierchat.ui.page import build_app
 
-    with Store.open(database) as store, closing(ChatService(store, host)) as service:
+    with (
+        Store.open(database) as store,
+        closing(ChatService(store, host)) as service,
+        ExitStack() as ending,
+    ):
         login = launch.login(args.host, args.share, args.auth, store)
         log_ins = login[0] if login else None
+        if log_ins:
+            ending.callback(log_ins.close)
         app = build_app(service, str(database), log_ins)
         try:
             _, local, public = app.launch(

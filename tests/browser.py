@@ -89,6 +89,8 @@ def serving(
         yield address
     finally:
         app.close(verbose=False)
+        if log_ins:
+            log_ins.close()
 
 
 @dataclass

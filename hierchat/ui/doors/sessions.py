@@ -103,6 +103,7 @@ class LogIns:
         self.on_end: list[Callable[[Member], None]] = []
         """Called once a session has ended, in a thread of its own; again after a while where that raises StoreError."""
         self._again: list[Member] = []
+        self._telling: list[threading.Thread] = []
         self.clock = clock
         self._sessions: dict[bytes, LoggedIn] = {}
         self._lock = threading.Lock()
@@ -155,15 +156,19 @@ class LogIns:
             self._tell(member)
 
     def close(self) -> None:
-        """The sweeping ends."""
+        """Before the store is closed: wait for the threads that use it."""
         self._closed.set()
+        for thread in filter(None, [self._sweeper, *self._telling]):
+            thread.join()
 
     def _end(self, keys: Iterable[bytes]) -> list[LoggedIn]:
         with self._lock:
             ended = [session for key in keys if (session := self._sessions.pop(key, None)) is not None]
         for session in ended:
             session.end()
-            threading.Thread(target=self._tell, args=[session.member], name="log-out", daemon=True).start()
+            telling = threading.Thread(target=self._tell, args=[session.member], name="log-out", daemon=True)
+            telling.start()
+            self._telling = [*(one for one in self._telling if one.is_alive()), telling]
         return ended
 
     def _tell(self, member: Member) -> None:
