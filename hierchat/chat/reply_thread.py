@@ -41,8 +41,8 @@ def in_reply_thread(
 
     thread = threading.Thread(target=work, name="reply", daemon=True)
     thread.start()
+    ended: _End | None = None
     try:
-        ended: _End | None = None
         while ended is None:
             latest: T | None = None
             item = items.get()
@@ -58,6 +58,6 @@ def in_reply_thread(
         if ended.error is not None:
             raise ended.error
     finally:
-        if thread.is_alive():
+        if ended is None:
             stop.set()
-            thread.join()
+        thread.join()

@@ -74,6 +74,7 @@ class LatencyCurve:
         row, behind = width - 1, context / PER_TOKENS
         if not self._scale:
             self._scale = ms / float(self._mean[row])
+            self._table = []  # whoever asked before got no milliseconds
         covariance = (1.0 - FORGET) * self._covariance + FORGET * (self._prior + self._speed())
         weight = covariance[row] + behind * (covariance[WIDEST] + row * covariance[WIDEST + 1])
         expected = self._mean[row] + behind * (self._mean[WIDEST] + row * self._mean[WIDEST + 1])

@@ -208,3 +208,10 @@ def test_damaged_costs_are_refused(state: bytes) -> None:
     for wrong in (whole.replace(b"1.0", b"NaN", 1), whole.replace(b"1.0", b"-1.0", 1)):
         with pytest.raises(ValueError, match="damaged"):
             curve.restore(wrong)
+
+
+def test_who_asked_before_anything_was_measured_gets_milliseconds_afterwards() -> None:
+    curve = LatencyCurve()
+    assert curve.step_ms(0)[0] == 1.0  # in proportion only
+    curve.note(1, 0, 40.0)
+    assert curve.step_ms(0)[0] == pytest.approx(40.0, rel=0.05)

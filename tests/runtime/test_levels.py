@@ -12,6 +12,8 @@ import pytest
 
 # Before the cache moves, so that these are compiled once
 from hierchat.engine.fewer_tokens import FewerTokens
+from hierchat.engine.latency import PROBES, LatencyCurve
+from hierchat.engine.runner import CachedSequence
 from hierchat.models import memory
 from hierchat.models.catalogue import Size
 from hierchat.models.formats.draft_vocabulary import FILE, write_known
@@ -43,6 +45,16 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cache", "config"):
         monkeypatch.setenv(f"HIERCHAT_{name.upper()}", str(tmp_path / name))
     monkeypatch.setattr(memory, "cuda_driver", lambda: False)
+    monkeypatch.setattr("hierchat.runtime.costs.measure", by_size)
+
+
+def by_size(latency: LatencyCurve, sequence: CachedSequence, seconds: float) -> None:
+    """What steps cost, without a clock: which of two is faster must not depend on what else the machine does."""
+    inner = sequence._inner if isinstance(sequence, FewerTokens) else sequence
+    config = inner.runner.model.config
+    ms = float(config["num_hidden_layers"] if isinstance(config, dict) else config.num_hidden_layers)
+    for width in PROBES:
+        latency.note(width, len(sequence.tokens), ms * (1 + width / 100))
 
 
 def prior(levels: Levels, below: int = 0) -> float:

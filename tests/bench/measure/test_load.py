@@ -1,60 +1,76 @@
-"""Users who queue for one engine."""
+"""Users at one engine."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
 
-from hierchat.bench.arms.arm import Answer
 from hierchat.bench.arms.own import OwnArm
-from hierchat.bench.measure import load
+from hierchat.bench.errors import ArmError
 from hierchat.bench.measure.load import measure
-from hierchat.config import GenerationSettings
-from hierchat.engine.scheduler import Scheduler
+from hierchat.bench.peers.arm import PeerArm
+from hierchat.engine.local import LocalEngine
+from hierchat.runtime.hosted import Hosted
 
-from ...chat.tiny import hosted
+from ...chat.tiny import END, hosted, tokenizer
 from ...verify.fakes import SETTINGS, questions, tell
 from ..fakes import FakeArm
 
 
-class SlowArm(FakeArm):
-    """A tenth of a second for each reply, on a clock of its own; it answers once all that will ask have asked."""
-
-    def __init__(self, users: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__("slow")
-        self.users, self.now = users, 0.0
-        self.scheduler = Scheduler()
-        monkeypatch.setattr(load, "Scheduler", lambda most: self.scheduler)
-        monkeypatch.setattr(load, "time", SimpleNamespace(perf_counter=lambda: self.now))
-
-    def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
-        left = 9 - self.asked  # eight questions behind the one that warms up
-        while self.asked and len(self.scheduler._waiting) + 1 < min(self.users, left):
-            time.sleep(0.001)
-        self.now += 0.1
-        return super().answer(prompt, settings)
+def many(places: int) -> Hosted:
+    """The tiny model, with room for so many replies at once."""
+    one = hosted()
+    engine = LocalEngine(one.local.runner.open(), {END}, tokenizer().decode, places)
+    return Hosted(one.name, one.model_key, engine, one.prompts, one.vanilla_ms)
 
 
-@pytest.mark.parametrize(("users", "waited"), [(1, 0.0), (4, 0.3)])
-def test_who_queues_waits(users: int, waited: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    arm = SlowArm(users, monkeypatch)
-    (figures,) = measure(hosted(), [arm], questions(8), SETTINGS, [users], tell)
-    assert (figures["replies"], figures["tokens"]) == (8, 24)
-    assert figures["waited_seconds"] == pytest.approx(waited)
-    assert figures["reply_seconds"] == pytest.approx(waited + 0.1)
-    assert figures["tokens_per_second"] == pytest.approx(24 / 0.8)
+@pytest.mark.parametrize("users", [1, 3])
+def test_all_users_get_what_one_gets(users: int) -> None:
+    model = many(users)
+    arms = [OwnArm("vanilla", model), OwnArm("hierchat", model)]
+    figures = measure(model, arms, questions(6), SETTINGS, [1, users], tell, repeats=2)
+    assert {(row["users"], row["arm"]) for row in figures} == {
+        (count, arm) for count in (1, users) for arm in ("vanilla", "hierchat")
+    }
+    for row in figures:
+        assert row["replies"] == 6
+        assert row["tokens"] == 6 * SETTINGS.max_new_tokens
+        assert row["other_words"] == 0
+        assert len(row["served"]) == row["users"]
+        assert 0 < row["slowest_over_fastest"] <= 1
+        assert row["tokens_per_second"] > 0
 
 
-def test_own_arms_under_load() -> None:
-    arms = [OwnArm("vanilla", hosted()), OwnArm("hierchat", hosted())]
-    figures = measure(hosted(), arms, questions(4, turns=2), SETTINGS, [2], tell)
-    assert [(row["arm"], row["replies"]) for row in figures] == [("vanilla", 8), ("hierchat", 8)]
-    assert figures[0]["tokens"] == figures[1]["tokens"] > 0
+def test_a_peer_is_asked_with_all_prompts_at_once() -> None:
+    asked = []
+
+    def serve(talks, settings):
+        asked.append([len(prompts) for prompts in talks])
+        reply = {"tokens": [1, 2], "first": 0.1, "all": 0.2}
+        return 0.5, [[reply for _ in prompts] for prompts in talks]
+
+    peer = PeerArm.__new__(PeerArm)
+    peer.name, peer.serve = "peer", serve  # type: ignore[method-assign]
+    (figures,) = measure(many(1), [peer], questions(5), SETTINGS, [2], tell)
+    assert asked == [[1, 1], [3, 2]]  # one that warms up, then the questions
+    assert (figures["replies"], figures["tokens"], figures["tokens_per_second"]) == (5, 10, 20.0)
+    assert figures["first_token_seconds"] == pytest.approx(0.1)
 
 
-def test_an_error_ends_all() -> None:
+def test_an_arm_that_answers_one_at_a_time_says_so() -> None:
+    with pytest.raises(ArmError, match="one user at a time"):
+        measure(many(1), [FakeArm("weak")], questions(2), SETTINGS, [2], tell)
+
+
+def test_an_error_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = many(2)
+    arm = OwnArm("vanilla", model)
+
+    def out_of_breath(settings):
+        raise RuntimeError("out of breath")
+
+    broken = SimpleNamespace(drafter=out_of_breath)
+    monkeypatch.setattr(arm, "another", lambda: broken)
     with pytest.raises(RuntimeError, match="out of breath"):
-        measure(hosted(), [FakeArm("weak", fails=3)], questions(8), SETTINGS, [2], tell)
+        measure(model, [arm], questions(4), SETTINGS, [2], tell)
