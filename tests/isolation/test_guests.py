@@ -98,6 +98,7 @@ def test_when_a_guest_logs_out_all_goes_to_the_byte(place: Place) -> None:
     assert ask(place.address, "POST", "/logout", visitor.headers).status == 303
     until(lambda: name not in place.store.users() and not left(place))
     assert names(place) == []
+    place.log_ins.close()
     place.store.close()
     assert left(place) == []
 
@@ -126,6 +127,7 @@ def test_and_once_more_where_the_file_was_busy(place: Place, monkeypatch: pytest
 
 def test_and_when_the_program_ends(place: Place) -> None:
     written(place)
+    place.log_ins.close()
     place.store.close()
     assert left(place, f"The {WORD}") == []
 
