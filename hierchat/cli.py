@@ -1,4 +1,4 @@
-"""The command line: hierchat [serve] | models | corpus | stats | import | export | backup | forget | users | ..."""
+"""The command line: hierchat [serve] | models | corpus | keys | users | stats | import | export | backup | ..."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hierchat.config import data_dir, require_folders
 from hierchat.distil.command import add_distil
 from hierchat.doctor.command import add_doctor, doctor
 from hierchat.serve import add_serve, serve
+from hierchat.server.arguments import add_keys
 from hierchat.transfer.arguments import add_transfer
 from hierchat.verify.arguments import add_verify
 
@@ -67,6 +68,10 @@ def _run(args: argparse.Namespace) -> int:
         from hierchat.accounts.commands import run as users
 
         return users(args)
+    if args.command == "keys":
+        from hierchat.server.commands import run as keys
+
+        return keys(args)
     if args.command == "doctor":
         return doctor(args.db)
     if args.command == "distil":
@@ -115,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     stats.add_argument("--db", type=Path, default=data_dir() / "hierchat.db", help="the database file")
     stats.add_argument("--days", type=int, default=30, metavar="N", help="today and the days before it")
 
+    add_keys(commands)
     add_transfer(commands)
     add_users(commands)
     add_doctor(commands)

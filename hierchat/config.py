@@ -43,6 +43,15 @@ class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=F
     stop: tuple[str, ...] = Field(default=(), description="strings that end the reply and are left out of it")
     max_new_tokens: int = Field(default=1024, ge=1, le=MOST_TOKENS)
     seed: int = Field(default=0, ge=0, lt=2**63)
+    grammar: str = Field(
+        default="", description="what a reply has to follow (llguidance's JSON or Lark); empty: none"
+    )
+    logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=20,
+        description="tell the chosen tokens' probabilities, and of so many likeliest",
+    )
 
 
 def _directory(variable: str, default: str) -> Path:

@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -17,6 +18,8 @@ from hierchat.config import data_dir
 from hierchat.models.catalogue import Backend
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Scope
+
     from hierchat.store import Store
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,12 @@ def add_serve(commands: Any) -> None:
     parser.add_argument("--share", action="store_true", help="a public link, relayed through a third party")
     parser.add_argument("--db", type=Path, metavar="FILE", help="the database")
     parser.add_argument("--auth", action="store_true", help="ask for a login on loopback too")
+    parser.add_argument(
+        "--api", action="store_true", help="answer other programs that have a key (docs/serving.md)"
+    )
+    parser.add_argument(
+        "--api-open", action="store_true", help="the same, and programs on this machine without a key"
+    )
     # Not to undo a --verbose that stands before the command
     parser.add_argument(
         "--verbose", action="store_true", default=argparse.SUPPRESS, help="say more in the terminal"
@@ -68,6 +77,7 @@ def serve(args: argparse.Namespace) -> int:
     database = _database(args.db)
 
     from hierchat.chat.service import ChatService
+    from hierchat.server.endpoint import Endpoint
     from hierchat.store import Store
     from hierchat.ui import launch, terminal
     from hierchat.ui.page import build_app
@@ -81,11 +91,17 @@ def serve(args: argparse.Namespace) -> int:
         log_ins = login[0] if login else None
         if log_ins:
             ending.callback(log_ins.close)
+        # Without these flags, the switch in Settings counts.
+        store.started_with = "open" if args.api_open else "keys" if args.api else None
+
+        def before(page: ASGIApp, is_local: Callable[[Scope], bool]) -> ASGIApp:
+            return Endpoint(page, service, is_local)
+
         app = build_app(service, str(database), log_ins)
         try:
             _, local, public = app.launch(
                 server_port=args.port, share=args.share, prevent_thread_lock=True,
-                **launch.options(log_ins, args.host),
+                **launch.options(log_ins, args.host, before),
             )  # fmt: skip
         except OSError as error:
             raise ServeError(
@@ -94,6 +110,9 @@ def serve(args: argparse.Namespace) -> int:
         logs.take_over("uvicorn")
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
         print(f"hierchat is at {local}\nYour data: {database}", flush=True)
+        if (access := store.access()) != "off":
+            keys = "" if store.all_keys() or access == "open" else " `hierchat keys add NAME` makes a key."
+            print(f"Other programs: {local}v1{keys}", flush=True)
         if args.share:
             print(f"Public link: {public or 'could not be made; the local address works'}")
             print("It relays everything through a third party's servers: it is not private from end to end.")

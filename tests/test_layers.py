@@ -19,7 +19,7 @@ LAYERS = [
     {"attachments", "accounts"},
     {"runtime", "transfer"},
     {"chat"},
-    {"ui", "verify", "bench", "distil", "makers", "doctor"},
+    {"ui", "server", "verify", "bench", "distil", "makers", "doctor"},
     {"serve"},
     {"cli"},
     {"__main__"},
@@ -122,6 +122,7 @@ def test_no_cycle() -> None:
         ("accounts", ("gradio", "torch", "sqlite")),
         ("chat", ("gradio", "torch")),
         ("ui", ("torch", "sqlite")),
+        ("server", ("gradio", "torch", "sqlite")),
     ],
 )
 def test_what_a_folder_does_not_know(folder: str, banned: tuple[str, ...]) -> None:

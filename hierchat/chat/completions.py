@@ -24,7 +24,7 @@ from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.origins import Origins
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.prompt import Prompt, Said
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import DraftsFrom
 
@@ -115,6 +115,24 @@ class Completions:
         Raises MessageTooLong.
         """
         prompt = hosted.prompts.build(messages, room or settings.max_new_tokens, hosted.end_ids)
+        return self.reply_to(
+            hosted, user_id, prompt, settings, stop, before, drafts_from, drafting, learns=learns
+        )
+
+    def reply_to(
+        self,
+        hosted: Hosted,
+        user_id: int,
+        prompt: Prompt,
+        settings: GenerationSettings,
+        stop: threading.Event,
+        before: int | None = None,
+        drafts_from: DraftsFrom = "all",
+        drafting: Drafting = ALL,
+        *,
+        learns: bool = True,
+    ) -> Reply:
+        """The same to a prompt that is there."""
         drafting_model = hosted if self._is_owner(user_id) else hosted.without_own_texts()
         drafter = memory = None
         if hosted.is_local and drafts_from != "none":

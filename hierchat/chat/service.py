@@ -56,6 +56,11 @@ class ChatService:
         host.costs = store
         self.models = Shelf(host, store)
 
+    @property
+    def completions(self) -> Completions:
+        """For what is answered outside of a stored conversation."""
+        return self._completions
+
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""
         self.titles.close()

@@ -10,6 +10,7 @@ from typing import Literal
 from hierchat.chat.frames import Figures, Written
 from hierchat.config import GenerationSettings
 from hierchat.drafting.tree import NO_MATCH, Match
+from hierchat.engine.sampling.logprobs import TokenLogprob
 from hierchat.engine.step import TARGET, Step
 from hierchat.store import NewTurn, SourceCount, TurnFigures
 
@@ -27,6 +28,7 @@ class ReplyStatistics:
         self.sources: list[str] = []
         self.matches: list[Match] = []
         self.chances: list[float | None] = []
+        self.logprobs: list[TokenLogprob] = []
         self.forwards = 0
         self.proposed: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
@@ -79,6 +81,7 @@ class ReplyStatistics:
         self.sources += step.sources
         self.matches += step.matches or [NO_MATCH] * len(step.tokens)
         self.chances += step.chances or [None] * len(step.tokens)
+        self.logprobs += step.logprobs
         self.accepted.update(source for source in step.sources if source != TARGET)
         if not self._timed:
             return

@@ -15,6 +15,8 @@ from hierchat.drafting.tree import NO_MATCH, DraftTree
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.rows import Rows
 from hierchat.engine.runner import CachedSequence, Runner, Segment
+from hierchat.engine.sampling.grammar import Grammar
+from hierchat.engine.sampling.logprobs import logprobs
 from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.step import TARGET, Finish, Step
 from hierchat.engine.stopping import Stopping
@@ -48,9 +50,10 @@ class Decoding:
         stop: threading.Event | None = None,
         latency: LatencyCurve | None = None,
         begun: int = 0,
+        grammar: Grammar | None = None,
     ) -> None:
         """`begun`: the last so many of `prompt_ids` are the reply so far. It goes on as it would have by itself;
-        `settings.max_new_tokens` counts them, too."""
+        `settings.max_new_tokens` counts them, too. `grammar` stands behind them."""
         if not prompt_ids or sequence.context_length <= len(prompt_ids):
             raise PromptTooLong(
                 f"The prompt has {len(prompt_ids)} tokens; the model's context holds "
@@ -64,6 +67,7 @@ class Decoding:
         """Why it ended; None while it goes on."""
         self._drafter = drafter
         self._latency = latency
+        self._grammar = grammar
         asked = len(prompt_ids) - begun
         self._stopping = Stopping(settings, end_ids, decode, prompt_ids[asked:])
         self._counts = Counts(prompt_ids[:asked], prompt_ids[asked:])
@@ -162,7 +166,15 @@ class Decoding:
         wait_for(rows, self.settings)
         forwarded = time.perf_counter()
         drafts, drafter = self._drafts, self._drafter
-        found = verify(rows, self._tokens, self._parents, self._position, self.settings, self._counts)
+        found = verify(
+            rows,
+            self._tokens,
+            self._parents,
+            self._position,
+            self.settings,
+            self._counts,
+            grammar=self._grammar,
+        )
         kept: list[int] = []
         for token in found.tokens:
             kept.append(token)
@@ -172,6 +184,8 @@ class Decoding:
             if self.finish:
                 break
         nodes = found.nodes[: len(kept)]
+        asked = self.settings.logprobs
+        told = () if asked is None else logprobs(rows, nodes, kept, asked)
         self.sequence.commit(nodes)
         if drafter:
             if isinstance(drafter, ReadsHidden) and drafter.reads_hidden:
@@ -192,6 +206,7 @@ class Decoding:
             sources=tuple([*(drafts.sources[node] for node in accepted), TARGET][: len(kept)]),
             matches=tuple([*map(drafts.match, accepted), NO_MATCH][: len(kept)]),
             chances=tuple([*map(drafts.chance, accepted), None][: len(kept)]),
+            logprobs=told,
             proposed=MappingProxyType(dict(Counter(drafts.sources))),
             width=len(self._tokens),
             draft_ms=(self._drafted - self._began) * 1e3,

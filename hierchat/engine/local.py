@@ -15,6 +15,7 @@ from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.pool import Pool
 from hierchat.engine.rows import Rows
 from hierchat.engine.runner import CachedSequence, Runner
+from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from hierchat.engine.sampling.top import prepare
 from hierchat.engine.step import Step
 from hierchat.engine.together import Together
@@ -36,6 +37,8 @@ class LocalEngine:
         places: int = 1,
     ) -> None:
         self.runner: Runner = sequence.runner
+        self.grammars: Grammars | None = None
+        """For settings that name a grammar; without it, they are refused."""
         self.end_ids = frozenset(end_ids)
         self.decode = decode
         self.latency = LatencyCurve()
@@ -159,6 +162,20 @@ class LocalEngine:
         stop: threading.Event | None = None,
         begun: int = 0,
     ) -> Decoding:
+        grammar = None
+        if settings.grammar:
+            if self.grammars is None:
+                raise GrammarError("This engine was made without grammars.")
+            grammar = self.grammars.begin(settings.grammar, prompt_ids[len(prompt_ids) - begun :])
         return Decoding(
-            sequence, prompt_ids, settings, self.end_ids, self.decode, drafter, stop, self.latency, begun
+            sequence,
+            prompt_ids,
+            settings,
+            self.end_ids,
+            self.decode,
+            drafter,
+            stop,
+            self.latency,
+            begun,
+            grammar,
         )

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from hierchat.drafting.tree import Match
+from hierchat.engine.sampling.logprobs import TokenLogprob
 
 TARGET = "target"
 """The source of a token that no draft proposed."""
@@ -28,6 +29,8 @@ class Step:
     """What each committed token was found by; none at all where nothing is known."""
     chances: tuple[float | None, ...] = ()
     """With which probability each was expected to be right, if all before it were; None where nothing was expected."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """Of each committed token; none at all where `settings.logprobs` does not ask for them."""
     proposed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Draft nodes verified in this forward, per source."""
     width: int = 0

@@ -7,10 +7,18 @@ from dataclasses import dataclass
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.rows import Rows
+from hierchat.engine.sampling.grammar import Grammar
 from hierchat.engine.sampling.sampler import Counts, choose
 
 _PLAIN = GenerationSettings()
-_CHANGING = ("temperature", "logit_bias", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_CHANGING = (
+    "temperature",
+    "grammar",
+    "logit_bias",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +32,19 @@ class Verified:
 
 
 def choose_from(
-    rows: Rows, node: int, position: int, settings: GenerationSettings, counts: Counts | None = None
+    rows: Rows,
+    node: int,
+    position: int,
+    settings: GenerationSettings,
+    counts: Counts | None = None,
+    grammar: Grammar | None = None,
 ) -> int:
-    """choose() for a row of a segment. Where only the likeliest token counts, a device has found it already."""
+    """choose() for a row of a segment, among what `grammar` allows. Where only the likeliest token counts, a device has
+    found it already."""
     if _only_likeliest(settings) and (token := rows.best(node)) >= 0:
         return token
-    return choose(rows[node], position, settings.seed, settings, counts)
+    row = grammar.masked(rows[node]) if grammar else rows[node]
+    return choose(row, position, settings.seed, settings, counts)
 
 
 def wait_for(rows: Rows, settings: GenerationSettings) -> None:
@@ -46,12 +61,13 @@ def verify(
     counts: Counts,
     *,
     first: int = 0,
+    grammar: Grammar | None = None,
 ) -> Verified:
     """The longest accepted path and its bonus token.
 
     `rows` [nodes, vocabulary] are the logits after each node of the segment; node 0 is the committed text's last token,
     the others are drafts; its row is number `first`, theirs follow. `position` is that of the token chosen after node
-    0. `counts` gains the chosen tokens.
+    0. `counts` and `grammar` gain the chosen tokens.
     """
     children: dict[tuple[int, int], int] = {}
     for node in range(1, len(tokens)):
@@ -59,9 +75,11 @@ def verify(
     path: list[int] = [0]
     chosen: list[int] = []
     while True:
-        token = choose_from(rows, first + path[-1], position + len(chosen), settings, counts)
+        token = choose_from(rows, first + path[-1], position + len(chosen), settings, counts, grammar)
         chosen.append(token)
         counts.add(token)
+        if grammar:
+            grammar.take(token)
         following = children.get((path[-1], token))
         if following is None:
             return Verified(tuple(path), tuple(chosen))

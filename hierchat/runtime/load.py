@@ -37,6 +37,7 @@ def load_hosted(
     # These take seconds to import: only when a model is really loaded
     from hierchat.corpus.statistics import statistics
     from hierchat.engine.backends import make_runner
+    from hierchat.engine.sampling.grammar import Grammars
     from hierchat.models.load.load import load
     from hierchat.runtime.drafters import warm_up
     from hierchat.runtime.kernels import DRAFTING, ENGINE, Compiling, is_drafting_compiled
@@ -53,6 +54,7 @@ def load_hosted(
     engine = LocalEngine(
         runner.open(), loaded.end_ids, loaded.tokenizer.decode, min(places, runner.most_sequences)
     )
+    engine.grammars = Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary)
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
     machine = machine_name(loaded)
     measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, takewhile
@@ -11,6 +11,8 @@ from typing import Any
 
 from jinja2 import TemplateError
 
+Chat = list[dict[str, Any]]
+"""Messages as templates take them."""
 MARK = "hierchatreplygoeshere"
 """Stands for a reply while the template is rendered; letters alone, so that no template or tokenizer merges it."""
 
@@ -22,6 +24,12 @@ class Said:
     role: str
     text: str
     tokens: tuple[int, ...] = ()
+    calls: tuple[Mapping[str, Any], ...] = ()
+    """Tools that a reply called, each with "name" and "arguments", as the template takes them."""
+
+
+Tools = Sequence[Mapping[str, Any]]
+"""What a reply may call: OpenAI's description of each, which templates take as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +80,39 @@ class PromptBuilder:
             f"{limit:,}. Shorten it, or choose a model that remembers more."
         )
 
-    def _render(self, said: Sequence[Said], end_ids: Collection[int]) -> list[int]:
+    def whole(self, messages: Sequence[Said], end_ids: Collection[int] = (), tools: Tools = ()) -> Prompt:
+        """All of it. Raises MessageTooLong where that leaves no room for a reply."""
+        ids = self._render(messages, end_ids, tools)
+        self.require_room(ids)
+        return Prompt(ids)
+
+    def require_room(self, ids: Sequence[int]) -> None:
+        """Raises MessageTooLong where a prompt leaves no room for a reply."""
+        if len(ids) >= self.context_length:
+            raise MessageTooLong(
+                f"The prompt has {len(ids):,} tokens. The model's context holds {self.context_length:,}, and one is "
+                "needed for a reply. Shorten the prompt, or choose a model that remembers more."
+            )
+
+    @cached_property
+    def takes_tools(self) -> bool:
+        """Whether the template tells the model what it may call."""
+        tool = {
+            "type": "function",
+            "function": {"name": MARK, "description": "", "parameters": {"type": "object"}},
+        }
+        try:
+            chat = [{"role": "user", "content": "?"}]
+            return MARK in self.tokenizer.apply_chat_template(chat, tools=[tool], tokenize=False)
+        except TemplateError:
+            return False
+
+    def _render(self, said: Sequence[Said], end_ids: Collection[int], tools: Tools = ()) -> list[int]:
         spliced = [message for message in said if message.tokens]
-        ids = self._template([MARK if message.tokens else message.text for message in said], said)
+        ids = self._template([MARK if message.tokens else message.text for message in said], said, tools)
         places = _find(ids, self._mark)
         if len(places) != len(spliced):  # the user wrote the mark, or the template changes replies
-            return self._template([message.text for message in said], said)
+            return self._template([message.text for message in said], said, tools)
         out: list[int] = []
         read = 0
         for place, message in zip(places, spliced, strict=True):
@@ -88,21 +123,24 @@ class PromptBuilder:
                 read += 1  # the reply brought its own end
         return out + ids[read:]
 
-    def _template(self, texts: Sequence[str], said: Sequence[Said]) -> list[int]:
-        chat = [{"role": message.role, "content": text} for message, text in zip(said, texts, strict=True)]
+    def _template(self, texts: Sequence[str], said: Sequence[Said], tools: Tools) -> list[int]:
+        chat: Chat = [
+            {"role": message.role, "content": text} | _calls(message)
+            for message, text in zip(said, texts, strict=True)
+        ]
         if self.system_prompt and not any(message.role == "system" for message in said):
             chat.insert(0, {"role": "system", "content": self.system_prompt})
         if not self._takes_system:
             chat = _told_in_question(chat)
         try:
-            return self._encode(chat)
+            return self._encode(chat, tools)
         except TemplateError:
             # Some templates insist on question and reply in turn; a question may have stayed without a reply, and an
             # imported chat may begin with one.
             joined = _joined(chat)
-            if len(joined) == len(chat):
+            if len(joined) == len(chat) or any("tool_calls" in message for message in chat):
                 raise
-            return self._encode(joined)
+            return self._encode(joined, tools)
 
     @cached_property
     def _takes_system(self) -> bool:
@@ -113,11 +151,16 @@ class PromptBuilder:
         except TemplateError:
             return False
 
-    def _encode(self, chat: Sequence[dict[str, str]]) -> list[int]:
+    def _encode(self, chat: Chat, tools: Tools) -> list[int]:
         encoded = self.tokenizer.apply_chat_template(
-            chat, add_generation_prompt=True, sanitize_control_tokens=True
+            chat, tools=list(tools) or None, add_generation_prompt=True, sanitize_control_tokens=True
         )
         return list(encoded["input_ids"])
+
+
+def _calls(message: Said) -> dict[str, Any]:
+    calls = [{"type": "function", "function": dict(call)} for call in message.calls]
+    return {"tool_calls": calls} if calls else {}
 
 
 def _turns(messages: Sequence[Said]) -> list[list[Said]]:
@@ -130,7 +173,7 @@ def _turns(messages: Sequence[Said]) -> list[list[Said]]:
     return turns
 
 
-def _told_in_question(chat: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+def _told_in_question(chat: Chat) -> Chat:
     """System messages as the beginning of the first question."""
     told = [message["content"] for message in chat if message["role"] == "system"]
     rest = [dict(message) for message in chat if message["role"] != "system"]
@@ -142,9 +185,9 @@ def _told_in_question(chat: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     return rest
 
 
-def _joined(chat: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+def _joined(chat: Chat) -> Chat:
     """Messages of one role in a row as one, from the first question on."""
-    joined = [
+    joined: Chat = [
         {"role": role, "content": "\n\n".join(message["content"] for message in row)}
         for role, row in groupby(chat, key=itemgetter("role"))
     ]

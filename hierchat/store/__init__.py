@@ -15,6 +15,7 @@ from hierchat.store.errors import (
     NotFound,
     StoreError,
 )
+from hierchat.store.keys import Access, Key
 from hierchat.store.portable import Chat, ChatMessage
 from hierchat.store.privacy import DraftsFrom
 from hierchat.store.records import (
@@ -51,6 +52,7 @@ __all__ = [
     "FOUND_ENDS",
     "LOCAL_USER",
     "UNKNOWN",
+    "Access",
     "Account",
     "Attachment",
     "AttachmentHead",
@@ -67,6 +69,7 @@ __all__ = [
     "DraftsFrom",
     "FinalState",
     "HistorySize",
+    "Key",
     "LoggedReply",
     "Mark",
     "Message",

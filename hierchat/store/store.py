@@ -15,6 +15,7 @@ from hierchat.store.drafting_texts import DraftingTexts
 from hierchat.store.errors import corrupt, translated
 from hierchat.store.forks import Forks
 from hierchat.store.guests import Guests
+from hierchat.store.keys import Keys
 from hierchat.store.learned import LearnedValues
 from hierchat.store.new_file import new_file
 from hierchat.store.over_time import OverTime
@@ -47,6 +48,7 @@ class Store(
     ModelSpeeds,
     Portable,
     WhileAway,
+    Keys,
 ):
     """One SQLite file, usable from any thread and by several processes at once.
 

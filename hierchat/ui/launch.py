@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -21,6 +22,8 @@ from hierchat.ui.doors.pages import OwnPages
 from hierchat.ui.doors.sessions import LogIns
 from hierchat.ui.sources import css as source_css
 
+Before = Callable[[ASGIApp, Callable[[Scope], bool]], ASGIApp]
+"""Puts an app in front of the page's; the second argument tells whether a request was made on this machine."""
 # Gradio needs inline scripts and eval; what matters is that nothing leaves for another origin.
 _POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; base-uri 'self'; "
@@ -51,7 +54,8 @@ class OwnOriginOnly:
 class DooredApp(App):
     """Gradio's app behind our doors, which stand before its own middleware, too: that answers some requests itself."""
 
-    def __init__(self, host: str, log_ins: LogIns | None) -> None:
+    def __init__(self, host: str, log_ins: LogIns | None, before: Before | None = None) -> None:
+        """`before`: what answers other programs, in front of the login; it has a door of its own."""
         super().__init__(
             auth_dependency=(lambda request: request.scope.get(USER)) if log_ins else None,
             default_response_class=ORJSONResponse,
@@ -59,6 +63,7 @@ class DooredApp(App):
         )
         self._host = host
         self._log_ins = log_ins
+        self._before = before
         self.add_route("/transfer/in", take_in, methods=["POST"])
         self.add_route("/transfer/out/{ticket}", give_out, methods=["GET"])
         self.add_route("/models/{name}", take_model, methods=["PUT"])
@@ -70,6 +75,8 @@ class DooredApp(App):
         if self._log_ins:
             app = OwnPages(app)
             app = Login(app, self._log_ins, origins, starting=lambda: not self.startup_events_triggered)
+        if self._before:
+            app = self._before(app, origins.is_local)
         return OwnOriginOnly(OwnOrigins(app, origins))
 
 
@@ -81,7 +88,9 @@ def login(host: str, share: bool, asked: bool, store: Store) -> tuple[LogIns, st
     return None
 
 
-def options(log_ins: LogIns | None = None, host: str = "127.0.0.1") -> dict[str, Any]:
+def options(
+    log_ins: LogIns | None = None, host: str = "127.0.0.1", before: Before | None = None
+) -> dict[str, Any]:
     """Arguments of Blocks.launch that are the same in the app and in its tests."""
     return {
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
@@ -96,5 +105,5 @@ def options(log_ins: LogIns | None = None, host: str = "127.0.0.1") -> dict[str,
         "ssr_mode": False,
         "quiet": True,
         "max_file_size": 1,
-        "_app": DooredApp(host, log_ins),
+        "_app": DooredApp(host, log_ins, before),
     }

@@ -14,6 +14,9 @@ from hierchat.store import Chat, ChatSettings, Mark, NewTurn, NotFound, Store, S
 from tests.isolation.conftest import SECRET, Secrets, fill, rows_of
 
 PUBLIC = {
+    "endpoint": "a switch",
+    "keys": "names and hashes of keys: for the endpoint alone",
+    "key_days": "how many tokens a key took",
     "accounts": "names and hashes of passwords: for the login alone",
     "guests": "names",
     "latency": "what steps of a model cost on a machine, which tells nothing of what was written",

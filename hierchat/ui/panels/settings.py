@@ -18,6 +18,7 @@ from hierchat.ui.actions import button
 from hierchat.ui.connected import Connected
 from hierchat.ui.owner import require_owner
 from hierchat.ui.panels.panel import QUIET, Who
+from hierchat.ui.panels.programs import Programs
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -41,6 +42,7 @@ class SettingsPanel:
         self._service = service
         self._store = service.store
         self.connected = Connected(self._store, log_ins)
+        self._programs = Programs(service.store)
 
     def build(self) -> None:
         """Its components."""
@@ -70,6 +72,7 @@ class SettingsPanel:
         )
         self.transfer = transfer_panel.build()
         self.connected.build()
+        self._programs.build()
         gr.HTML("<h2>Your data</h2>")
         self._places = gr.HTML("", elem_id="hc-places")
         with gr.Row(elem_classes="hc-buttons"):
@@ -115,8 +118,10 @@ class SettingsPanel:
             self._store.set_drafts_from(user, "all")
             self._store.allow_model_titles(user, True)
             self._store.keep_writing(user, True)
+            self._store.set_access("off")
             return self.show(user) | {self._told: status.notice("All settings are as they were at first.")}
 
+        self._programs.wire(who, live)
         self._drafts.input(choose, self._drafts, [self._told, live], **QUIET)
         self._titles.input(title, self._titles, [self._told, live], **QUIET)
         self._keep.input(keep, self._keep, [self._told, live], **QUIET)
@@ -129,7 +134,7 @@ class SettingsPanel:
         """The components that `show` may change."""
         return [
             self._drafts, self._texts, self._proof, self._keep, self._titles, self._places, self._backup, self._forget,
-            self._told, *self.connected.outputs,
+            self._told, *self.connected.outputs, *self._programs.outputs,
         ]  # fmt: skip
 
     def show(self, user_id: int) -> dict[Any, Any]:
@@ -149,6 +154,7 @@ class SettingsPanel:
             self._forget: forget,
             self._told: "",
             **self.connected.show(user_id),
+            **self._programs.show(owner=owner),
         }
 
 

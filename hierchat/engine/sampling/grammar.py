@@ -1,0 +1,97 @@
+"""Replies that follow a grammar: which tokens may come next, as the reply so far has it.
+
+A mask is part of the processed logits: it stands before penalties and temperature, and is a function of the reply's
+tokens alone. Verification walks along the target's own choices, so it needs the mask of each node of that path and of
+no other. Drafts that break the grammar are no choice, and fall like any wrong draft. The reply stays the same token
+for token with drafts or without.
+
+llguidance parses: an Earley parser over the bytes of all tokens at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer
+from llguidance.hf import from_tokenizer
+
+from hierchat.engine.sampling.processors import FloatArray
+
+
+class GrammarError(ValueError):
+    """A grammar that cannot be used. The message is for who wrote it."""
+
+
+class Grammars:
+    """What grammars are made of: the bytes of each of a model's tokens. They are collected at the first use, which
+    takes about a second."""
+
+    def __init__(self, tokenizer: Any, end_ids: Collection[int], vocabulary: int) -> None:
+        """`end_ids`: tokens that may end a reply; `vocabulary`: length of a row of logits."""
+        self._tokenizer = tokenizer
+        self._end_ids = sorted(end_ids)
+        self._vocabulary = vocabulary
+
+    @cached_property
+    def _tokens(self) -> LLTokenizer:
+        most = max(self._vocabulary, len(self._tokenizer))
+        return from_tokenizer(self._tokenizer, n_vocab=most, eos_token=self._end_ids)
+
+    def check(self, text: str) -> None:
+        """Raises GrammarError where `text` (llguidance's JSON, or Lark) is no grammar, or asks for too much."""
+        if not self._end_ids:
+            raise GrammarError(
+                "This model has no token that ends a reply, so no reply of it can be held to a form."
+            )
+        if trouble := LLMatcher.validate_grammar(text, self._tokens):
+            raise GrammarError(trouble.strip().splitlines()[0])
+
+    def begin(self, text: str, reply: Sequence[int] = ()) -> Grammar:
+        """For a reply that begins with these tokens. Raises GrammarError."""
+        self.check(text)
+        grammar = Grammar(LLMatcher(self._tokens, text, log_level=0), self._end_ids)
+        for token in reply:
+            grammar.take(token)
+        return grammar
+
+    def bytes_of(self, token: int) -> bytes:
+        """What a token writes; nothing, where it is a control token."""
+        if not self._tokens.is_special_token(token):
+            return self._tokens.decode_bytes([token])
+        added = self._tokenizer.added_tokens_decoder.get(token)
+        return b"" if added is None or added.special else added.content.encode()
+
+    def mark(self, text: str) -> str:
+        """How Lark has to spell a mark such as <tool_call>, which some models have a token for."""
+        token = self._tokenizer.get_vocab().get(text)
+        return text if token is not None and self._tokens.is_special_token(token) else json.dumps(text)
+
+
+class Grammar:
+    """One reply's place in its grammar."""
+
+    def __init__(self, matcher: LLMatcher, end_ids: Sequence[int]) -> None:
+        self._matcher = matcher
+        self._end_ids = list(end_ids)
+
+    def masked(self, row: FloatArray) -> FloatArray:
+        """A copy of a row of logits in which tokens that may not come next are -inf. Raises GrammarError."""
+        masked = np.full_like(row, -np.inf)
+        if self._matcher.is_error():
+            raise GrammarError(f"The grammar asks for too much: {self._matcher.get_error().splitlines()[0]}")
+        if self._matcher.is_stopped():  # all is said
+            masked[self._end_ids] = row[self._end_ids]
+            return masked
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        allowed = np.flatnonzero(np.unpackbits(bits, count=min(len(row), 8 * len(bits)), bitorder="little"))
+        masked[allowed] = row[allowed]
+        return masked
+
+    def take(self, token: int) -> None:
+        """It was chosen."""
+        if not self._matcher.is_stopped():
+            self._matcher.consume_token(token)

@@ -1,0 +1,153 @@
+"""/v1/chat/completions."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hierchat.chat.frames import Frame
+from hierchat.server.asking import Desk, fields
+from hierchat.server.calls import Arguments, Call, CallReader, Said
+from hierchat.server.conversation import ChatRequest, wanted
+from hierchat.server.growing import Growing
+from hierchat.server.logprobs import Logprobs
+from hierchat.server.requests import Asked
+from hierchat.server.running import Running, event, failure, streamed
+from hierchat.server.usage import FINISH, usage
+
+
+async def chat(request: Request, desk: Desk) -> Response:
+    """A reply to a conversation."""
+    asked = await fields(request, ChatRequest)
+    running = await desk.begin(request, [wanted(asked, desk.service)], asked.n)
+    head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time())}
+    if asked.stream:
+        return await streamed(_events(asked, running, head))
+    async with aclosing(running.frames()) as frames:
+        last = {number: frame async for number, frame in frames}
+    choices = [
+        _choice(asked, number, one, last[number])
+        for number, one in enumerate(running.asked)
+        if number in last
+    ]
+    body = head | {"object": "chat.completion", "model": model(running.asked), "choices": choices}
+    return JSONResponse(body | {"usage": usage(running.asked)})
+
+
+def model(asked: Sequence[Asked]) -> str:
+    """The name of the model that answered."""
+    return next((one.reply.hosted.name for one in asked if one.reply is not None), "")
+
+
+def _choice(asked: ChatRequest, number: int, one: Asked, frame: Frame) -> dict[str, Any]:
+    message, finish = whole(asked, frame)
+    assert one.reply is not None
+    logprobs = Logprobs(one.reply).chat(frame.text) if asked.logprobs else None
+    return {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
+
+
+def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
+    """The message of a finished reply, and why it ended."""
+    finish = FINISH.get(frame.finish or "", "stop")
+    message: dict[str, Any] = {"role": "assistant", "content": frame.text, "refusal": None}
+    if not asked.callable_tools:
+        return message, finish
+    text = ""
+    calls: list[dict[str, Any]] = []
+    for piece in CallReader(asked.names).read(frame.text, done=True):
+        match piece:
+            case Said():
+                text += piece.text
+            case Call():
+                function = {"name": piece.name, "arguments": ""}
+                calls.append({"id": piece.id, "type": "function", "function": function})
+            case Arguments():
+                calls[piece.number]["function"]["arguments"] += piece.json
+    if not calls:
+        return message, finish
+    message |= {"content": text.strip() or None, "tool_calls": calls}
+    return message, "tool_calls" if finish == "stop" else finish
+
+
+class Deltas:
+    """What is new in one reply, frame by frame."""
+
+    def __init__(self, asked: ChatRequest) -> None:
+        self._growing = Growing(asked.stops)
+        self._reader = CallReader(asked.names) if asked.callable_tools else None
+        self._asked = asked
+        self._logprobs: Logprobs | None = None
+        self._text = ""
+
+    def of(self, frame: Frame, one: Asked) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+        """Each new piece of the message, with the probabilities of its tokens."""
+        done = frame.phase == "done"
+        new = self._growing.more(frame.text, done=done)
+        if self._reader is not None:
+            pieces = self._reader.read(self._growing.sent, done=done)
+            return [(delta, None) for piece in pieces if (delta := self._piece(piece))]
+        if not new:
+            return []
+        if self._asked.logprobs and self._logprobs is None and one.reply is not None:
+            self._logprobs = Logprobs(one.reply)
+        return [({"content": new}, self._logprobs.chat(self._growing.sent) if self._logprobs else None)]
+
+    def finish(self, frame: Frame) -> str:
+        finish = FINISH.get(frame.finish or "", "stop")
+        return "tool_calls" if finish == "stop" and self._reader and self._reader.calls else finish
+
+    def _piece(self, piece: Said | Call | Arguments) -> dict[str, Any]:
+        match piece:
+            case Said():
+                # Line breaks around calls belong to the form; those within a text come with what follows them.
+                self._text += piece.text
+                if not self._text.strip():
+                    return {}
+                said, self._text = self._text, ""
+                return {"content": said}
+            case Call():
+                function = {"name": piece.name, "arguments": ""}
+                call = {"index": piece.number, "id": piece.id, "type": "function", "function": function}
+            case Arguments():
+                call = {"index": piece.number, "function": {"arguments": piece.json}}
+        return {"tool_calls": [call]}
+
+
+async def _events(asked: ChatRequest, running: Running, head: dict[str, Any]) -> AsyncGenerator[str, None]:
+    deltas = [Deltas(asked) for _ in running.asked]
+    begun: set[int] = set()
+    options = asked.stream_options
+
+    def chunk(choices: list[dict[str, Any]], **more: Any) -> str:
+        told = head | {"object": "chat.completion.chunk", "model": model(running.asked), "choices": choices}
+        return event(told | ({"usage": None} if options.include_usage else {}) | more)
+
+    def choice(
+        number: int, delta: dict[str, Any], finish: str | None = None, logprobs: Any = None
+    ) -> dict[str, Any]:
+        return {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+
+    try:
+        async with aclosing(running.frames()) as frames:
+            async for number, frame in frames:
+                if number not in begun:
+                    begun.add(number)
+                    yield chunk([choice(number, {"role": "assistant", "content": "", "refusal": None})])
+                for delta, logprobs in deltas[number].of(frame, running.asked[number]):
+                    yield chunk([choice(number, delta, logprobs=logprobs)])
+                if frame.phase == "done":
+                    yield chunk([choice(number, {}, deltas[number].finish(frame))])
+    except Exception as error:
+        if not begun:
+            raise  # its status can still be told
+        yield failure(error)
+        return
+    if options.include_usage:
+        yield chunk([], usage=usage(running.asked))
+    yield "data: [DONE]\n\n"

@@ -1,0 +1,130 @@
+"""Replies that follow a grammar: the same with drafts and without, and nothing but what the grammar allows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from llguidance import LLMatcher
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.source import Source
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.sampling.grammar import GrammarError, Grammars
+from hierchat.engine.step import TARGET, Step
+from tests.chat.tiny import END, hosted, tokenizer
+from tests.engine.drafters import Adversary, Noise, Oracle
+
+ITEM = {
+    "type": "object",
+    "properties": {"a": {"enum": ["one", "two"]}, "b": {"type": "boolean"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+SCHEMA = {"type": "array", "minItems": 6, "maxItems": 20, "items": ITEM}
+GRAMMAR = LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA), {"whitespace_flexible": False})
+DRAFTERS: dict[str, Callable[[Sequence[int]], Proposer]] = {
+    "history": lambda reply: Drafter([Source.of([reply])]),
+    "oracle": lambda reply: Oracle(reply),
+    "adversary": lambda reply: Adversary(reply),
+    "noise": lambda reply: Noise(nodes=12),
+}
+SETTINGS: dict[str, dict[str, object]] = {
+    "greedy": {},
+    "warm": {"temperature": 1.0, "seed": 3},
+    "top": {"temperature": 1.5, "top_k": 5, "top_p": 0.9, "min_p": 0.01, "seed": 4},
+    "penalties": {"temperature": 0.8, "repetition_penalty": 1.2, "frequency_penalty": 0.3},
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> LocalEngine:
+    local = hosted().local
+    local.grammars = Grammars(tokenizer(), {END}, local.runner.vocabulary)
+    return local
+
+
+def steps(
+    engine: LocalEngine,
+    settings: GenerationSettings,
+    drafter: Proposer | None = None,
+    begun: int = 0,
+    ids: Sequence[int] = (5, 6, 7),
+) -> list[Step]:
+    engine.clear()
+    return list(engine.generate(ids, settings, drafter, begun=begun))
+
+
+def tokens(found: list[Step]) -> list[int]:
+    return [token for step in found for token in step.tokens]
+
+
+@pytest.mark.parametrize("drafted", DRAFTERS)
+@pytest.mark.parametrize("sampled", SETTINGS)
+def test_drafts_change_no_token_of_it(engine: LocalEngine, drafted: str, sampled: str) -> None:
+    settings = GenerationSettings(grammar=GRAMMAR, max_new_tokens=400, **SETTINGS[sampled])
+    plain = tokens(steps(engine, settings))
+    assert len(json.loads(tokenizer().decode(plain, skip_special_tokens=True))) >= 6
+    assert plain[-1] == END
+    found = steps(engine, settings, DRAFTERS[drafted](plain))
+    assert tokens(found) == plain
+    if drafted in ("history", "oracle"):
+        assert sum(source != TARGET for step in found for source in step.sources) > 10
+
+
+def test_a_reply_goes_on_where_its_grammar_stood(engine: LocalEngine) -> None:
+    settings = GenerationSettings(grammar=GRAMMAR, max_new_tokens=400, temperature=1.0)
+    plain = tokens(steps(engine, settings))
+    rest = steps(engine, settings, None, 20, [5, 6, 7, *plain[:20]])
+    assert tokens(rest) == plain[20:]
+
+
+def test_what_stands_behind_the_end_is_no_error(engine: LocalEngine) -> None:
+    """A draft may go on behind the token that ends the reply."""
+    settings = GenerationSettings(grammar=GRAMMAR, max_new_tokens=400)
+    plain = tokens(steps(engine, settings))
+    assert tokens(steps(engine, settings, Oracle([*plain, END, END, 9, 9]))) == plain
+
+
+def test_what_is_no_grammar_is_refused(engine: LocalEngine) -> None:
+    for text in ("start: foo(", '{"grammars": [{"json_schema": {"type": "nothing"}}]}'):
+        with pytest.raises(GrammarError):
+            steps(engine, GenerationSettings(grammar=text))
+    with pytest.raises(GrammarError, match="no token that ends"):
+        Grammars(tokenizer(), (), 340).check(GRAMMAR)
+    with pytest.raises(GrammarError, match="without grammars"):
+        steps(hosted().local, GenerationSettings(grammar=GRAMMAR))
+
+
+def test_a_row_that_is_longer_than_the_vocabulary() -> None:
+    """Models pad their vocabulary: what has no token is never chosen."""
+    grammar = Grammars(tokenizer(), {END}, len(tokenizer()) + 60).begin(GRAMMAR)
+    row = np.zeros(len(tokenizer()) + 60, np.float32)
+    row[-60:] = 9.0
+    allowed = np.flatnonzero(np.isfinite(grammar.masked(row)))
+    assert len(allowed) > 0
+    assert allowed.max() < len(tokenizer())
+    assert row[-1] == 9.0  # the row itself stays as it was
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_probabilities_are_those_of_the_model(engine: LocalEngine, temperature: float) -> None:
+    settings = GenerationSettings(
+        max_new_tokens=30, temperature=temperature, logprobs=4, logit_bias={END: -100.0}
+    )
+    plain = steps(engine, settings)
+    told = [one for step in plain for one in step.logprobs]
+    assert len(told) == len(tokens(plain)) == 30
+    for one in told:
+        assert one.logprob < 0
+        values = [value for _, value in one.likeliest]
+        assert values == sorted(values, reverse=True)
+        assert one.logprob <= values[0]
+        assert sum(np.exp(values)) <= 1 + 1e-9
+    drafted = steps(engine, settings, Oracle(tokens(plain)))
+    assert [one for step in drafted for one in step.logprobs] == told
+    assert not steps(engine, GenerationSettings(max_new_tokens=3))[-1].logprobs
