@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "hierchat"
 LAYERS = [
     {"config", "__init__"},
-    {"logs", "jit"},
+    {"logs", "jit", "pdf"},
     {"models"},
     {"drafting"},
     {"engine", "hierarchy", "corpus", "store"},
@@ -25,7 +25,7 @@ LAYERS = [
     {"__main__"},
 ]
 """From the lowest up. A part imports from its own and from lower layers; of its own layer, only what BESIDE says."""
-BESIDE = {"hierarchy": {"engine"}, "bench": {"verify"}, "makers": {"bench"}}
+BESIDE = {"hierarchy": {"engine"}, "bench": {"verify", "ui"}, "makers": {"bench"}}
 TOOLS = {"bench", "distil", "makers"}
 """What measures the program, or makes something for it: nothing but its own commands imports it."""
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

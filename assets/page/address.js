@@ -1,10 +1,10 @@
 // The open conversation, or the panel in its place, stands in the address, so that a reload finds it again. Opening
 // another one, or a new one, is a step in the browser's history; what happens inside a conversation is none.
 const ANY = 'any';
-let asked = null; // the id that the user asked for; ANY where only the server knows it
+let asked = []; // what the user asked for and the page does not show yet, oldest first; ANY where only the server knows it
 
 function going(id) {
-  asked = String(id);
+  asked.push(String(id));
   if (id !== ANY) boxBelongsTo(id, true); // what is typed before the server answers is for that chat
 }
 
@@ -15,7 +15,7 @@ acts.hc_fork = ({ id }) => {
 };
 
 function goToPanel(name) {
-  asked = `panel ${name}`;
+  asked.push(`panel ${name}`);
   trigger('hc_panel', { id: 0, text: name });
 }
 acts.hc_panel = ({ text }) => {
@@ -24,15 +24,17 @@ acts.hc_panel = ({ text }) => {
 };
 
 watch('value', () => {
+  const place = asked.findIndex((one) => one === ANY || one === props.value || `gone ${one}` === props.value);
+  asked = place < 0 ? [] : asked.slice(place + 1);
+  if (asked.length) return; // somebody in a hurry is past this one already: the address is that of a later one
   const url = new URL(window.location.href);
   const panel = /^panel (\w+)$/.exec(props.value)?.[1];
-  const chosen = asked === ANY || props.value === asked || panel; // some ways to a panel are no buttons of ours
+  const chosen = place >= 0 || panel; // some ways to a panel are no buttons of ours
   for (const [name, value] of [['c', Number(props.value) || null], ['view', panel]]) {
     if (value) url.searchParams.set(name, value);
     else url.searchParams.delete(name);
   }
   if (url.href !== window.location.href) window.history[chosen ? 'pushState' : 'replaceState'](null, '', url);
-  asked = null;
   boxBelongsTo(Number(props.value) || 0, chosen);
   follow();
 });

@@ -65,3 +65,21 @@ on('keydown', (event) => {
   escape.preventDefault(); // for nobody else
   event.target.dispatchEvent(escape);
 });
+
+// What is set for a chat that is not stored yet is noted in the tab, so that a reload brings it back.
+const NEW_SETTINGS = 'hc-settings-new';
+let settingsBack = false;
+watch('value', () => {
+  const isNew = /^(0|panel .*)$/.test(props.value);
+  if (!isNew) sessionStorage.removeItem(NEW_SETTINGS);
+  if (settingsBack) return;
+  settingsBack = true;
+  const text = sessionStorage.getItem(NEW_SETTINGS);
+  if (text) trigger('hc_settings_back', { text });
+});
+when('#hc-preset-tools', (place) => changes(place, () => {
+  if (!settingsBack) return;
+  const note = place.querySelector('[data-unsent]');
+  if (note && !chatOfBox) sessionStorage.setItem(NEW_SETTINGS, note.dataset.unsent);
+  else sessionStorage.removeItem(NEW_SETTINGS);
+}, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-unsent'] }));

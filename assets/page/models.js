@@ -51,9 +51,19 @@ on('drop', (event) => {
 
 // A question takes the place of the button that was pressed, and the focus.
 let questioned = '';
+const draftsOpen = new Set(); // models whose draft models are shown: an update takes the attribute away
+on('click', (event) => {
+  const summary = event.target.closest('.hc-draft-models summary');
+  const name = summary?.closest('.hc-model').dataset.model;
+  if (name && !draftsOpen.delete(name)) draftsOpen.add(name);
+}, { capture: true });
 when('#hc-models-list', (list) => changes(list, () => {
+  for (const details of list.querySelectorAll('.hc-draft-models')) {
+    const open = draftsOpen.has(details.closest('.hc-model').dataset.model);
+    if (details.open !== open) details.open = open;
+  }
   const question = list.querySelector('.hc-ask-remove');
   const about = question?.getAttribute('aria-label') || '';
   if (about && about !== questioned) question.querySelector('.hc-bordered').focus();
   questioned = about;
-}, { childList: true, subtree: true, attributes: true, attributeFilter: ['aria-label'] }));
+}, { childList: true, subtree: true, attributes: true, attributeFilter: ['aria-label', 'open', 'data-model'] }));

@@ -2,7 +2,7 @@
 // server has written is fetched at once.
 let sending = null; // the request in progress
 
-function upload(file, number, files) {
+function upload(file, number, files, tell = tellSending) {
   return new Promise((resolve, reject) => {
     sending = new XMLHttpRequest();
     const root = window.gradio_config.root || '';
@@ -10,7 +10,7 @@ function upload(file, number, files) {
     const megabytes = (bytes) => (bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0);
     sending.upload.onprogress = ({ loaded }) => {
       const of = files.length > 1 ? ` (${number + 1} of ${files.length})` : '';
-      tellSending(`Sending ${file.name}${of}: ${megabytes(loaded)} of ${megabytes(file.size)} MB`);
+      tell(`Sending ${file.name}${of}: ${megabytes(loaded)} of ${megabytes(file.size)} MB`);
     };
     sending.onload = () => (sending.status === 200 ? resolve(JSON.parse(sending.responseText).ticket) : reject(new Error(sending.responseText)));
     sending.onerror = () => reject(new Error('The connection was lost. Choose the file again.'));

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import codecs
-import os
-import subprocess
-import sys
-from pathlib import Path
 
-from hierchat.attachments import pdf
+from hierchat.pdf.text import PdfError, text_of
 from hierchat.store import Attachment, storable
 
 MOST_BYTES = 20_000_000
 MOST_CHARACTERS = 2_000_000
 _MEGABYTE = 1_000_000
 _PDF_SECONDS = 60
-_TOO_MUCH = (
-    f" could not be read in {_PDF_SECONDS} seconds and in the memory set aside. Attach fewer of its pages."
-)
 _NAME = 120
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # Control characters that no text has, in whatever encoding: tab, line ends, form feed and escape are none of them.
@@ -90,29 +83,7 @@ def _text(name: str, raw: bytes) -> str:
 
 
 def _pdf(name: str, raw: bytes) -> str:
-    """In a process of its own: whatever a hostile file does, its time and memory are bounded there."""
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", pdf.__name__, str(MOST_CHARACTERS + 1), str(_PDF_SECONDS)],
-            input=raw,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-            timeout=_PDF_SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Unreadable(name + _TOO_MUCH) from error
-    if done.returncode == pdf.ENCRYPTED:
-        raise Unreadable(f"{name} is protected by a password. Save a copy without one, and attach that.")
-    if done.returncode == pdf.TOO_MUCH or done.returncode < 0:  # killed at a bound
-        raise Unreadable(name + _TOO_MUCH)
-    if done.returncode != 0:
-        raise Unreadable(f"{name} is damaged, or no PDF that can be read. Save or print it to PDF once more.")
-    text = done.stdout.decode("utf-8", "replace")
-    if not text.strip():
-        raise Unreadable(
-            f"{name} holds pictures of pages, and no text. A program for text recognition can add it."
-        )
-    return text
+        return text_of(raw, MOST_CHARACTERS + 1, _PDF_SECONDS)
+    except PdfError as error:
+        raise Unreadable(f"{name} {error}") from error

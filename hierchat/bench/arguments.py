@@ -11,7 +11,7 @@ from hierchat.verify.arguments import LINES, add_asked, add_request, add_run, nu
 
 def add_bench(commands: Any) -> None:
     """`bench decode | log | load | record | replay | index | forward | agreement | tokens | simulate | report |
-    session | start`."""
+    session | start | page`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
@@ -89,6 +89,12 @@ def add_bench(commands: Any) -> None:
     start.add_argument("--model", metavar="NAME", help="a name from `models list`")
     start.add_argument("--starts", type=positive, default=2, metavar="N", help="one after another (2)")
     start.add_argument("--json", type=Path, help="write the figures here")
+
+    page = kinds.add_parser("page", help="the page in a browser, without a model: what one waits for")
+    page.add_argument("--messages", type=positive, default=300, metavar="N", help="of the long chat (300)")
+    page.add_argument("--megabytes", type=positive, default=50, metavar="N", help="that are imported (50)")
+    page.add_argument("--repeats", type=positive, default=7, metavar="N", help="(7)")
+    page.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
 
     report = kinds.add_parser("report", help="files of runs as a page, plots and Markdown")
     report.add_argument("files", type=Path, nargs="+", metavar="JSON", help="of decode, log, replay, forward")

@@ -31,6 +31,7 @@ from hierchat.bench.measure import (
     tokens,
 )
 from hierchat.bench.measure.traces import read_traces
+from hierchat.bench.page import measure as page
 from hierchat.bench.peers.start import open_peer
 from hierchat.corpus.statistics import statistics
 from hierchat.drafting.source import Source
@@ -221,5 +222,6 @@ _KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "agreement": lambda args: _show(agreement.measure(args), args.json),
     "tokens": lambda args: _show(tokens.measure(args), args.json),
     "start": lambda args: _show(start.measure(args), args.json),
+    "page": page.measure,
 }
 """What does the work of each command."""

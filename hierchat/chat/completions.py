@@ -133,20 +133,22 @@ class Completions:
         learns: bool = True,
     ) -> Reply:
         """The same to a prompt that is there."""
-        drafting_model = hosted if self._is_owner(user_id) else hosted.without_own_texts()
         drafter = memory = None
+        # Who lets only the chat itself draft means texts that ship or were added, too.
+        drafting_with = hosted if self._is_owner(user_id) else hosted.without_own_texts()
+        if drafts_from == "chat":
+            drafting_with = replace(hosted, statistics=())
         if hosted.is_local and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
-            drafter = chosen_drafter(
-                drafting_model, memory if learns else apart(memory), settings, stop, drafting
-            )
+            learner = memory if learns else apart(memory)
+            drafter = chosen_drafter(drafting_with, learner, settings, stop, drafting)
         statistics = ReplyStatistics(partial(reply_text, hosted), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
         notice = _left_out(prompt.dropped_turns)
         reply = Reply(hosted, prompt.ids, settings, statistics, drafter, notice, user=user_id)
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
-            reply.origins = Origins.over(all_sources(drafting_model, memory), len(prompt.ids))
+            reply.origins = Origins.over(all_sources(drafting_with, memory), len(prompt.ids))
         return reply
 
     def _memory(self, hosted: Hosted, user_id: int, before: int | None, drafts_from: DraftsFrom) -> Memory:

@@ -29,6 +29,7 @@ from hierchat.runtime.drafting_choice import ALL, Drafting
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
+from hierchat.runtime.own_texts import OwnTexts
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.shelf import Shelf
 from hierchat.store import Attachment, Message, Store
@@ -55,6 +56,7 @@ class ChatService:
         self.titles = TitleWriter(store, host, self._said_in_chat)
         host.costs = store
         self.models = Shelf(host, store)
+        self.texts = OwnTexts(host)
 
     @property
     def completions(self) -> Completions:

@@ -53,7 +53,7 @@ def _tokenised(
     begins: list[tuple[int, str]] = []
     report(Progress("reading", 0, reader.total, name))
     for batch in _batches(reader):
-        for (file, _), ids in zip(batch, _encoded(tokenizer, [text for _, text in batch]), strict=True):
+        for (file, _), ids in zip(batch, encoded(tokenizer, [text for _, text in batch]), strict=True):
             if ids:
                 if not begins or begins[-1][1] != file:
                     begins.append((len(tokens), file))
@@ -65,7 +65,8 @@ def _tokenised(
     return np.frombuffer(tokens, np.int32), texts, begins
 
 
-def _encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """The tokens of each text alone."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)

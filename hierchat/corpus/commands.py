@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.files import find
 from hierchat.corpus.hub import PREFIX, fetch
 from hierchat.corpus.reading import Reader
-from hierchat.corpus.stored import Stored, add, listed, remove, require_free_name
+from hierchat.corpus.stored import Stored, add, listed, name_of, remove, require_free_name
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.errors import ModelError
@@ -104,9 +103,8 @@ def _row(corpus: Stored, catalogue: Catalogue) -> list[str]:
 
 
 def _name(path: str) -> str:
-    """A corpus's name after the first thing in it: 'replies' for replies.jsonl.gz."""
-    stem = path.removeprefix(PREFIX) if path.startswith(PREFIX) else Path(path).absolute().name.split(".")[0]
-    return re.sub(r"[^\w-]+", "-", stem).strip("-")[:80] or "corpus"
+    """A corpus's name after the first thing in it."""
+    return name_of(path.removeprefix(PREFIX) if path.startswith(PREFIX) else Path(path).absolute().name)
 
 
 def _failed(error: Exception) -> int:

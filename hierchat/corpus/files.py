@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,8 @@ _TEXT = (
 )
 LINES = frozenset((".jsonl", ".ndjson"))
 TABLES = frozenset((".parquet",))
-KNOWN = LINES | TABLES | {".json"} | set(_TEXT.split())
+PDFS = frozenset((".pdf",))
+KNOWN = LINES | TABLES | PDFS | {".json"} | set(_TEXT.split())
 """What is read of a folder; a file that is named is read whatever it is called."""
 PASSED_OVER = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
 """Folders that nobody wrote, beside the hidden ones."""
@@ -68,15 +70,17 @@ def kind(path: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def find(paths: Iterable[Path], passed_over: list[str]) -> list[Path]:
+def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] | None = None) -> list[Path]:
     """The files that these name, and those of known kinds in the folders that they name; each once.
 
-    What cannot be looked into goes to `passed_over`. Raises CorpusError for what is not there.
+    What cannot be looked into goes to `passed_over`; what else of a folder is not read is counted in `left_out`, by
+    what it is. Raises CorpusError for what is not there.
     """
     found: dict[Path, Path] = {}
+    left_out = Counter() if left_out is None else left_out
     for path in paths:
         if os.path.isdir(path):
-            for file in _walk(path, passed_over):
+            for file in _walk(path, passed_over, left_out):
                 found.setdefault(file.resolve(), file)
         elif os.path.isfile(path):
             found.setdefault(path.resolve(), path)
@@ -95,16 +99,25 @@ def _why_none(path: Path) -> str:
     return "this is neither a file nor a folder. Give files or folders of text."
 
 
-def _walk(folder: Path, passed_over: list[str]) -> Iterator[Path]:
+def _walk(folder: Path, passed_over: list[str], left_out: Counter[str]) -> Iterator[Path]:
     def closed(error: OSError) -> None:
         passed_over.append(f"{error.filename}: {error.strerror}")
 
+    def wanted(name: str, kind: str) -> bool:
+        left = "hidden" if name[0] == "." else "of libraries" if name in PASSED_OVER else ""
+        left_out[f"{kind} {left}" if left == "of libraries" else f"{left} {kind}"] += bool(left)
+        return not left
+
     for here, folders, names in os.walk(folder, onerror=closed):
-        folders[:] = sorted(name for name in folders if name[0] != "." and name not in PASSED_OVER)
+        folders[:] = sorted(name for name in folders if wanted(name, "folders"))
         for name in sorted(names):
             file = Path(here, name)
-            if name[0] != "." and kind(file) in KNOWN and os.path.isfile(file):
+            if not wanted(name, "files") or not os.path.isfile(file):
+                continue
+            if kind(file) in KNOWN:
                 yield file
+            else:
+                left_out[f"{kind(file)} files" if kind(file) else "files without a suffix"] += 1
 
 
 @contextmanager

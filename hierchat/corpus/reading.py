@@ -1,4 +1,5 @@
-"""The texts of files: plain text in pieces, and out of JSON and Parquet what holds text. Nothing is held whole."""
+"""The texts of files: plain text in pieces, and out of JSON, Parquet and PDF what holds text. Nothing but a PDF is held
+whole."""
 
 from __future__ import annotations
 
@@ -9,13 +10,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from hierchat.corpus.files import LINES, TABLES, Unreadable, kind, opened
+from hierchat.corpus.files import LINES, PDFS, TABLES, Unreadable, kind, opened
 from hierchat.corpus.values import texts_of
+from hierchat.pdf.text import PdfError, text_of
 
 PIECE = 1 << 18
 """Characters of a text at most: what is longer becomes several."""
 LARGEST_VALUE = 1 << 28
 """Characters of one JSON value at most."""
+LARGEST_PDF = 1 << 28
+"""Bytes of a PDF at most."""
+_PDF_CHARACTERS, _PDF_SECONDS = 1 << 26, 120
 _SPACE = re.compile(r"[\s,]*")
 
 
@@ -54,6 +59,9 @@ class Reader:
         if kind(file) in TABLES:
             for row in _rows(raw):
                 yield from texts_of(row)
+            return
+        if kind(file) in PDFS:
+            yield _pdf(raw)
             return
         with opened(file, raw, self.notes) as stream:
             if kind(file) in LINES:
@@ -137,6 +145,17 @@ def _values(stream: IO[str]) -> Iterator[Any]:
         else:
             yield value
             at = end
+
+
+def _pdf(raw: BinaryIO) -> str:
+    """All pages of a PDF."""
+    held = raw.read(LARGEST_PDF + 1)
+    if len(held) > LARGEST_PDF:
+        raise Unreadable(f"a PDF of more than {LARGEST_PDF >> 20} MB; split it")
+    try:
+        return text_of(held, _PDF_CHARACTERS, _PDF_SECONDS)
+    except PdfError as error:
+        raise Unreadable(f"it {error}".rstrip(".")) from error
 
 
 def _rows(raw: BinaryIO) -> Iterator[dict[str, Any]]:

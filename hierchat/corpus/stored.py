@@ -23,6 +23,7 @@ from hierchat.models.cache import locked
 from hierchat.models.load.token_map import tokens_sha256
 from hierchat.models.progress import Report, silent
 
+_LONGEST = 80
 _NAME = re.compile(r"[\w-][\w.-]{0,79}")
 _DIGITS = 16
 """Of a tokenizer's hash in the name of a folder."""
@@ -98,7 +99,7 @@ def require_free_name(name: str, tokenizer: str, replace: bool) -> None:
 
 def remove(name: str) -> int:
     """Delete a corpus, for all tokenizers; returns the bytes that it took. Raises CorpusError."""
-    names = sorted({corpus.name for corpus in listed()})
+    names = sorted({corpus.name for corpus in listed()} | {files.parent.name for files in unfinished()})
     if name not in names:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         hint = f"There are {', '.join(names)}." if names else "There are none yet."
@@ -132,6 +133,12 @@ def listed() -> list[Stored]:
     return found
 
 
+def unfinished() -> list[Path]:
+    """Files that were dropped and of which no corpus came: the program ended in the middle."""
+    found = sorted(corpora_dir().glob("*/files")) if corpora_dir().is_dir() else []
+    return [files for files in found if not _builds(files.parent)]
+
+
 def stored_for(tokenizer: str) -> tuple[list[Statistics], list[str]]:
     """The corpora of a tokenizer (its tokens_sha256), and what is wrong with those that cannot be used."""
     usable, wrong = [], []
@@ -143,6 +150,24 @@ def stored_for(tokenizer: str) -> tuple[list[Statistics], list[str]]:
                 f"The corpus {folder.parent.name} is not used: {error}. Add it again with --replace, or remove it."
             )
     return usable, wrong
+
+
+def name_of(said: str) -> str:
+    """A corpus's name after the first thing in it: 'replies' for replies.jsonl.gz, 'owner-name' for a dataset."""
+    stem = said if "/" in said else said.split(".")[0]
+    return re.sub(r"[^\w-]+", "-", stem).strip("-")[:_LONGEST] or "corpus"
+
+
+def free_name(wanted: str) -> str:
+    """This name, or the same with a number where there is a corpus of that name for any tokenizer."""
+    taken = {folder.name for folder in corpora_dir().glob("*")} | {SEED_NAME}
+    names = (wanted, *(f"{wanted[: _LONGEST - 4]}-{number}" for number in range(2, len(taken) + 2)))
+    return next(name for name in names if name not in taken)
+
+
+def files_of(name: str) -> Path:
+    """Where files lie that were dropped on the page, and go with their corpus. Not created here."""
+    return corpora_dir() / name / "files"
 
 
 def _folder(name: str, tokenizer: str) -> Path:

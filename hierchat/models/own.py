@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,10 @@ def own_file() -> Path:
 
 
 def own_names() -> set[str]:
-    """The models that it names. Raises CatalogueError."""
-    return set(_models(Lined(own_file()))) if own_file().exists() else set()
+    """The models that it adds to those that ship. Raises CatalogueError."""
+    if not own_file().exists():
+        return set()
+    return set(_models(Lined(own_file()))) - set(_models(Lined(shipped("models.yaml"))))
 
 
 def free_name(wanted: str, catalogue: Catalogue) -> str:
@@ -61,13 +63,47 @@ def remove_model(name: str) -> None:
         raise CatalogueError(
             f"{own_file()}:{begin}: {name} stands on one line with others. Remove it there by hand."
         )
-    end = next((line for line in begins if line > begin), len(lines) + 1)
-    while end > begin + 1 and lines[end - 2].lstrip().startswith("#"):
-        end -= 1  # a comment belongs to what follows
-    del lines[begin - 1 : end - 1]
+    del lines[begin - 1 : _end(lines, begin, begins) - 1]
     if len(models) == 1:
         del lines[file.lines["models",] - 1]
     _write("".join(lines))
+
+
+def set_drafts(name: str, drafts: Sequence[str]) -> None:
+    """Let these models draft for one of any file. Raises CatalogueError where that stands on one line with its fields,
+    or the file cannot be written."""
+    models = _models(Lined(own_file())) if own_file().exists() else {}
+    if name not in models:
+        return add_model(name, {"drafts": list(drafts)})
+    file = Lined(own_file())
+    lines = own_file().read_text(encoding="utf-8").splitlines(keepends=True)
+    begin = file.lines["models", name]
+    fields = sorted(file.lines["models", name, field] for field in models[name])
+    others = sorted(file.lines["models", other] for other in models)
+    if not fields or begin in fields:
+        raise CatalogueError(
+            f"{own_file()}:{begin}: {name} stands on one line with its fields. Change its drafts there by hand."
+        )
+    indent = re.match(r" *", lines[fields[0] - 1])
+    said = f"{indent[0] if indent else ''}drafts: {yaml.safe_dump(list(drafts), default_flow_style=True)}"
+    at = end = _end(lines, begin, others)
+    if "drafts" in models[name]:
+        at = file.lines["models", name, "drafts"]
+        end = _end(lines, at, sorted([*fields, *others]))
+    while not lines[end - 2].strip():  # what stood there may go, the room below it stays
+        at, end = (end - 1 if at == end else at), end - 1
+    if at > 1 and not lines[at - 2].endswith("\n"):
+        lines[at - 2] += "\n"
+    lines[at - 1 : end - 1] = [said]
+    _write("".join(lines))
+
+
+def _end(lines: Sequence[str], begin: int, begins: Sequence[int]) -> int:
+    """The line behind what begins on one of `begins`. A comment belongs to what follows."""
+    end = next((line for line in begins if line > begin), len(lines) + 1)
+    while end > begin + 1 and lines[end - 2].lstrip().startswith("#"):
+        end -= 1
+    return end
 
 
 def _models(file: Lined) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import gc
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hierchat import logs
@@ -110,6 +110,16 @@ class ModelHost:
         self.status = HostStatus(name, "loading", message=name)
         arguments = (name, self._asked)
         threading.Thread(target=self._replace, args=arguments, name=f"load {name}", daemon=True).start()
+
+    def read_texts(self) -> None:
+        """Have the corpora that are stored now draft from the next reply on. Waits for the reply in progress."""
+        from hierchat.corpus.statistics import statistics
+
+        with self.scheduler.turn(first=True):
+            hosted = self.hosted
+            if hosted and hosted.is_local:
+                texts = statistics(self.catalogue.entry(hosted.name), hosted.prompts.tokenizer)
+                self.hosted = replace(hosted, statistics=tuple(texts))
 
     def eject(self) -> None:
         """Let the present model go when no reply is being written, in the background. One that is being loaded goes as

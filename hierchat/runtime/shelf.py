@@ -18,7 +18,7 @@ from hierchat.models.load.check import by_engine
 from hierchat.models.load.fit import Fit, fit, refusal
 from hierchat.models.load.load_tokenizer import known_tokens
 from hierchat.models.memory import best_device, dtype_on, held_memory
-from hierchat.models.own import own_names, remove_model
+from hierchat.models.own import own_names, remove_model, set_drafts
 from hierchat.runtime.bandwidth import kept_bandwidth, measure_bandwidth
 from hierchat.runtime.fetches import Bring, Fetch, Fetches
 from hierchat.runtime.host import ModelHost
@@ -42,11 +42,13 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A model that could draft for another one. `why`: a sentence without its end."""
+    """A model that could draft for another one. `why`: a sentence without its end. `chosen`: whether it shall, None
+    where that is no choice."""
 
     name: str
     fits: bool
     why: str
+    chosen: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +197,11 @@ class Shelf:
             raise ModelError(f"{name} is being fetched. Stop that first.")
         if self._uses(name):
             raise ModelError(f"{name} is in use. Eject the model that answers first.")
-        if drafts := [one.name for one in self._host.catalogue.models.values() if name in one.drafts]:
-            wanted = own_names() & set(drafts)
-            if name in own_names() and wanted:
-                raise CatalogueError(f"{min(wanted)} names {name} as its draft model. Remove that one first.")
+        drafts = [one.name for one in self._host.catalogue.models.values() if name in one.drafts]
+        if drafts and name in own_names():
+            raise CatalogueError(
+                f"{min(drafts)} names {name} as its draft model. Let it draft no more for that one first."
+            )
         remove.remove(entry, self._device)
         self.fetches.forget(name)
         if name in own_names():
@@ -210,6 +213,18 @@ class Shelf:
         name = add(said, self._host.catalogue)
         self._host.catalogue = read_catalogue()
         return name
+
+    def let_draft(self, name: str, draft: str, wanted: bool) -> None:
+        """Whether one model drafts for another one, from its next load on: noted in the user's models.yaml."""
+        catalogue = self._host.catalogue
+        entry = catalogue.entry(name)
+        drafts = [one for one in entry.drafts if one != draft]
+        if wanted:
+            if known_tokens(entry) is None or known_tokens(entry) != known_tokens(catalogue.entry(draft)):
+                raise ModelError(f"{draft} cannot draft for {name}: it is not known to have the same tokens.")
+            drafts.append(draft)
+        set_drafts(name, sorted(drafts, key=lambda one: -_parameters(catalogue.entry(one))))
+        self._host.catalogue = read_catalogue()
 
     def _uses(self, name: str) -> bool:
         hosted, status = self._host.hosted, self._host.status
@@ -265,29 +280,43 @@ class Shelf:
         return Speed(bandwidth / size)
 
     def _drafts(self, entry: ModelEntry) -> tuple[Draft, ...]:
-        """Those that the catalogue names for it, then smaller ones that are here and cannot, with the reason."""
+        """Those that are in use or chosen for it, then smaller ones that are here, with the reason why they cannot."""
         hosted, catalogue = self._host.hosted, self._host.catalogue
         said: dict[str, Draft] = {}
         if hosted and hosted.name == entry.name and hosted.levels:
-            used = hosted.levels.hierarchy.names[:-1]
-            said = {name: Draft(name, True, "in use") for name in used}
-            said |= {one.name: Draft(one.name, False, one.reason) for one in hosted.levels.left_out}
+            for name in hosted.levels.hierarchy.names[:-1]:
+                chosen = name in entry.drafts if name in catalogue.models else None
+                why = "in use" if chosen in (True, None) else "in use until this model is loaded again"
+                said[name] = Draft(name, True, why, chosen)
+            for one in hosted.levels.left_out:
+                said[one.name] = Draft(
+                    one.name, False, one.reason, True if one.name in entry.drafts else None
+                )
         for name in entry.drafts:
             here = is_fetched(catalogue.entry(name), self._device)
             why = "drafts when this model is loaded" if here else "not on this machine yet"
-            said.setdefault(name, Draft(name, True, why))
-        tokens = known_tokens(entry)
+            said.setdefault(name, Draft(name, True, why, True))
+        tokens, here = known_tokens(entry), is_fetched(entry, self._device)
         for other in catalogue.models.values():
             if other.name == entry.name or other.name in said or not _smaller(other, entry):
                 continue
+            if not is_fetched(other, self._device):
+                continue
             others = known_tokens(other)
-            if tokens and others and is_fetched(other, self._device):
+            if tokens and others:
                 same = tokens == others
-                why = (
-                    "has the same tokens; name it under drafts in models.yaml" if same else "has other tokens"
+                why = "has the same tokens" if same else "has other tokens"
+                said[other.name] = Draft(other.name, same, why, False if same else None)
+            elif here:
+                unknown = entry.name if others else other.name
+                said[other.name] = Draft(
+                    other.name, False, f"its tokens are compared once {unknown} was loaded"
                 )
-                said[other.name] = Draft(other.name, same, why)
         return tuple(said.values())
+
+
+def _parameters(entry: ModelEntry) -> int:
+    return entry.size.parameters if entry.size else 0
 
 
 def _smaller(one: ModelEntry, other: ModelEntry) -> bool:

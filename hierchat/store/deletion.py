@@ -55,8 +55,12 @@ class Deletion(Connected):
         self._hidden.discard(conversation_id)
 
     def delete_hidden(self, conversation_ids: Iterable[int] | None = None) -> None:
-        """Delete for good what this store hid, all of it or these; what was restored stays. Takes the time of
-        rewriting the file."""
+        """Delete for good what this store hid, all of it or these, from the files too; what was restored stays.
+
+        Takes the time of rewriting the file. A reply that is being written there gets NotFound at its next append. If
+        another connection is reading at this moment, the log beside the database keeps deleted pages until the next
+        checkpoint.
+        """
         mine = self._hidden.intersection(self._hidden if conversation_ids is None else conversation_ids)
         if mine:
             self._delete(mine)
@@ -70,19 +74,6 @@ class Deletion(Connected):
             ).fetchall()
         if gone := {id for id, pid, started in rows if not is_running(pid, started)}:
             self._delete(gone)
-
-    def delete_conversation(self, user_id: int, conversation_id: int) -> None:
-        """Delete it, all that came of it and all that was learned so far, from the files too. Raises NotFound.
-
-        Takes the time of rewriting the file. A reply that is being written into it gets NotFound at its next
-        append. If another connection is reading at this moment, the log beside the database keeps deleted
-        pages until the next checkpoint.
-        """
-        with self._write() as db:
-            _forget(db, user_id, conversation_id)
-            db.execute("DELETE FROM conversations WHERE id = ?", [conversation_id])
-            drop_words(db)
-        self.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
 
     def close(self) -> None:
         """Delete what is hidden, and close the connections of all threads."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sqlite_utils import Database
@@ -13,7 +13,8 @@ from hierchat.store.attachments import attach, attachments_of
 from hierchat.store.connection import Connected
 from hierchat.store.deletion import show_again
 from hierchat.store.ownership import owned_conversation
-from hierchat.store.records import Attachment, FinalState, Role
+from hierchat.store.presets import preset_name, put_settings, settings_of
+from hierchat.store.records import Attachment, ChatSettings, FinalState, Role
 from hierchat.store.tags import add_tags, tags_of
 from hierchat.store.text import storable, title_of
 
@@ -64,6 +65,10 @@ class Chat:
     current: str | None
     """The message at the end of the open branch."""
     tags: Sequence[str] = ()
+    settings: ChatSettings | None = None
+    """What it sets for its replies, if anything; `preset_id` means nothing elsewhere,"""
+    preset: str = ""
+    """but the name of the preset does."""
 
 
 class Portable(Connected):
@@ -78,6 +83,8 @@ class Portable(Connected):
             rows = list(db.query(_MESSAGES, [conversation_id]))
             files = {message["id"]: attachments_of(db, message["id"]) for message in rows}
             tags = tags_of(db, conversation_id)
+            settings = settings_of(db, conversation_id)
+            preset = preset_name(db, settings)
         names = {message["id"]: _name(message) for message in rows}
         return Chat(
             source=imported[0] if imported else HERE + _own_name(row),
@@ -100,6 +107,8 @@ class Portable(Connected):
             ],
             current=names.get(row["current_leaf_id"]),
             tags=tags,
+            settings=settings,
+            preset=preset,
         )
 
     def take_in(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
@@ -137,6 +146,8 @@ def _create(db: Database, user_id: int, chat: Chat) -> int:
         [conversation_id, user_id, storable(chat.source)],
     )
     add_tags(db, user_id, conversation_id, chat.tags)
+    if chat.settings:
+        put_settings(db, user_id, conversation_id, replace(chat.settings, preset_id=None), chat.preset)
     return conversation_id
 
 

@@ -74,24 +74,65 @@ class Presets(Connected):
             db.execute("UPDATE presets SET is_default = 0 WHERE user_id = ?", [user_id])
             db.execute("UPDATE presets SET is_default = 1 WHERE id = ?", [preset_id])
 
+    def take_in_preset(self, user_id: int, name: str, settings: ChatSettings, *, is_default: bool) -> bool:
+        """Add a preset out of a file; whether it is new. One of that name that is here stays as it is. It becomes the
+        default where none is."""
+        with self._write() as db:
+            if _named(db, user_id, name) is not None:
+                return False
+            none = not db.execute(
+                "SELECT 1 FROM presets WHERE user_id = ? AND is_default", [user_id]
+            ).fetchone()
+            db.execute(
+                "INSERT INTO presets (user_id, name, system_prompt, sampling, is_default) VALUES (?, ?, ?, ?, ?)",
+                [user_id, storable(name), *_values(settings), is_default and none],
+            )
+            return True
+
     def chat_settings(self, user_id: int, conversation_id: int) -> ChatSettings | None:
         """What this chat sets; None where it takes the model's own values. Raises NotFound."""
         with self._read() as db:
             owned_conversation(db, user_id, conversation_id)
-            query = "SELECT * FROM chat_settings WHERE conversation_id = ?"
-            for row in db.query(query, [conversation_id]):
-                return ChatSettings(row["system_prompt"], json.loads(row["sampling"]), row["preset_id"])
-            return None
+            return settings_of(db, conversation_id)
 
     def set_chat_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> None:
         """They hold from the next reply on. Raises NotFound; a preset that is gone by now is none."""
         with self._write() as db:
             owned_conversation(db, user_id, conversation_id)
-            db.execute(
-                "INSERT OR REPLACE INTO chat_settings (conversation_id, system_prompt, sampling, preset_id)"
-                " VALUES (?, ?, ?, (SELECT id FROM presets WHERE id = ? AND user_id = ?))",
-                [conversation_id, *_values(settings), settings.preset_id, user_id],
-            )
+            put_settings(db, user_id, conversation_id, settings)
+
+
+def settings_of(db: Database, conversation_id: int) -> ChatSettings | None:
+    """What a chat sets; None where it takes the model's own values."""
+    for row in db.query("SELECT * FROM chat_settings WHERE conversation_id = ?", [conversation_id]):
+        return ChatSettings(row["system_prompt"], json.loads(row["sampling"]), row["preset_id"])
+    return None
+
+
+def put_settings(
+    db: Database, user_id: int, conversation_id: int, settings: ChatSettings, preset: str = ""
+) -> None:
+    """Let a chat set this. A preset that is gone by now is none; with a name, the preset of that name is meant."""
+    preset_id = _named(db, user_id, preset) if preset else settings.preset_id
+    db.execute(
+        "INSERT OR REPLACE INTO chat_settings (conversation_id, system_prompt, sampling, preset_id)"
+        " VALUES (?, ?, ?, (SELECT id FROM presets WHERE id = ? AND user_id = ?))",
+        [conversation_id, *_values(settings), preset_id, user_id],
+    )
+
+
+def preset_name(db: Database, settings: ChatSettings | None) -> str:
+    """The name of the preset that they were taken from; empty where there is none."""
+    chosen = settings.preset_id if settings else None
+    row = db.execute("SELECT name FROM presets WHERE id = ?", [chosen]).fetchone()
+    return str(row[0]) if row else ""
+
+
+def _named(db: Database, user_id: int, name: str) -> int | None:
+    row = db.execute(
+        "SELECT id FROM presets WHERE user_id = ? AND name = ?", [user_id, storable(name)]
+    ).fetchone()
+    return row[0] if row else None
 
 
 def copy_settings(db: Database, source: int, target: int) -> None:

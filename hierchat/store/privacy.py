@@ -10,7 +10,8 @@ from hierchat.store.ownership import owned_conversation, require_user
 from hierchat.store.writers import this_process
 
 DraftsFrom = Literal["all", "chat", "none"]
-"""All that is stored of this user and all corpora; the chat itself alone; no text: the model writes alone."""
+"""All that is stored of this user and all corpora; the chat itself alone, and draft models; no text: the model writes
+alone."""
 
 
 class Privacy(Deletion):
@@ -48,11 +49,6 @@ class Privacy(Deletion):
             ).lastrowid
         self._hidden.add(conversation)
         return int(conversation)
-
-    def is_incognito(self, user_id: int, conversation_id: int) -> bool:
-        """Whether it leaves nothing. Raises NotFound."""
-        with self._read() as db:
-            return bool(owned_conversation(db, user_id, conversation_id)["incognito"])
 
     def end_incognito(self, user_id: int, conversation_id: int) -> None:
         """Delete it for good, from the files too; one that is none, or gone, stays as it is.

@@ -44,8 +44,8 @@ def _import(args: argparse.Namespace) -> int:
     if importing.bad > len(importing.reasons):
         print(f"and {importing.bad - len(importing.reasons):,} more", file=sys.stderr)
     print(_told(importing))
-    if importing.outcomes or importing.bad:
-        return 0 if importing.outcomes else 1
+    if importing.outcomes or importing.bad or importing.presets:
+        return 0 if importing.outcomes or importing.presets else 1
     raise TransferError(f"No chat was found. What can be read is {KNOWN}.")
 
 
@@ -56,6 +56,8 @@ def _told(importing: Import) -> str:
         f"{_chats(outcomes['new'])} new, {outcomes['grown']:,} grown, {outcomes['same']:,} here before: "
         f"{importing.messages:,} messages, {importing.characters:,} characters added."
     ]
+    if importing.presets:
+        lines.append(f"Presets of settings that are new: {importing.presets:,}.")
     if importing.bad:
         lines.append(f"{importing.bad:,} could not be read.")
     if importing.messages:
@@ -67,14 +69,22 @@ def _export(args: argparse.Namespace) -> int:
     with _opened(args.db) as store:
         user = _user(store, args.user)
         if args.conversation is None:
-            chosen = [one.id for one in store.conversations(user, limit=-1)]
+            shelves = (False, True)
+            chosen = [
+                one.id for shelf in shelves for one in store.conversations(user, limit=-1, archived=shelf)
+            ]
         else:
             chosen = [store.conversation(user, args.conversation).id]
-        export = export_json if args.format == "json" else export_markdown
         out = args.out.expanduser().absolute()
+        presets = store.presets(user) if args.conversation is None else []
+        export = (
+            export_json(store, user, chosen, out, presets)
+            if args.format == "json"
+            else export_markdown(store, user, chosen, out)
+        )
         written = 0
         with _bar("exporting", len(chosen)) as bar:
-            for written in export(store, user, chosen, out):
+            for written in export:
                 bar.update(bar.task_ids[0], completed=written)
     print(f"{_chats(written)} written to {out}")
     return 0

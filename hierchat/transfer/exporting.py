@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from hierchat.attachments.prompt import with_files
-from hierchat.store import Chat, ChatMessage, NotFound, Store, StoreError
+from hierchat.store import Chat, ChatMessage, NotFound, Preset, Store, StoreError
 from hierchat.store.errors import translated
 from hierchat.store.new_file import new_file
 from hierchat.transfer.kinds import own
@@ -21,8 +21,11 @@ _NAME = 50
 """Characters of a title in a file's name: four bytes each at most, of the 255 that a name may have."""
 
 
-def export_json(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """One file with all branches; yields how many conversations are written. It is there when the iterator ends.
+def export_json(
+    store: Store, user_id: int, conversation_ids: Sequence[int], out: Path, presets: Sequence[Preset] = ()
+) -> Iterator[int]:
+    """One file with these presets, and the conversations with all branches; yields how many of those are written. It is
+    there when the iterator ends.
 
     Raises StoreError where the file exists or cannot be written.
     """
@@ -32,6 +35,9 @@ def export_json(store: Store, user_id: int, conversation_ids: Sequence[int], out
         part.open("w", encoding="utf-8", errors="replace", newline="\n") as file,
     ):
         between = "["
+        for preset in presets:
+            file.write(between + "\n" + json.dumps(own.written_preset(preset), ensure_ascii=False))
+            between = ","
         for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
             file.write(between + "\n" + json.dumps(own.written(chat), ensure_ascii=False))
             between = ","

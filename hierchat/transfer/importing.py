@@ -13,7 +13,7 @@ from hierchat.store.portable import Outcome
 from hierchat.transfer.elements import elements
 from hierchat.transfer.errors import BadChat, TransferError
 from hierchat.transfer.files import Source, sources
-from hierchat.transfer.kinds import read, recognised
+from hierchat.transfer.kinds import own, read, recognised
 from hierchat.transfer.values import record, text
 
 KNOWN = (
@@ -45,6 +45,8 @@ class Import:
         """Conversations: new ones, those that have grown, those that were here."""
         self.kinds: Counter[str] = Counter()
         """Conversations by the program that wrote them."""
+        self.presets = 0
+        """Presets that are new."""
         self.messages = 0
         self.characters = 0
         self.others = 0
@@ -77,6 +79,10 @@ class Import:
         try:
             if isinstance(value, BadChat):
                 raise value
+            if own.is_preset(value):
+                name, settings, is_default = own.read_preset(value)
+                self.presets += self._store.take_in_preset(self._user, name, settings, is_default=is_default)
+                return
             kind = recognised(value)
             if kind is None:
                 self.others += 1

@@ -15,10 +15,13 @@ EVENTS = (
     "hc_restore", "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example", "hc_forget",
     "hc_incognito", "hc_incognito_keep", "hc_setup", "hc_result", "hc_result_delete",
     "hc_keep", "hc_preset_new", "hc_preset_save", "hc_preset_rename", "hc_preset_delete", "hc_preset_default",
+    "hc_settings_back",
     "hc_attached", "hc_detach", "hc_inline", "hc_kept", "hc_attachment", "hc_next_edit", "hc_next_cancel", "hc_count",
     "hc_tags", "hc_titled", "hc_edit_reply", "hc_import", "hc_export", "hc_follow", "hc_watch",
     "hc_model_fetch", "hc_model_stop", "hc_model_load", "hc_model_eject", "hc_model_remove", "hc_model_removed",
-    "hc_model_keep", "hc_model_add", "hc_end_session",
+    "hc_model_keep", "hc_model_add", "hc_model_draft", "hc_model_undraft",
+    "hc_texts_look", "hc_texts_files", "hc_texts_add", "hc_texts_again", "hc_texts_stop", "hc_texts_remove",
+    "hc_texts_removed", "hc_texts_keep", "hc_end_session",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
 ASSETS = shipped("assets")
@@ -38,13 +41,13 @@ def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", 
 _SCRIPTS = (
     "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details", "edit", "drawer",
     "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget", "comparisons", "hit", "origin",
-    "login", "connection", "tags", "titles", "transfer", "going_on", "models",
+    "login", "connection", "tags", "titles", "transfer", "going_on", "models", "own_texts",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status", "composer",
     "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "comparisons", "drawer", "chats",
-    "going_on", "models", "account", "narrow",
+    "going_on", "models", "own_texts", "account", "narrow",
 )  # fmt: skip
 
 

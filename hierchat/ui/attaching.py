@@ -116,12 +116,12 @@ class AttachingHandlers:
         self._service.in_progress.take_out(user, int(event._data["text"]))
         return self._views.tray(session, user)
 
-    def count(self, event: gr.EventData, request: gr.Request) -> Update:
+    def count(self, text: str, request: gr.Request) -> Update:
         """How long the message has become; beside a reply that is being written."""
         session, user = self._who(request)
         files = session.attached.get(session.conversation or 0, [])
         uncounted = any(file.tokens is None for file in files)
-        counted = self._service.tokens(str(event._data["text"]))
+        counted = self._service.tokens(text)
         drawn = self._views.tray(session, user) if uncounted else {}  # counts them, too
         if counted is None:
             return {self._parts.count: ""} | drawn

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from hierchat.ui.actions import button
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+    from hierchat.ui.sessions import Session
 
 NO_PRESET = 0
 _PLACEHOLDER = "For example: You are a patient teacher. Answer in short sentences."
@@ -88,10 +91,14 @@ def settings_of(service: ChatService, user: int, conversation: int | None) -> Ch
     return replace(own, system_prompt="\n\n".join(brought))
 
 
-def keep(service: ChatService, user: int, conversation: int, settings: ChatSettings) -> None:
-    """Let the chat have these settings. One that differs in nothing from its model goes on following it."""
+def keep(
+    service: ChatService, session: Session, user: int, conversation: int, settings: ChatSettings
+) -> None:
+    """Let the chat have these settings. One that differs in nothing from its model goes on following it. Other pages
+    than that of the session are told."""
     if settings != settings_of(service, user, conversation):
         service.store.set_chat_settings(user, conversation, settings)
+        session.settings_seen = service.news.tell_settings(user, conversation)
 
 
 def number(shown: str) -> int:
@@ -121,15 +128,21 @@ def taken(
     return read(values)
 
 
+def choices(presets: list[Preset]) -> list[tuple[str, int]]:
+    """What the list of presets offers."""
+    return [("No preset", NO_PRESET), *((preset.name, preset.id) for preset in presets)]
+
+
 def drawn(
-    panel: Panel, presets: list[Preset], settings: ChatSettings, *, fields: bool = True
+    panel: Panel, presets: list[Preset], settings: ChatSettings, *, fields: bool = True, stored: bool = True
 ) -> dict[Any, Any]:
-    """Updates of the panel; without `fields`, what the user may be typing in stays as it is."""
+    """Updates of the panel; without `fields`, what the user may be typing in stays as it is. Settings of a chat that is
+    not `stored` yet are noted by the page."""
     chosen = next((preset for preset in presets if preset.id == settings.preset_id), None)
-    choices = [("No preset", NO_PRESET), *((preset.name, preset.id) for preset in presets)]
     update: dict[Any, Any] = {
-        panel.preset: gr.update(choices=choices, value=chosen.id if chosen else NO_PRESET),
-        panel.tools: tools(chosen, chosen is not None and chosen.settings != settings),
+        panel.preset: gr.update(choices=choices(presets), value=chosen.id if chosen else NO_PRESET),
+        panel.tools: tools(chosen, chosen is not None and chosen.settings != settings)
+        + ("" if stored else note(settings)),
     }
     if fields:
         update[panel.system] = settings.system_prompt
@@ -153,3 +166,17 @@ def tools(preset: Preset | None, changed: bool) -> str:
         ),
     ]
     return f'<div class="hc-tools-row" role="group" aria-label="{html.escape(preset.name)}">{"".join(parts)}</div>'
+
+
+def note(settings: ChatSettings) -> str:
+    """Settings of a chat that is not stored yet, for the page to bring back when it is loaded again."""
+    said = json.dumps([settings.system_prompt, dict(settings.sampling), settings.preset_id])
+    return f'<i hidden data-unsent="{html.escape(said)}"></i>'
+
+
+def noted(text: str) -> ChatSettings | None:
+    """What `note` said; None where it is something else."""
+    with suppress(ValueError, TypeError, KeyError, sampling.SettingsError):
+        prompt, sampled, preset = json.loads(text)
+        return read([preset, str(prompt), *sampling.values_of(sampled)])
+    return None

@@ -55,7 +55,7 @@ class GoingOn:
         session, user = self._who(request)
         shown = session.conversation
         redrawn = self._service.news.changed(user, shown) > session.thread_seen
-        update = self._views.chats(session, user, session.query)
+        update = self._views.chats(session, user, session.query) | self._views.settings_news(session, user)
         if shown is not None and not self._views.exists(user, shown):
             return update | self._views.missing(session, user, kept=False)
         if redrawn:

@@ -13,6 +13,7 @@ import gradio as gr
 
 from hierchat.store import LOCAL_USER
 from hierchat.ui import chat_settings, incognito, sampling, status
+from hierchat.ui.comparisons import setup
 from hierchat.ui.going_on import GoingOn
 from hierchat.ui.layout import MORE, Parts, model_choices
 from hierchat.ui.panels.models_view import tiny_line
@@ -247,6 +248,7 @@ class Handlers:
             self._parts.tiny: gr.update(value=tiny_line(self._service.models.better())),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             self._parts.model: gr.update(choices=model_choices(names), value=chosen),
+            self._parts.pair: setup.form(names),
         }
 
     def _drawn(self, session: Session, user: int) -> Update:

@@ -61,7 +61,9 @@ class Parts:
     verdict: Any
     asked: Any
     setup: Any
-    """The line that says what Compare runs."""
+    """The line that says what Compare runs,"""
+    pair: Any
+    """and the form behind it."""
     result: Any
     back: Any
     columns: dict[Arm, tuple[Any, Any]]
@@ -85,8 +87,8 @@ def empty_page(place: str) -> str:
     if place:
         said = (
             f'Everything stays on this machine, in <span class="hc-path">{html.escape(place)}</span>. '
-            "Notes, code and exported chats of yours can make it faster: "
-            "<code>python -m hierchat corpus add PATH</code>."
+            f"{button('hc_panel', 'Notes, code and exported chats of yours', text='settings', css='hc-link')} "
+            "can make it faster."
         )
     return (
         '<div class="hc-empty"><h2>What shall we talk about?</h2>'
@@ -134,7 +136,7 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
         with gr.Row(elem_id="hc-setup"):
             against = gr.HTML(setup.line(USUAL), elem_id="hc-against")
-            gr.HTML(setup.form(names), elem_id="hc-pair")
+            pair = gr.HTML(setup.form(names), elem_id="hc-pair")
         host = gr.HTML("", elem_id="hc-host")
         secret = gr.HTML("", elem_id="hc-incognito")
         empty = gr.HTML(empty_page("" if login else place), elem_id="hc-empty")
@@ -176,11 +178,13 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
         with gr.Row(elem_id="hc-under"):
             context = gr.HTML("", elem_id="hc-context")
             count = gr.HTML("", elem_id="hc-count")
+            # Where no key sends: on a touch screen, Stop stands in the place of Send.
+            gr.HTML(button("hc_queue", "Send next", title="When this reply has ended"), elem_id="hc-queue")
     panel = chat_settings.build()
     return Parts(
         bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, title, model, compare, host, empty,
-        secret, tiny, chat, thread, growing, versus, verdict, asked, against, result, back, columns, places, live, box,
-        send, stop, context, tray, count, whose,
+        secret, tiny, chat, thread, growing, versus, verdict, asked, against, pair, result, back, columns, places, live,
+        box, send, stop, context, tray, count, whose,
     )  # fmt: skip
 
 

@@ -35,12 +35,23 @@ if TYPE_CHECKING:
 _ENGINE: dict[str, Any] = {**QUIET, "concurrency_id": "engine", "concurrency_limit": MOST_WAITING + PLACES}
 _FOLLOW: dict[str, Any] = {**QUIET, "concurrency_id": "follow", "concurrency_limit": MOST_WAITING + PLACES}
 
+# One step after the other, and the last one counts. Gradio 6.31's "always_last" would run the first click again.
+_STEP: dict[str, Any] = {
+    **QUIET,
+    "trigger_mode": "multiple",
+    "concurrency_id": "step",
+    "concurrency_limit": 1,
+}
+
 
 def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `log_ins`: where there is a login."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         models = ModelsPanel(service, shared=lambda: bool(app.share_url))
-        comparisons, settings_panel = ComparisonsPanel(service.store), SettingsPanel(service, log_ins)
+        settings_panel = SettingsPanel(
+            service, closed=lambda: log_ins is not None or bool(app.share_url), log_ins=log_ins
+        )
+        comparisons = ComparisonsPanel(service.store)
         panels: list[Panel] = [models, InsightsPanel(service), comparisons, settings_panel]
         p = layout.build(service.models.names, place, log_ins is not None, panels)
         handlers = Handlers(service, p, panels)
@@ -73,7 +84,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
         settings = [p.bus, *p.settings.fields]
 
-        polled = [p.host, p.timer, p.model]
+        polled = [p.host, p.timer, p.model, p.pair]
         app.load(handlers.load, None, [*every, *polled, p.pulse], **QUIET)
         app.unload(handlers.unload)
         p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **QUIET)
@@ -106,12 +117,12 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         followed.then(handlers.settle, p.box, settled, trigger_mode="always_last", **QUIET)
         p.stop.click(handlers.stop, None, every, queue=False, **QUIET)
 
-        p.new.click(handlers.new, p.query, every, **QUIET)
-        p.bus.hc_open(handlers.open, p.query, every, trigger_mode="always_last", **QUIET)
-        p.bus.hc_go(handlers.go, p.query, every, trigger_mode="always_last", **QUIET)
+        p.new.click(handlers.new, p.query, every, **_STEP)
+        p.bus.hc_open(handlers.open, p.query, every, **_STEP)
+        p.bus.hc_go(handlers.go, p.query, every, **_STEP)
         p.bus.hc_incognito(handlers.incognito, None, every, **QUIET)
         p.bus.hc_incognito_keep(handlers.keep_incognito, p.query, every, **QUIET)
-        p.bus.hc_panel(handlers.panel, p.query, every, trigger_mode="always_last", **QUIET)
+        p.bus.hc_panel(handlers.panel, p.query, every, **_STEP)
         p.bus.hc_more(handlers.more, p.query, every, **QUIET)
         for act, does in (
             (p.bus.hc_rename, organising.rename), (p.bus.hc_pin, organising.pin),
@@ -130,7 +141,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         p.bus.hc_inline(attaching.inline, p.box, [*above, p.box], **QUIET)
         p.bus.hc_next_edit(attaching.edit_next, p.box, [*above, p.box], **QUIET)
         p.bus.hc_next_cancel(attaching.cancel_next, None, above, **QUIET)
-        p.bus.hc_count(attaching.count, None, [p.count, *above], trigger_mode="always_last", **QUIET)
+        p.bus.hc_count(attaching.count, p.box, [p.count, *above], trigger_mode="always_last", **QUIET)
         p.bus.hc_attachment(attaching.show, None, every, **QUIET)
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **QUIET)
         p.compare.change(handlers.compare, p.compare, every, **QUIET)
@@ -141,9 +152,11 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
             setup.choose, None, [p.setup, p.live], trigger_mode="multiple", concurrency_limit=1, **QUIET
         )
         comparisons.listen(p.bus, handlers.who, p.live)
+        settings_panel.texts.wire(p.bus, handlers.who, p.live)
 
         kept = [*p.settings.components, p.live]
         p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **QUIET)
+        p.bus.hc_settings_back(presets.bring_back, None, kept, **QUIET)
         p.settings.preset.input(presets.choose, settings, kept, **QUIET)
         for asked, answers in (
             (p.bus.hc_preset_new, presets.create), (p.bus.hc_preset_save, presets.save),

@@ -40,6 +40,14 @@ class PresetHandlers:
             return self._nothing()
         return self._let(user, shown, settings, request)
 
+    def bring_back(self, event: gr.EventData, request: gr.Request) -> Update:
+        """What was set for a chat that is not stored yet, before the page was loaded again."""
+        session, user = self._who(request)
+        settings = chat_settings.noted(str(event._data["text"]))
+        if settings is None or session.conversation is not None:
+            return self._nothing()
+        return chat_settings.drawn(self._parts.settings, self._store.presets(user), settings, stored=False)
+
     def choose(self, shown: str, request: gr.Request, *values: Any) -> Update:
         """A preset for this chat, or none: then the model's own values."""
         _, user = self._who(request)
@@ -93,6 +101,7 @@ class PresetHandlers:
         """As `_let`, after something that may have failed before: what was said then is over."""
         session, _ = self._who(request)
         session.remark = ""
+        session.settings_seen = self._service.news.tell_settings(user)
         return self._let(user, shown, settings, request, fields=fields)
 
     def _let(
@@ -102,11 +111,11 @@ class PresetHandlers:
         session, _ = self._who(request)
         chat = chat_settings.number(shown)
         if chat:
-            chat_settings.keep(self._service, user, chat, settings)
+            chat_settings.keep(self._service, session, user, chat, settings)
         if chat != (session.conversation or 0):
             return self._nothing()
         return chat_settings.drawn(
-            self._parts.settings, self._store.presets(user), settings, fields=fields
+            self._parts.settings, self._store.presets(user), settings, fields=fields, stored=bool(chat)
         ) | self._views.live(session, user)
 
     def _nothing(self) -> Update:

@@ -134,7 +134,7 @@ class ReplyHandlers:
         seed_of = int(event._data.get("text") or 0) or None
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
-            chat_settings.keep(self._service, user, reply.conversation_id, settings)
+            chat_settings.keep(self._service, session, user, reply.conversation_id, settings)
             made = sampling.reply_settings(settings.sampling)
             return self._service.regenerate(user, question, made, stop, seed_of=seed_of)
 
@@ -192,7 +192,7 @@ class ReplyHandlers:
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
-                chat_settings.keep(self._service, user, conversation, settings)
+                chat_settings.keep(self._service, session, user, conversation, settings)
             made = sampling.reply_settings(settings.sampling)
             asked = (user, conversation, reply.below, text, made, stop, files)
             if compare:

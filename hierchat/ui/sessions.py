@@ -45,7 +45,7 @@ class Session:
     secret: int | None = None
     """The incognito conversation that this page has open."""
     removing: str = ""
-    """The model that shall be removed, once that is confirmed."""
+    """The model, or the text, that shall be removed, once that is confirmed."""
     pair: Pair = field(default_factory=lambda: USUAL)
     """What Compare runs."""
     listed: int = PAGE
@@ -74,6 +74,8 @@ class Session:
     """How a reply ended while its conversation was not on the screen."""
     unsent: str = ""
     """Text that goes back into the box."""
+    settings_seen: int = 0
+    """The count of the user's news when settings and presets were drawn, or changed here."""
     settings_of: int | None = UNKNOWN
     """The conversation whose settings the panel shows; None: one that is not stored yet."""
     lock: threading.Lock = field(default_factory=threading.Lock)

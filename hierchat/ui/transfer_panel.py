@@ -90,6 +90,8 @@ class TransferHandlers:
             for _ in _now_and_then(importing):
                 yield {state: progress("Taking in chats", importing.taken, importing.done, importing.total)}
         self._service.news.tell(user)
+        if importing.presets:
+            self._service.news.tell_settings(user)
         yield {state: status.waiting("Reading them…")} | self._views.chats(session, user, query)
         worth = ""
         if importing.messages:
@@ -112,7 +114,11 @@ class TransferHandlers:
         ids = [one.id for one in chats]
         if not wanted:
             place = files.place("hierchat chats.zip" if markdown else "hierchat chats.json")
-            written = (export_zip if markdown else export_json)(store, user, ids, place)
+            written = (
+                export_zip(store, user, ids, place)
+                if markdown
+                else export_json(store, user, ids, place, store.presets(user))
+            )
         elif markdown:
             place = files.place("chat")
             written = export_markdown(store, user, ids, place)
@@ -159,10 +165,11 @@ def progress(what: str, count: int, done: int, total: int) -> str:
 def outcome(importing: Import, worth: str) -> str:
     """What came of an import, as HTML."""
     new, grown, same = (importing.outcomes[which] for which in ("new", "grown", "same"))
-    if not importing.taken and not importing.bad:
+    if not (importing.taken or importing.bad or importing.presets):
         return _ended(status.error(f"No chat was found. What can be read is {KNOWN}."))
     parts = [f"{_chats(new)} came in"]
     parts += [f"{grown:,} got new messages"] if grown else []
+    parts += [f"{importing.presets:,} new preset{'s' * (importing.presets > 1)}"] if importing.presets else []
     parts += [f"{same:,} {'was' if same == 1 else 'were'} here already"] if same else []
     parts += [f"{importing.bad:,} could not be read"] if importing.bad else []
     told = status.notice(f"{', '.join(parts)}. {worth}".strip())

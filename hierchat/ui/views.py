@@ -19,7 +19,7 @@ from hierchat.ui.layout import OFF, Parts, heading
 from hierchat.ui.markdown import Growing
 from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel, links
-from hierchat.ui.sessions import Session
+from hierchat.ui.sessions import UNKNOWN, Session
 from hierchat.ui.thread import files, thread
 from hierchat.ui.unsent import Attached, tray
 
@@ -216,7 +216,23 @@ class Views:
             return {}
         settings = chat_settings.settings_of(self._service, user_id, session.conversation)
         session.settings_of = session.conversation
+        session.settings_seen = self._service.news.count(user_id)
         return chat_settings.drawn(self._parts.settings, self._service.store.presets(user_id), settings)
+
+    def settings_news(self, session: Session, user_id: int) -> Update:
+        """The same where another page changed them, or the presets."""
+        news, chat, seen = self._service.news, session.conversation, session.settings_seen
+        session.settings_seen = news.count(user_id)
+        if chat is not None and news.settings_changed(user_id, chat) > seen:
+            session.settings_of = UNKNOWN
+            return self.settings(session, user_id)
+        if news.settings_changed(user_id) <= seen:
+            return {}
+        presets = self._service.store.presets(user_id)
+        if chat is None:  # what it shall set, the page alone knows
+            return {self._parts.settings.preset: gr.update(choices=chat_settings.choices(presets))}
+        settings = chat_settings.settings_of(self._service, user_id, chat)
+        return chat_settings.drawn(self._parts.settings, presets, settings, fields=False)
 
     def comparing(self, reply: ReplyInProgress) -> Update:
         """A comparison in progress."""

@@ -9,8 +9,8 @@ import pytest
 
 from hierchat.attachments import reading
 from hierchat.attachments.reading import MOST_BYTES, MOST_CHARACTERS, Unreadable, read
-
-from .pdfs import bomb, encrypted, made, page, pdf
+from hierchat.pdf import text
+from tests.pdfs import bomb, encrypted, made, page, pdf
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_pdf_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*given: Any, **named: Any) -> Any:
         raise subprocess.TimeoutExpired("python", named["timeout"])
 
-    monkeypatch.setattr(reading.subprocess, "run", hang)
+    monkeypatch.setattr(text.subprocess, "run", hang)
     with pytest.raises(Unreadable, match="could not be read in 60 seconds"):
         read("slow.pdf", pdf("text"))
 
@@ -116,5 +116,5 @@ def test_the_time_for_a_pdf_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_PDF_SECONDS", 1)
     endless = made([page(["word " * 20] * 300)] * 400)
     monkeypatch.setattr(reading, "MOST_CHARACTERS", 10**9)
-    with pytest.raises(Unreadable, match="Attach fewer of its pages"):
+    with pytest.raises(Unreadable, match="Take fewer of its pages"):
         read("endless.pdf", endless)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from hierchat.corpus.format import write
+from hierchat.drafting.suffix_index import BREAK
 from hierchat.store import Mark
 
 from .conftest import Talk
@@ -26,6 +32,29 @@ def test_earlier_chats_draft_only_where_they_may(talk: Talk, chosen: str) -> Non
     third = talk.other().send("hello")
     assert recalled(third)
     assert third.text == first.text
+
+
+@pytest.mark.parametrize("incognito", [False, True])
+def test_only_the_chat_itself_leaves_out_texts_that_ship_or_were_added(
+    talk: Talk, tmp_path: Path, incognito: bool
+) -> None:
+    first = talk.send("hello")
+    written = talk.store.reply_tokens(talk.user, first.message_id or 0)
+    texts = write(
+        tmp_path / "texts" / "mine", "mine", np.array([*written, BREAK], np.int32), 1, "", "tiny", ()
+    )
+    talk.service.host.hosted = replace(talk.hosted, statistics=(texts,))
+    other = talk.other("bob")
+    reply = other.send("hello")
+    assert reply.figures.shares["statistics"] > 0.5  # or the test below could not fail
+    closed = talk.other("carol")
+    if incognito:
+        closed.conversation = talk.store.begin_incognito(closed.user)
+    else:
+        talk.store.set_drafts_from(closed.user, "chat")
+    same = closed.send("hello")
+    assert same.text == reply.text == first.text
+    assert not same.figures.shares.get("statistics")
 
 
 def test_an_incognito_chat_neither_draws_on_others_nor_feeds_them(talk: Talk) -> None:

@@ -11,6 +11,7 @@ from hierchat.chat.service import NotBegun
 from hierchat.runtime.draft_index import history
 from hierchat.store import Chat, ChatMessage
 from hierchat.ui.thread import thread
+from tests.deleting import delete_for_good
 
 from .conftest import Talk
 from .tiny import tokenizer
@@ -74,7 +75,7 @@ def test_it_is_drawn_with_what_can_be_done(talk: Talk) -> None:
 def test_what_it_said_drafts_from_the_first_reply_on(talk: Talk) -> None:
     """The imported reply is what the model itself says to this question, so that its drafts come true."""
     first = talk.send("Where?", temperature=0, max_new_tokens=48)
-    talk.store.delete_conversation(talk.user, talk.conversation)
+    delete_for_good(talk.store, talk.user, talk.conversation)
     take_in(talk, ("user", "Where?"), ("assistant", first.text))
     stranger = talk.other("bob").send("Where?", temperature=0, max_new_tokens=48)
     second = talk.other().send("Where?", temperature=0, max_new_tokens=48)
@@ -100,7 +101,7 @@ def test_many_of_them_draft_once_a_thread_has_read_them(talk: Talk, monkeypatch:
 def test_deleted_it_drafts_no_more(talk: Talk, tmp_path: Path) -> None:
     take_in(talk, ("user", "Where?"), ("assistant", SENTENCES[0]))
     talk.send("Where?", talk.messages()[-1].id)
-    talk.store.delete_conversation(talk.user, talk.conversation)
+    delete_for_good(talk.store, talk.user, talk.conversation)
     held = talk.service._histories.held(talk.user, talk.hosted.model_key, talk.hosted.prompts.tokens)
     held.wait()
     assert (len(held.written), len(held.asked)) == (0, 0)

@@ -21,6 +21,7 @@ from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import NoModel
 from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
+from tests.deleting import delete_for_good
 
 from .conftest import Talk, talk_on
 from .tiny import END, SYSTEM, catalogue, hosted, ready_host, settle, spy, tokenizer
@@ -127,7 +128,7 @@ def test_a_run_tells_which_reply_it_came_from_and_where_it_stands_there(talk: Ta
         )  # fmt: skip
         assert run.phrase.endswith(run.text)
         assert run.phrase in first.text
-    talk.store.delete_conversation(talk.user, talk.conversation)
+    delete_for_good(talk.store, talk.user, talk.conversation)
     runs = [run for run in talk.service.runs(talk.user, last.message_id) if run.origin.origin_id]
     assert runs
     assert all(run.gone and run.there is None for run in runs)
@@ -287,7 +288,7 @@ def test_a_deleted_conversation_no_longer_drafts(talk: Talk) -> None:
     second = talk.other()
     assert recalled(second.send("hello"))
     for one in (talk, second):
-        one.store.delete_conversation(one.user, one.conversation)
+        delete_for_good(one.store, one.user, one.conversation)
     third = talk.other()
     assert not recalled(third.send("hello"))
 
@@ -461,7 +462,7 @@ def test_a_conversation_that_is_deleted_in_mid_reply(talk: Talk) -> None:
     for frame in frames:
         if frame.figures.tokens >= 5:
             break
-    talk.store.delete_conversation(talk.user, talk.conversation)
+    delete_for_good(talk.store, talk.user, talk.conversation)
     last = list(frames)[-1]
     assert last.finish == "error"
     assert "deleted" in last.notice
@@ -660,7 +661,7 @@ def test_a_stopped_reply_can_be_continued_and_drafts_as_a_whole(talk: Talk) -> N
     reply = talk.messages()[-1]
     written = len(talk.store.reply_tokens(talk.user, reply.id))
     other = talk.other().send("hello", max_new_tokens=100)  # the history holds the reply as it was
-    talk.store.delete_conversation(talk.user, talk.store.message(talk.user, other.message_id).conversation_id)
+    delete_for_good(talk.store, talk.user, talk.store.message(talk.user, other.message_id).conversation_id)
     frames = list(talk.service.resume(talk.user, reply.id, 100 - written, talk.stop))
     so_far = reply.text.rstrip("\ufffd")  # half a character shows at the end alone
     assert all(frame.text.startswith(so_far) for frame in frames[1:])

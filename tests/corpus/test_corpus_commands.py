@@ -197,7 +197,7 @@ def test_too_much_for_memory(said: Any, replies: Path, monkeypatch: pytest.Monke
     assert left() == []
 
 
-@pytest.mark.parametrize("place", ["hierchat.corpus.build._encoded", "hierchat.corpus.format.cache.publish"])
+@pytest.mark.parametrize("place", ["hierchat.corpus.build.encoded", "hierchat.corpus.format.cache.publish"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
 def test_an_interruption_leaves_nothing(
     said: Any, replies: Path, monkeypatch: pytest.MonkeyPatch, place: str, error: Any

@@ -8,7 +8,7 @@ import pytest
 
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.errors import CatalogueError
-from hierchat.models.own import add_model, free_name, own_file, own_names, remove_model
+from hierchat.models.own import add_model, free_name, own_file, own_names, remove_model, set_drafts
 
 FIELDS = {"source": {"gguf": {"path": "/models/My model: 7B #1.gguf"}}, "context_length": 4096}
 BEFORE = """# mine
@@ -88,3 +88,55 @@ def test_names_are_free_and_plain(tmp_path: Path) -> None:
     assert free_name("qwen3-0.6b", catalogue) == "qwen3-0.6b-2"
     assert free_name("Ein Modell (1).gguf", catalogue) == "ein-modell-1"
     assert free_name("...", catalogue) == "model"
+
+
+DRAFTS = """models:
+  one:
+    source: {folder: {path: one}}
+    # which draft
+    drafts:
+      - two
+    licence: MIT
+
+  # the second
+  two:
+    source: {folder: {path: two}}
+  three: {source: {folder: {path: three}}}
+"""
+
+
+def test_draft_models_are_noted_and_all_else_stays() -> None:
+    write(DRAFTS)
+    set_drafts("one", ["three", "two"])
+    assert own_file().read_text() == DRAFTS.replace("drafts:\n      - two", "drafts: [three, two]")
+    set_drafts("one", [])
+    assert read_catalogue().entry("one").drafts == ()
+    set_drafts("two", ["three"])
+    assert (
+        "  two:\n    source: {folder: {path: two}}\n    drafts: [three]\n  three:" in own_file().read_text()
+    )
+    with pytest.raises(CatalogueError, match="three stands on one line with its fields"):
+        set_drafts("three", ["two"])
+    with pytest.raises(CatalogueError, match=r"left as it is.*no model is called 'four'"):
+        set_drafts("one", ["four"])
+    assert read_catalogue().entry("two").drafts == ("three",)
+
+
+def test_a_model_that_ships_gets_draft_models_and_is_nobodys_own() -> None:
+    name = read_catalogue().default
+    add_model("small", FIELDS)
+    set_drafts(name, ["small"])
+    assert read_catalogue().entry(name).drafts == ("small",)
+    assert read_catalogue().entry(name).source.wheel
+    assert own_names() == {"small"}
+    with pytest.raises(CatalogueError, match="no model is called 'small'"):
+        remove_model("small")
+    set_drafts(name, [])
+    remove_model("small")
+    assert own_names() == set()
+
+
+def test_at_the_end_of_a_file_without_a_line_break() -> None:
+    write("models:\n  one:\n    source: {folder: {path: one}}\n  two:\n    source: {folder: {path: two}}")
+    set_drafts("two", ["one"])
+    assert read_catalogue().entry("two").drafts == ("one",)

@@ -17,6 +17,7 @@ from hierchat.runtime.draft_index import history, texts
 from hierchat.runtime.draft_index.history import Held, Histories
 from hierchat.runtime.draft_index.texts import IndexedTexts
 from hierchat.store import NewTurn, Store, SuffixRun, TurnFigures
+from tests.deleting import delete_for_good
 
 from ..chat.conftest import Talk
 
@@ -169,7 +170,7 @@ def test_a_deleted_conversation_is_gone_from_the_drafts_of_the_next_reply(
     index = before.written.index
     for text in secrets + others:
         assert drafts(before, text[:10]) & set(text)
-    chats.store.delete_conversation(chats.user, gone)
+    delete_for_good(chats.store, chats.user, gone)
     after = chats.restart() if restart else chats.held()
     secret_tokens = {token for secret in secrets for token in secret}
     for secret in secrets:
@@ -195,7 +196,7 @@ def test_with_the_last_text_the_memory_goes(chats: Chats) -> None:
     conversation = chats.begin()
     chats.reply(conversation, chats.text(500))
     assert len(chats.held().written.index) == 501
-    chats.store.delete_conversation(chats.user, conversation)
+    delete_for_good(chats.store, chats.user, conversation)
     assert len(chats.held().written.index) == 0
     chats.reply(chats.begin(), [1, 2])
     assert content(chats.held().written) == [[1, 2]]
@@ -319,7 +320,7 @@ def test_a_copy_drafts_in_the_place_of_an_original_that_is_deleted(chats: Chats)
     reply = chats.reply(conversation, tokens)
     chats.store.fork_conversation(chats.user, reply)
     assert content(chats.held().written) == [tokens]
-    chats.store.delete_conversation(chats.user, conversation)
+    delete_for_good(chats.store, chats.user, conversation)
     found = chats.held()
     assert content(found.written) == [tokens]
     assert tokens[3] in drafts(found, tokens[:3])

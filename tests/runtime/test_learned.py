@@ -12,6 +12,7 @@ from hierchat.drafting.successors import TOP
 from hierchat.runtime import learned as module
 from hierchat.runtime.learned import ACCEPTANCE, MOST, SUCCESSORS, Learned, LearnedState
 from hierchat.store import Store
+from tests.deleting import delete_for_good
 
 from ..chat.conftest import Talk, talk_on
 from ..chat.tiny import hosted, ready_host
@@ -67,7 +68,7 @@ def test_it_goes_with_a_conversation_here_and_in_the_store(store: Store) -> None
     state = taught(learned, user)
     learned.save(now=True)
     taught(learned, user, token=6)
-    store.delete_conversation(user, conversation)
+    delete_for_good(store, user, conversation)
     learned.save(now=True)  # as at the end of a reply that ran meanwhile
     assert store.learned(user, "m", SUCCESSORS) is store.learned(user, "m", ACCEPTANCE) is None
     fresh = learned.held(user, "m")
@@ -84,7 +85,7 @@ def test_another_process_does_not_bring_it_back(tmp_path: Path) -> None:
         user, learned = user_of(here), Learned(here)
         conversation = here.create_conversation(user)
         taught(learned, user)
-        there.delete_conversation(user, conversation)
+        delete_for_good(there, user, conversation)
         learned.save(now=True)
         assert here.learned(user, "m", SUCCESSORS) is None
 

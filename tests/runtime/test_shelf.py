@@ -256,12 +256,40 @@ def test_models_that_cannot_draft_are_named_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tokens = {"large": "a", "same": "a", "other": "b", "larger": "a"}
-    monkeypatch.setattr("hierchat.runtime.shelf.known_tokens", lambda entry: tokens[entry.name])
+    monkeypatch.setattr("hierchat.runtime.shelf.known_tokens", lambda entry: tokens.get(entry.name))
     source = ModelSource(gguf=Gguf(path=tiny_gguf))
-    sizes = {"large": 900, "same": 90, "other": 80, "larger": 9000}
+    sizes = {"large": 900, "same": 90, "other": 80, "larger": 9000, "new": 70}
     shelf = shelf_of(*(ModelEntry(name=n, source=source, size=Size(parameters=s)) for n, s in sizes.items()))
-    found = {draft.name: (draft.fits, draft.why) for draft in row(shelf, "large").drafts}
+    found = {draft.name: (draft.fits, draft.why, draft.chosen) for draft in row(shelf, "large").drafts}
     assert found == {
-        "same": (True, "has the same tokens; name it under drafts in models.yaml"),
-        "other": (False, "has other tokens"),
+        "same": (True, "has the same tokens", False),
+        "other": (False, "has other tokens", None),
+        "new": (False, "its tokens are compared once new was loaded", None),
     }
+
+
+def test_a_draft_model_is_chosen_and_taken_away(
+    tiny_gguf: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens = {"large": "a", "small": "a", "other": "b"}
+    monkeypatch.setattr("hierchat.runtime.shelf.known_tokens", lambda entry: tokens.get(entry.name))
+    config = Path(os.environ["HIERCHAT_CONFIG"])
+    config.mkdir()
+    (config / "models.yaml").write_text(
+        "models:\n"
+        + "".join(
+            f"  {name}:\n    source: {{gguf: {{path: {tiny_gguf}}}}}\n    size: {{parameters: {size}}}\n"
+            for name, size in (("large", 900), ("small", 90), ("other", 80))
+        )
+    )
+    shelf = Shelf(ModelHost(read_catalogue(), load=lambda name, report: hosted(name)), Figures())
+    shelf.let_draft("large", "small", True)
+    drafts = {draft.name: (draft.why, draft.chosen) for draft in row(shelf, "large").drafts}
+    assert drafts["small"] == ("drafts when this model is loaded", True)
+    assert read_catalogue().entry("large").drafts == ("small",)
+    with pytest.raises(ModelError, match="other cannot draft for large"):
+        shelf.let_draft("large", "other", True)
+    shelf.let_draft("large", "small", False)
+    assert read_catalogue().entry("large").drafts == ()
+    shelf.remove("small")

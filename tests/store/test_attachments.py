@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import Attachment, NotFound, Store
+from tests.deleting import delete_for_good
 
 REPORT = Attachment("report.pdf", 12_345, "The lighthouse of Alexandria was tall.")
 CODE = Attachment("code.py", 20, "def zymurgy():\n    pass\n")
@@ -59,7 +60,7 @@ def test_the_search_finds_their_words_and_names(store: Store, user: int) -> None
 def test_nothing_of_them_is_left_after_the_chat(store: Store, user: int, path: Path) -> None:
     chat, message = asked(store, user)
     id = store.message(user, message).attachments[0].id
-    store.delete_conversation(user, chat)
+    delete_for_good(store, user, chat)
     data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
     assert [word for word in (b"ighthouse", b"zymurgy", b"report.pdf") if word in data] == []
     with pytest.raises(NotFound):
@@ -69,7 +70,7 @@ def test_nothing_of_them_is_left_after_the_chat(store: Store, user: int, path: P
 def test_a_fork_has_its_own(store: Store, user: int) -> None:
     chat, message = asked(store, user)
     fork = store.fork_conversation(user, message)
-    store.delete_conversation(user, chat)
+    delete_for_good(store, user, chat)
     (copy,) = store.messages(user, fork)
     assert store.attachments(user, copy.id) == [REPORT, CODE]
     assert [found.id for found in store.conversations(user, "zymurgy")] == [fork]

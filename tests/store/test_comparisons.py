@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import NotFound, Store
+from tests.deleting import delete_for_good
 
 
 def held(path: Path, word: bytes) -> bool:
@@ -56,7 +57,7 @@ def test_they_go_with_their_chat_and_come_back_with_it(store: Store, user: int, 
         store.comparison(user, one)
     store.restore_conversation(user, chat)
     assert store.comparison(user, one).id == one
-    store.delete_conversation(user, chat)
+    delete_for_good(store, user, chat)
     assert (store.comparisons(user, 9), held(path, b"cccaracal")) == ([], False)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import NewTurn, NotFound, Store, StoreError, TurnFigures
+from tests.deleting import delete_for_good
 
 
 def write(store: Store, user: int, conversation: int, words: list[str]) -> None:
@@ -30,7 +31,7 @@ def test_nothing_of_it_is_left_in_the_files(store: Store, user: int, path: Path,
         conversations[conversation] += words
     kept = dict(list(conversations.items())[:4])
     for conversation in conversations.keys() - kept.keys():
-        store.delete_conversation(user, conversation)
+        delete_for_good(store, user, conversation)
     data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
     for conversation, words in conversations.items():
         there = [word for word in words if word.encode() in data or word[::-1].encode() in data]
@@ -42,13 +43,13 @@ def test_nothing_of_it_is_left_in_the_files(store: Store, user: int, path: Path,
 def test_no_row_is_left(store: Store, user: int) -> None:
     conversation = store.create_conversation(user, "title")
     write(store, user, conversation, ["word"] * 20)
-    store.delete_conversation(user, conversation)
+    delete_for_good(store, user, conversation)
     with store._read() as db:
         for table in ("conversations", "messages", "turns", "spans", "token_log"):
             assert db.table(table).count == 0
         assert db.execute("SELECT count(*) FROM messages_fts_docsize").fetchone()[0] == 0
     with pytest.raises(NotFound):
-        store.delete_conversation(user, conversation)
+        delete_for_good(store, user, conversation)
     assert store.create_conversation(user) > conversation  # its id is never used again
 
 
@@ -57,7 +58,7 @@ def test_it_works_on_a_full_disk(store: Store, user: int) -> None:
     write(store, user, conversation, ["word"] * 50)
     db = store._database()
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
-    store.delete_conversation(user, conversation)
+    delete_for_good(store, user, conversation)
     assert store.conversations(user) == []
 
 
@@ -65,7 +66,7 @@ def test_it_does_not_wait_for_a_reader(store: Store, user: int, path: Path) -> N
     conversation = store.create_conversation(user, "title")
     with Store.open(path) as other, other._read() as reading:
         assert reading.execute("SELECT count(*) FROM conversations").fetchone()[0] == 1
-        store.delete_conversation(user, conversation)
+        delete_for_good(store, user, conversation)
     assert store.conversations(user) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hierchat.store import Mark, NewTurn, NotFound, Store, StoreError, TurnFigures
+from tests.deleting import delete_for_good
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_its_copy_is_one_too(store: Store, user: int, reply: int) -> None:
     fork = store.fork_conversation(user, edited)
     original = store.message(user, edited).conversation_id
     assert store.messages(user, fork)[-1].edited
-    store.delete_conversation(user, original)
+    delete_for_good(store, user, original)
     copy = store.messages(user, fork)[-1].id
     store.keep_tokens("k", [(copy, [7])])
     assert copy in drafting(store, user, "asked")

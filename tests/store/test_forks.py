@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hierchat.store import Mark, NewTurn, NotFound, SourceCount, Store, TurnFigures
+from tests.deleting import delete_for_good
 
 FIGURES = TurnFigures(prompt_tokens=4, seconds=2.0, forwards=2, proposed=3, accepted=1, finish="end",
                       sources={"history": SourceCount(3, 1)})  # fmt: skip
@@ -60,7 +61,7 @@ def test_a_copy_counts_only_once_its_original_is_gone(store: Store, user: int) -
     assert drafting(store, user) == copies[:1]  # not one less, not one more
     store.delete_hidden()
     assert drafting(store, user) == copies[:1]
-    store.delete_conversation(user, forks[0])
+    delete_for_good(store, user, forks[0])
     assert drafting(store, user) == copies[1:]
     assert store.reply_tokens(user, copies[1]) == [1, 2, 3]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import Mark, NewTurn, NotFound, Store, TurnFigures
+from tests.deleting import delete_for_good
 
 
 def chat(store: Store, user: int, word: str) -> tuple[int, int, int]:
@@ -56,7 +57,7 @@ def test_what_is_hidden_counts_as_missing_everywhere(store: Store, user: int) ->
     before = store.deletions(user)
     assert all(seen(store, user, *ids))
     for copy in [c.id for c in store.conversations(user) if c.id != ids[0]]:
-        store.delete_conversation(user, copy)
+        delete_for_good(store, user, copy)
     store.learn(user, "k", "kind", b"traces")
     store.hide_conversation(user, ids[0])
     assert not any(seen(store, user, *ids))

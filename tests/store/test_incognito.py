@@ -30,7 +30,7 @@ def on_disk(path: Path, word: str) -> bool:
 def test_it_can_be_talked_in_and_stands_nowhere(store: Store, user: int) -> None:
     conversation, question, reply = talk(store, user)
     assert [m.id for m in store.messages(user, conversation)] == [question, reply]
-    assert store.is_incognito(user, conversation)
+    assert store.drafts_from(user, conversation) == "chat"
     assert store.conversations(user) == []
     assert store.conversations(user, WORD) == []
     assert store.drafting_ids(user, "k", "written") == set()
@@ -48,7 +48,7 @@ def test_it_goes_to_the_byte(store: Store, user: int, path: Path) -> None:
     conversation, *_ = talk(store, user)
     assert on_disk(path, WORD)  # or the test below could not fail
     store.end_incognito(store.ensure_user("bob"), conversation)
-    assert store.is_incognito(user, conversation)  # another user ends nothing
+    assert store.messages(user, conversation)  # another user ends nothing
     store.end_incognito(user, kept)
     store.end_incognito(user, conversation)
     store.end_incognito(user, conversation)
@@ -79,7 +79,7 @@ def test_what_a_killed_process_left_goes_at_the_next_start(path: Path) -> None:
 def test_it_can_be_kept_after_all(store: Store, user: int) -> None:
     conversation, _, reply = talk(store, user)
     store.restore_conversation(user, conversation)
-    assert not store.is_incognito(user, conversation)
+    assert store.drafts_from(user, conversation) == "all"
     assert [c.id for c in store.conversations(user, WORD)] == [conversation]
     assert reply in store.drafting_ids(user, "k", "written")
     store.end_incognito(user, conversation)

@@ -11,6 +11,7 @@ from sqlite_utils import Database
 
 from hierchat.store import DatabaseUnwritable, Store
 from hierchat.store.migrations import migrations
+from tests.deleting import delete_for_good
 
 NOISE = np.random.default_rng(0).bytes(300_000)
 
@@ -39,7 +40,7 @@ def test_it_goes_with_any_conversation_and_from_the_bytes(store: Store, user: in
     store.learn(user, "l", "b", b"more")
     store.learn(other, "k", "a", b"his")
     assert pieces_of(NOISE, path) > 250
-    store.delete_conversation(user, conversations[1])
+    delete_for_good(store, user, conversations[1])
     assert store.learned(user, "k", "a") is store.learned(user, "l", "b") is None
     assert store.learned(other, "k", "a") == b"his"
     assert pieces_of(NOISE, path) == 0
@@ -49,7 +50,7 @@ def test_what_was_learned_before_a_deletion_is_not_written_after_it(store: Store
     conversation = store.create_conversation(user)
     before = store.deletions(user)
     assert store.learn(user, "k", "a", b"early", deletions=before)
-    store.delete_conversation(user, conversation)
+    delete_for_good(store, user, conversation)
     assert not store.learn(user, "k", "a", b"late", deletions=before)
     assert store.learned(user, "k", "a") is None
     assert store.learn(user, "k", "a", b"new", deletions=store.deletions(user))
@@ -67,7 +68,7 @@ def test_a_failed_deletion_forgets_nothing(store: Store, user: int, monkeypatch:
 
     monkeypatch.setattr("hierchat.store.deletion.forget_learned", fail)
     with pytest.raises(RuntimeError):
-        store.delete_conversation(user, conversation)
+        delete_for_good(store, user, conversation)
     assert [c.id for c in store.conversations(user)] == [conversation]
     assert (store.learned(user, "k", "a"), store.deletions(user)) == (b"value", 0)
 
@@ -91,7 +92,7 @@ def test_costs_are_of_a_model_on_a_machine_and_stay(store: Store, user: int) -> 
     store.keep_latency("k", "here", b"old")
     store.keep_latency("k", "here", b"new")
     store.keep_latency("k", "there", b"far")
-    store.delete_conversation(user, conversation)
+    delete_for_good(store, user, conversation)
     assert store.latency("k", "here") == b"new"
     assert store.latency("k", "there") == b"far"
     assert store.latency("l", "here") is None

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hierchat.store import NewTurn, NotFound, Store
 from hierchat.store.text import title_of
+from tests.deleting import delete_for_good
 
 TURN = NewTurn(model="tiny", model_key="k", settings={}, seed=0, drafted=True)
 
@@ -110,5 +111,5 @@ def test_a_conversation_deeper_than_any_limit_can_be_deleted(store: Store, user:
         for _ in range(1500):
             parent = store._add(db, user, conversation, parent, "user", "on", "complete")
     assert len(store.messages(user, conversation)) == 1500
-    store.delete_conversation(user, conversation)
+    delete_for_good(store, user, conversation)
     assert store.conversations(user) == []

@@ -11,6 +11,7 @@ import pytest
 from sqlite_utils import Database
 
 from hierchat.store import DraftingFigures, NewTurn, SourceCount, Store, TurnFigures, over_time
+from tests.deleting import delete_for_good
 
 
 def write(
@@ -127,7 +128,7 @@ def test_draft_time_comes_back_and_is_unknown_of_earlier_versions(
 def test_a_deleted_conversation_counts_no_more(store: Store, user: int, gone: bool) -> None:
     reply = write(store, user, 0, measured())
     if gone:
-        store.delete_conversation(user, store.message(user, reply).conversation_id)
+        delete_for_good(store, user, store.message(user, reply).conversation_id)
     assert len(store.figures_over_time(user).days) == (not gone)
 
 

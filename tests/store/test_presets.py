@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import ChatSettings, NotFound, Store, StoreError
+from tests.deleting import delete_for_good
 
 TERSE = ChatSettings("Be terse.", {"temperature": 0.5, "seed": None, "stop": ["\n\n", "é"]})
 LOUD = ChatSettings("SHOUT!", {"temperature": 1.5, "seed": 7, "stop": []})
@@ -101,7 +102,7 @@ def test_a_fork_takes_the_settings_along(store: Store, user: int) -> None:
 def test_what_was_deleted_is_not_in_the_file(store: Store, user: int, path: Path) -> None:
     chat = store.create_conversation(user)
     store.set_chat_settings(user, chat, ChatSettings("the secret of the chat", {}))
-    store.delete_conversation(user, chat)
+    delete_for_good(store, user, chat)
     bob = store.ensure_user("bob")
     store.create_preset(bob, "mine", ChatSettings("the secret of the preset", {}))
     store.forget_user(bob)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hierchat.store import NewTurn, NotFound, Store, TurnFigures
+from tests.deleting import delete_for_good
 
 
 def test_users_do_not_see_each_other(store: Store, user: int) -> None:
@@ -20,7 +21,7 @@ def test_users_do_not_see_each_other(store: Store, user: int) -> None:
         lambda: store.message(bob, message),
         lambda: store.select_branch(bob, message),
         lambda: store.rename_conversation(bob, conversation, "mine"),
-        lambda: store.delete_conversation(bob, conversation),
+        lambda: delete_for_good(store, bob, conversation),
         lambda: store.add_message(bob, conversation, message, "user", "hi"),
         lambda: store.add_message(bob, store.create_conversation(bob), message, "user", "hi"),
         lambda: store.begin_reply(bob, conversation, message, NewTurn("m", "k", {}, 0, True)),

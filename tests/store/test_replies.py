@@ -26,6 +26,7 @@ from hierchat.store import (
     TurnFigures,
     Whereabouts,
 )
+from tests.deleting import delete_for_good
 
 TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
 FIGURES = TurnFigures(
@@ -144,7 +145,7 @@ def test_where_messages_stand(store: Store, user: int) -> None:
     mine, theirs = reply(store, user), reply(store, store.ensure_user("bob"))
     place = store.message(user, mine).conversation_id
     assert store.whereabouts(user, [mine, theirs, 999]) == {mine: Whereabouts(place, "q", "assistant")}
-    store.delete_conversation(user, place)
+    delete_for_good(store, user, place)
     assert store.whereabouts(user, [mine]) == {}
 
 
@@ -173,7 +174,7 @@ def test_only_a_reply_begun_here_can_be_written(store: Store, user: int, path: P
 
 def test_deleting_the_conversation_ends_its_reply(store: Store, user: int) -> None:
     message = reply(store, user)
-    store.delete_conversation(user, store.message(user, message).conversation_id)
+    delete_for_good(store, user, store.message(user, message).conversation_id)
     with pytest.raises(NotFound):
         store.append_reply(message, "too late", [1], ["target"])
     assert list(store.token_log(user, "k1")) == []

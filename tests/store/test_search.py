@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS, NewTurn, Store, TurnFigures
+from tests.deleting import delete_for_good
 
 
 def found(store: Store, user: int, query: str) -> list[str]:
@@ -76,7 +77,7 @@ def test_the_index_follows_every_change(store: Store, user: int) -> None:
     with store._write() as db:  # a second change of a finished message takes the old words out
         db.execute("UPDATE messages SET text = 'other' WHERE id = ?", [reply])
     assert (found(store, user, "final"), found(store, user, "other")) == ([], ["after"])
-    store.delete_conversation(user, conversation)
+    delete_for_good(store, user, conversation)
     with store._write() as db:
         for table in ("messages_fts", "titles_fts"):
             db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 1)")

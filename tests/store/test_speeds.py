@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hierchat.store import NewTurn, Store, TurnFigures
+from tests.deleting import delete_for_good
 
 
 def write(store: Store, user: int, model: str, tokens: int, seconds: float) -> int:
@@ -27,5 +28,5 @@ def test_tokens_a_second_of_the_last_replies_by_model(store: Store, user: int) -
 
 def test_replies_of_others_and_deleted_ones_do_not_count(store: Store, user: int) -> None:
     write(store, store.ensure_user("another"), "model", 40, 1.0)
-    store.delete_conversation(user, write(store, user, "model", 40, 1.0))
+    delete_for_good(store, user, write(store, user, "model", 40, 1.0))
     assert store.speeds(user) == {}

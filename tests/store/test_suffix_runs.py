@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hierchat.store import Mark, NewTurn, Store, SuffixRun, TurnFigures
 from hierchat.store.replies import TOKEN
+from tests.deleting import delete_for_good
 
 KEY = "k"
 
@@ -110,7 +111,7 @@ def test_a_run_takes_the_place_of_those_with_the_same_texts(store: Store, user: 
 def test_what_was_made_before_a_deletion_is_not_kept(store: Store, user: int) -> None:
     conversation = store.create_conversation(user)
     before = store.deletions(user)
-    store.delete_conversation(user, conversation)
+    delete_for_good(store, user, conversation)
     assert not store.keep_suffix_runs(user, KEY, "written", [run_of({1: [5]})], deletions=before)
     assert kept(store, user) == []
 
@@ -138,7 +139,7 @@ def test_a_deleted_conversation_leaves_the_runs_and_the_files(
     store.keep_tokens(KEY, asked.items())
     gone = conversations[:5]
     for conversation in gone:
-        store.delete_conversation(user, conversation)
+        delete_for_good(store, user, conversation)
     data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
     for id, tokens in (written | asked).items():
         pairs = [np.array(pair, TOKEN).tobytes() for pair in pairwise(tokens)]
@@ -157,7 +158,7 @@ def test_a_damaged_run_goes_with_a_deletion(store: Store, user: int) -> None:
     keep(store, user, run_of({id: [1, 2], id + 100: [3]}))
     with store._write() as db:
         db.execute("UPDATE suffix_runs SET texts = zeroblob(3)")
-    store.delete_conversation(user, conversation)
+    delete_for_good(store, user, conversation)
     with store._read() as db:
         assert db.table("suffix_runs").count == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hierchat.store import NotFound, Store
+from tests.deleting import delete_for_good
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_tags_are_ones_own_and_go_with_the_chat(store: Store, user: int, ids: di
     assert store.tags(user) == []
     store.restore_conversation(user, ids["chat A"])
     assert store.tags(user) == ["work"]
-    store.delete_conversation(user, ids["chat A"])
+    delete_for_good(store, user, ids["chat A"])
     assert store.tags(user) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hierchat.store import NewTurn, Store, TurnFigures
+from tests.deleting import delete_for_good
 
 LONG_AGO = 0.0
 
@@ -49,7 +50,7 @@ def test_no_title_of_the_user_is_replaced(store: Store, user: int) -> None:
     store.rename_conversation(user, meanwhile, "Mine")
     assert not store.title_by_model(found[meanwhile], "k", "Its")
     assert title(store, user, meanwhile) == "Mine"
-    store.delete_conversation(user, gone)
+    delete_for_good(store, user, gone)
     assert not store.title_by_model(found[gone], "k", "Its")
 
 

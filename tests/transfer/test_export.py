@@ -7,8 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Attachment, Chat, DatabaseUnwritable, Mark, NewTurn, Store, StoreError, TurnFigures
+from hierchat.store import (
+    Attachment,
+    Chat,
+    ChatSettings,
+    DatabaseUnwritable,
+    Mark,
+    NewTurn,
+    Store,
+    StoreError,
+    TurnFigures,
+)
 from hierchat.transfer.exporting import export_json, export_markdown
+from tests.deleting import delete_for_good
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
 
@@ -121,7 +132,7 @@ def test_what_was_said_elsewhere_comes_back(store: Store, user: int, tmp_path: P
 def test_a_deleted_conversation_comes_back_from_its_export(store: Store, user: int, tmp_path: Path) -> None:
     chat = chatted(store, user, "mine")
     file = written(store, user, tmp_path / "out.json")
-    store.delete_conversation(user, chat)
+    delete_for_good(store, user, chat)
     assert imported(store, user, file).outcomes == {"new": 1}
     assert imported(store, user, file).outcomes == {"same": 1}
 
@@ -209,3 +220,62 @@ def test_tags_and_edited_replies_come_in_again(store: Store, user: int, tmp_path
     (read,) = (tmp_path / "read").iterdir()
     assert "\n\nTags: Two words, work\n\n" in read.read_text()
     assert "## Reply, edited by you, " in read.read_text()
+
+
+def test_settings_of_chats_and_presets_come_in_again(store: Store, user: int, tmp_path: Path) -> None:
+    sampling = {"temperature": 0.5, "seed": None, "stop": ["END"], "top_k": 7}
+    teacher = store.create_preset(user, "Teacher", ChatSettings("Teach.", sampling))
+    store.set_default_preset(user, teacher)
+    store.create_preset(user, "Other", ChatSettings("", {"temperature": 1.0}))
+    plain, taught = chatted(store, user, "plain"), chatted(store, user, "taught")
+    store.set_chat_settings(user, taught, ChatSettings("Teach me.", sampling, teacher))
+    ids, out = [plain, taught], tmp_path / "out.json"
+    assert list(export_json(store, user, ids, out, store.presets(user))) == [1, 2]
+    with Store.open(tmp_path / "other.db") as other:
+        there = other.ensure_user("local")
+        other.create_preset(there, "Other", ChatSettings("mine", {}))
+        done = imported(other, there, out)
+        assert (done.presets, done.bad, done.outcomes) == (1, 0, {"new": 2})
+        mine, came = other.presets(there)
+        assert (mine.settings.system_prompt, mine.is_default) == ("mine", False)
+        assert (came.name, came.is_default) == ("Teacher", True)
+        assert (came.settings.system_prompt, dict(came.settings.sampling)) == ("Teach.", sampling)
+        settings = {
+            one.title: other.chat_settings(there, one.id) for one in other.conversations(there, limit=-1)
+        }
+        assert settings["plain"] is None
+        assert settings["taught"] == ChatSettings("Teach me.", sampling, came.id)
+        # What is here stays as it is, however often the file comes.
+        (number,) = [one.id for one in other.conversations(there) if one.title == "taught"]
+        other.set_chat_settings(there, number, ChatSettings("Changed.", sampling))
+        again = imported(other, there, out)
+        assert (again.presets, again.outcomes) == (0, {"same": 2})
+        kept = other.chat_settings(there, number)
+        assert kept
+        assert kept.system_prompt == "Changed."
+
+
+@pytest.mark.parametrize(
+    "sampling", [{"temperature": -1}, {"temperature": "hot"}, {"top_k": 1e400}, {"stop": {"a": [1]}}]
+)
+def test_settings_that_are_none_cost_only_themselves(
+    store: Store, user: int, tmp_path: Path, sampling: object
+) -> None:
+    chatted(store, user, "mine")
+    file = written(store, user, tmp_path / "out.json")
+    (chat,) = json.loads(file.read_text())
+    chat["settings"] = {"system_prompt": "Hm", "sampling": sampling, "preset": ["x"]}
+    preset = {"hierchat": 1, "preset": "Bad", "settings": {"sampling": sampling}}
+    good = {
+        "hierchat": 1,
+        "preset": "Good",
+        "settings": {"sampling": {"logit_bias": {"1": 2}, "x": [[]], "top_p": 0.5}},
+    }
+    file.write_text(json.dumps([preset, good, chat]))
+    with Store.open(tmp_path / "other.db") as other:
+        there = other.ensure_user("local")
+        done = imported(other, there, file)
+        assert (done.presets, done.bad, done.outcomes) == (1, 1, {"new": 1})
+        assert "a preset without a name, or with settings" in done.reasons[0]
+        assert [dict(preset.settings.sampling) for preset in other.presets(there)] == [{"top_p": 0.5}]
+        assert other.chat_settings(there, other.conversations(there)[0].id) is None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hierchat.store import NewTurn, Store, TurnFigures
+from tests.deleting import delete_for_good
 
 from .files import (
     branches,
@@ -45,7 +46,7 @@ def test_another_user_has_copies_of_his_own(store: Store, user: int, tmp_path: P
     for owner in (user, bob):
         assert imported(store, owner, file).outcomes == {"new": 1}
     (mine,), (his,) = store.conversations(user), store.conversations(bob)
-    store.delete_conversation(user, mine.id)
+    delete_for_good(store, user, mine.id)
     assert len(store.messages(bob, his.id)) == 4
 
 
@@ -96,7 +97,7 @@ def test_a_deleted_one_comes_back(store: Store, user: int, tmp_path: Path) -> No
     imported(store, user, file)
     (chat,) = store.conversations(user)
     before = branches(store, user, chat.id)
-    store.delete_conversation(user, chat.id)
+    delete_for_good(store, user, chat.id)
     assert imported(store, user, file).outcomes == {"new": 1}
     (again,) = store.conversations(user)
     assert branches(store, user, again.id) == before
@@ -129,7 +130,7 @@ def test_a_deleted_one_leaves_nothing_in_the_file(
     )
     imported(store, user, saved(tmp_path / "c.json", [chat]))
     assert b"xylophone" in path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
-    store.delete_conversation(user, store.conversations(user)[0].id)
+    delete_for_good(store, user, store.conversations(user)[0].id)
     data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
     assert b"xylophone" not in data
     assert b"uniquesource" not in data

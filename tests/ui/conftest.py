@@ -11,6 +11,7 @@ from playwright.sync_api import Browser
 from hierchat.ui.doors.files import files
 from tests import browser as driving
 from tests.browser import Chat
+from tests.deleting import delete_for_good
 from tests.ui.fake_service import FakeHost, FakeService, Script, make
 from tests.ui.fake_shelf import FakeShelf
 
@@ -41,11 +42,13 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     fake = server[0]
     fake.script, fake.host.status, fake.host.started = Script(), FakeHost().status, []
     fake.models = FakeShelf(fake.host)
+    fake.texts.reset()
     user = fake.store.ensure_user("local")
     fake.in_progress.stop(user)  # replies go on when a test has ended
     assert all(reply.wait(20) for reply in fake.in_progress.all_of(user))
-    for conversation in fake.store.conversations(user):
-        fake.store.delete_conversation(user, conversation.id)
+    for archived in (False, True):
+        for conversation in fake.store.conversations(user, limit=-1, archived=archived):
+            delete_for_good(fake.store, user, conversation.id)
     return fake
 
 

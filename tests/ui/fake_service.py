@@ -23,6 +23,7 @@ from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import UNKNOWN, NewTurn, Origin, Store, StoreError, TurnFigures
 from tests.ui.fake_shelf import FakeShelf
+from tests.ui.fake_texts import FakeTexts
 
 REPLY = """Here is a Python function that reverses a string:
 
@@ -126,6 +127,7 @@ class FakeService:
         self.news = News()
         self.in_progress = InProgress(self.store, self.news)
         self.models = FakeShelf(self.host)
+        self.texts = FakeTexts()
         self._runs: dict[int, list[Run]] = {}
         self._figures: dict[int, Figures] = {}
 

@@ -26,7 +26,7 @@ def rows() -> list[ModelRow]:
     large = Fit(
         "no", "It needs about 21 GB of memory; 14.9 GB can be had. Choose a smaller model.", 21_000_000_000
     )
-    draft = Draft("Qwen3 0.6B", True, "drafts when this model is loaded")
+    draft = Draft("Qwen3 0.6B", True, "has the same tokens", False)
     other = Draft("SmolLM2 135M", False, "has other tokens")
     return [
         replace(row("SmolLM2 135M", 135_000_000, "here", loaded=True, default=True), speed=Speed(61.2, 20)),
@@ -96,6 +96,12 @@ class FakeShelf:
         self._do("add", said)
         self.listed = [*self.listed, row("added", 1_000_000_000, "here", own=True)]
         return "added"
+
+    def let_draft(self, name: str, draft: str, wanted: bool) -> None:
+        self._do("draft" if wanted else "undraft", f"{name}|{draft}")
+        row = next(row for row in self.listed if row.name == name)
+        drafts = tuple(replace(one, chosen=wanted) if one.name == draft else one for one in row.drafts)
+        self.change(name, drafts=drafts)
 
     def change(self, name: str, **fields: Any) -> None:
         """Set something of a model."""

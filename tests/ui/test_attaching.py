@@ -15,8 +15,8 @@ from hierchat.ui.launch import options
 from hierchat.ui.page import build_app
 from hierchat.ui.unsent import Attached, Kept
 from tests import browser as driving
-from tests.attachments.pdfs import encrypted, pdf
 from tests.browser import Chat
+from tests.pdfs import encrypted, pdf
 from tests.ui.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
@@ -271,7 +271,7 @@ def test_everything_has_its_place(
             expect(place).to_be_in_viewport(ratio=1)
         chat.shot(f"attaching-{width}-{'dark' if dark else 'light'}")
         chat.ask("Sent")
-        chat.page.locator(".hc-sent button").first.click()
+        chat.page.locator(".hc-sent button", has_text="notes.md").click()
         expect(chat.page.get_by_role("region", name="Text of notes.md")).to_be_visible()
         assert chat.page.evaluate("document.documentElement.scrollWidth") <= width
         chat.shot(f"attached-{width}-{'dark' if dark else 'light'}")

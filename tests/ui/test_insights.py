@@ -56,7 +56,7 @@ def test_durations(seconds: float, said: str) -> None:
 
 def test_tiles_say_over_how_many_replies() -> None:
     said = visible(over_time.tiles(figures()))
-    assert "2.00\u00d7 faster than without drafts median of 2 replies where both were measured" in said
+    assert "2.00\u00d7 as fast as without drafts median of 2 replies where both were measured" in said
     assert "2 min saved against plain decoding over 2 of 3 measured replies" in said
     assert "45 % of the tokens came from drafts" in said
 
@@ -235,9 +235,9 @@ def test_a_table_opened_by_keyboard_says_what_a_chart_shows(chat: Chat, rich: Fa
     expect(speed.get_by_role("img")).to_have_attribute("aria-label", re.compile("Speed by day, from"))
     speed.locator("summary").focus()
     chat.page.keyboard.press("Enter")
-    expect(speed.get_by_role("columnheader", name="Faster")).to_be_visible()
+    expect(speed.get_by_role("columnheader", name="Times as fast")).to_be_visible()
     chat.page.wait_for_timeout(2500)  # the meter ticks, the table stays
-    expect(speed.get_by_role("columnheader", name="Faster")).to_be_visible()
+    expect(speed.get_by_role("columnheader", name="Times as fast")).to_be_visible()
 
 
 def test_other_users_figures_are_not_shown(chat: Chat, service: FakeService) -> None:

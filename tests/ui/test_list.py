@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, expect
 
 from tests import browser as driving
 from tests.browser import Chat
+from tests.deleting import delete_for_good
 from tests.ui.chats import stored_chat
 from tests.ui.fake_service import FakeService
 
@@ -181,7 +182,7 @@ def test_back_and_forward_walk_through_the_chats(chat: Chat, service: FakeServic
     chat.page.go_forward()
     expect(title).to_contain_text("D")
     expect(chat.replies).to_have_count(2)
-    service.store.delete_conversation(service.store.ensure_user("local"), ids["B"])
+    delete_for_good(service.store, service.store.ensure_user("local"), ids["B"])
     chat.page.go_back()
     shown("New chat")
     expect(chat.page.locator("#hc-live")).to_contain_text("has been deleted")

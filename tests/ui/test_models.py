@@ -45,6 +45,28 @@ def test_every_model_says_what_it_is_and_whether_it_fits(chat: Chat) -> None:
     expect(model(chat, "Llama 3.2 3B")).to_contain_text("642 MB of 1.9 GB here")
 
 
+def test_a_draft_model_is_chosen_and_taken_away(chat: Chat, service: FakeService) -> None:
+    chat.open("?view=models")
+    target = model(chat, "Qwen3 1.7B")
+    target.get_by_text("Draft models: none chosen").click()
+    expect(target.get_by_role("button", name="Let it draft")).to_have_count(
+        1
+    )  # not where the tokens are others
+    press(chat, "Let it draft: Qwen3 0.6B for Qwen3 1.7B")
+    said = chat.page.locator("#hc-models-said")
+    expect(said).to_contain_text(
+        "Qwen3 0.6B drafts for Qwen3 1.7B from the next time that Qwen3 1.7B is loaded."
+    )
+    expect(target.locator("summary")).to_have_text("Draft models: 1 chosen")
+    expect(target.get_by_role("button", name="No longer: Qwen3 0.6B for Qwen3 1.7B")).to_be_focused()
+    chat.shot("models-drafts")
+    press(chat, "No longer: Qwen3 0.6B for Qwen3 1.7B")
+    expect(said).to_contain_text("no longer drafts")
+    expect(target.locator("summary")).to_have_text("Draft models: none chosen")
+    pair = "Qwen3 1.7B|Qwen3 0.6B"
+    assert service.models.asked == [("draft", pair), ("undraft", pair)]
+
+
 def test_fetching_is_asked_for_watched_stopped_and_taken_up(chat: Chat, service: FakeService) -> None:
     chat.open("?view=models")
     press(chat, "Fetch Qwen3 1.7B")

@@ -7,6 +7,7 @@ from playwright.sync_api import Browser, Locator, expect
 
 from tests import browser as driving
 from tests.browser import Chat
+from tests.deleting import delete_for_good
 from tests.ui.chats import stored_chat
 from tests.ui.fake_service import REPLY, FakeService
 
@@ -152,7 +153,7 @@ def test_what_is_selected_goes_nowhere_and_what_was_deleted_says_so(chat: Chat, 
     run.dispatch_event("click")
     chat.page.wait_for_timeout(300)
     expect(chat.page.locator("#hc-title")).to_contain_text("Reverse it")
-    store.delete_conversation(user, earlier)
+    delete_for_good(store, user, earlier)
     chat.open(f"?c={store.conversations(user)[0].id}")
     run = show_sources(chat).locator(".hc-src-history").first
     run.hover()

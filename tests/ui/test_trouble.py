@@ -20,6 +20,7 @@ from hierchat.ui.page import build_app
 from hierchat.ui.sessions import Sessions
 from tests import browser as driving
 from tests.browser import Chat
+from tests.deleting import delete_for_good
 from tests.ui.fake_service import FakeService, HostStatus
 
 GONE = "This chat was deleted in another tab."
@@ -42,7 +43,7 @@ def said(chat: Chat, sentence: str) -> None:
 def delete_elsewhere(service: FakeService) -> None:
     user = service.store.ensure_user("local")
     for conversation in service.store.conversations(user):
-        service.store.delete_conversation(user, conversation.id)
+        delete_for_good(service.store, user, conversation.id)
 
 
 def reply_button(name: str) -> Callable[[Chat], None]:

@@ -1,11 +1,15 @@
-"""hierchat's own JSON: an array of conversations, each of which says in which version it is written."""
+"""hierchat's own JSON: an array of presets and conversations, each of which says in which version it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from hierchat.store import Attachment, Chat, ChatMessage
+from pydantic import ValidationError
+
+from hierchat.config import GenerationSettings
+from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, Preset
 from hierchat.transfer.errors import BadChat
 from hierchat.transfer.tree import Node, chat
 from hierchat.transfer.values import array, label, labels, name, plain, record, seconds, text
@@ -14,6 +18,8 @@ NAME = "hierchat"
 VERSION = 1
 _ROLES = ("system", "user", "assistant")
 _STATES = ("complete", "stopped", "interrupted")
+_SAMPLING = set(GenerationSettings.model_fields) - {"logit_bias"}
+"""What a chat can set; token ids of one model mean nothing to another."""
 _WRITTEN_BY = ("model", "model_key", "settings", "seed", "drafted")
 
 
@@ -26,6 +32,7 @@ def written(made: Chat) -> dict[str, Any]:
         "created_at": made.created_at,
         "updated_at": made.updated_at,
         **({"tags": list(made.tags)} if made.tags else {}),
+        **({"settings": _settings(made.settings) | {"preset": made.preset}} if made.settings else {}),
         "current": made.current,
         "messages": [_message(message) for message in made.messages],
     }
@@ -39,7 +46,7 @@ def read(value: dict[str, Any]) -> Chat:
     """What `written` made. Raises BadChat."""
     if value["hierchat"] != VERSION:
         raise BadChat("a newer hierchat wrote it; update this one")
-    return chat(
+    made = chat(
         source=name(value.get("id")) or "hierchat:",
         title=text(value.get("title")),
         created_at=seconds(value.get("created_at")),
@@ -48,6 +55,48 @@ def read(value: dict[str, Any]) -> Chat:
         current=name(value.get("current")),
         tags=labels(value.get("tags")),
     )
+    if not (sets := record(value.get("settings"))):
+        return made
+    return replace(made, settings=read_settings(sets), preset=label(sets.get("preset")))
+
+
+def written_preset(preset: Preset) -> dict[str, Any]:
+    """A preset as JSON can hold it."""
+    return {
+        "hierchat": VERSION,
+        "preset": preset.name,
+        "default": preset.is_default,
+        "settings": _settings(preset.settings),
+    }
+
+
+def is_preset(value: Any) -> bool:
+    return recognises(value) and "preset" in value
+
+
+def read_preset(value: dict[str, Any]) -> tuple[str, ChatSettings, bool]:
+    """Name and settings of what `written_preset` made, and whether new chats began with it. Raises BadChat."""
+    name, settings = label(value.get("preset")), read_settings(record(value.get("settings")))
+    if value["hierchat"] != VERSION or not name or settings is None:
+        raise BadChat("a preset without a name, or with settings that this hierchat does not know")
+    return name, settings, value.get("default") is True
+
+
+def read_settings(value: dict[str, Any]) -> ChatSettings | None:
+    """What a chat or a preset sets; None where its values make no settings."""
+    given = {key: one for key, one in record(value.get("sampling")).items() if key in _SAMPLING}
+    random = "seed" in given and given["seed"] is None
+    try:
+        known = GenerationSettings(**{key: one for key, one in given.items() if one is not None})
+    except ValidationError:
+        return None
+    dumped = known.model_dump(mode="json")
+    sampling = {key: dumped[key] for key in given} | ({"seed": None} if random else {})
+    return ChatSettings(text(value.get("system_prompt")), sampling)
+
+
+def _settings(settings: ChatSettings) -> dict[str, Any]:
+    return {"system_prompt": settings.system_prompt, "sampling": dict(settings.sampling)}
 
 
 def _message(message: ChatMessage) -> dict[str, Any]:

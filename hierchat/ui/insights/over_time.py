@@ -39,7 +39,7 @@ def tiles(whole: DraftingFigures) -> str:
     accepted = sum(count.accepted for count in whole.sources.values())
     per_run = f"{whole.tokens_per_forward or 0:.2f} tokens for each run of the model"
     shown = [
-        ("Speed", f"{whole.speedup:.2f}{TIMES}" if whole.speedup else DASH, "faster than without drafts",
+        ("Speed", f"{whole.speedup:.2f}{TIMES}" if whole.speedup else DASH, "as fast as without drafts",
          few if whole.speedup else unknown),
         ("Time", duration(whole.saved_seconds) if whole.compared else DASH, "saved against plain decoding",
          f"over {whole.compared:,} of {replies}" if whole.compared else unknown),
@@ -60,13 +60,13 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
         return card(title, nothing(
-            "How much faster each day's replies came than without drafts.",
+            "How many times as fast each day's replies came as without drafts.",
             "It begins with the first reply of some dozens of tokens: in shorter ones plain decoding is not measured.",
             ever,
         ))  # fmt: skip
     across = _days(known, today, days)
     points = [(float(day.toordinal()), one.speedup or 0.0) for day, one in known.items()]
-    up = charts.upward("times faster than without drafts", max(1.0, *(y for _, y in points)), TIMES)
+    up = charts.upward("times as fast as without drafts", max(1.0, *(y for _, y in points)), TIMES)
     said = f"Speed by day, from {points[0][1]:.2f} to {points[-1][1]:.2f} times. A table follows."
     rows = [(_day(day), f"{one.speedup:.2f}{TIMES}", f"{one.compared:,}") for day, one in known.items()]
     return card(
@@ -77,7 +77,7 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
         + note(
             "The dashed line is plain decoding. A point is the median of the replies where both were measured."
         )
-        + charts.table(title, ("Day", "Faster", "Replies"), rows),
+        + charts.table(title, ("Day", "Times as fast", "Replies"), rows),
     )
 
 
@@ -146,9 +146,7 @@ def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str])
         speed = f"{one.speedup:.2f}{TIMES}" if one.speedup else "not measured"
         said = f"{speed}, {counted(one.replies, 'reply', 'replies')}"
         rows.append(Bar(names.get(model, "?"), Ink(), (one.speedup or 0.0) / most, said))
-    return card(
-        "Speed by model", charts.bars(rows) + note("Times faster than the same model without drafts.")
-    )
+    return card("Speed by model", charts.bars(rows) + note("Times as fast as the same model without drafts."))
 
 
 def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) -> Axis:

@@ -58,6 +58,8 @@ class ModelsPanel:
             "hc_model_removed": self._remove,
             "hc_model_keep": lambda name, session: "",
             "hc_model_add": self._add,
+            "hc_model_draft": lambda names, session: self._let_draft(names, wanted=True),
+            "hc_model_undraft": lambda names, session: self._let_draft(names, wanted=False),
         }
         return {name: self._answering(name, act) for name, act in acts.items()}
 
@@ -135,3 +137,9 @@ class ModelsPanel:
     def _add(self, text: str, session: Session) -> str:
         name = self._service.models.add(text)
         return f"{name} is in the list now."
+
+    def _let_draft(self, names: str, *, wanted: bool) -> str:
+        name, draft = names.split("|", 1)
+        self._service.models.let_draft(name, draft, wanted)
+        how = "drafts" if wanted else "no longer drafts"
+        return f"{draft} {how} for {name} from the next time that {name} is loaded."

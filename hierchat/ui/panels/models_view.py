@@ -14,7 +14,7 @@ from hierchat.ui.status import progress_bar
 if TYPE_CHECKING:
     from hierchat.runtime.fetches import Fetch
     from hierchat.runtime.host import HostStatus
-    from hierchat.runtime.shelf import ModelRow, Speed
+    from hierchat.runtime.shelf import Draft, ModelRow, Speed
 
 _FITS = {"yes": "Fits", "tight": "Tight fit", "no": "Does not run here", "unknown": "Fit not known yet"}
 
@@ -120,7 +120,7 @@ def _entry(
         f'<li class="hc-model" data-model="{html.escape(row.name)}"><h3>{html.escape(row.name)}</h3>{badges}'
         f'<p class="hc-model-facts">{_facts(row)}</p>'
         f'<p class="hc-fit" data-fit="{row.fit.verdict}"><strong>{_FITS[row.fit.verdict]}.</strong> '
-        f"{html.escape(row.fit.why)}</p>{_drafts(row)}{_fetch(row.fetch)}"
+        f"{html.escape(row.fit.why)}</p>{_drafts(row, may_change)}{_fetch(row.fetch)}"
         f"{asked or _buttons(row, host, may_change)}</li>"
     )
 
@@ -144,16 +144,23 @@ def _speed(speed: Speed) -> str:
     return f' · <span title="{why}">about {rate} tokens a second at most without drafts (expected)</span>'
 
 
-def _drafts(row: ModelRow) -> str:
+def _drafts(row: ModelRow, may_change: bool) -> str:
     if not row.drafts:
         return ""
-    entries = "".join(
-        f"<li>{html.escape(draft.name)}: {'' if draft.fits else 'cannot draft, '}{html.escape(draft.why)}</li>"
-        for draft in row.drafts
-    )
-    count = len(row.drafts)
-    name = "1 model that could draft for it" if count == 1 else f"{count} models that could draft for it"
+    entries = "".join(f"<li>{_draft(row.name, draft, may_change)}</li>" for draft in row.drafts)
+    chosen = sum(draft.chosen is not False and draft.fits for draft in row.drafts)
+    name = f"Draft models: {chosen or 'none'} chosen"
     return f'<details class="hc-draft-models"><summary>{name}</summary><ul>{entries}</ul></details>'
+
+
+def _draft(name: str, draft: Draft, may_change: bool) -> str:
+    """A model that could draft for that of the name, and whether it shall."""
+    said = f"{html.escape(draft.name)}: {'' if draft.fits else 'cannot draft, '}{html.escape(draft.why)}"
+    if draft.chosen is None or not may_change:
+        return said
+    act, label = ("hc_model_undraft", "No longer") if draft.chosen else ("hc_model_draft", "Let it draft")
+    about = f"{label}: {draft.name} for {name}"
+    return f"{said} {button(act, label, text=f'{name}|{draft.name}', css='hc-bordered', aria_label=about)}"
 
 
 def _fetch(fetch: Fetch | None) -> str:

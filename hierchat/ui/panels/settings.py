@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import html
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from hierchat.config import cache_dir, data_dir
-from hierchat.corpus.stored import Stored, corpora_dir, listed
+from hierchat.corpus.stored import corpora_dir
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.store import DraftsFrom, Store
-from hierchat.ui import status, transfer_panel
+from hierchat.ui import own_texts, status, transfer_panel
 from hierchat.ui.actions import button
 from hierchat.ui.connected import Connected
 from hierchat.ui.owner import require_owner
@@ -33,13 +34,14 @@ _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
 
 
 class SettingsPanel:
-    """The panel."""
+    """The panel. `closed`: whether others may use the page: then no path of this machine can be named in it."""
 
     name = "settings"
     title = "Settings"
 
-    def __init__(self, service: ChatService, log_ins: LogIns | None) -> None:
+    def __init__(self, service: ChatService, closed: Callable[[], bool], log_ins: LogIns | None) -> None:
         self._service = service
+        self._closed = closed
         self._store = service.store
         self.connected = Connected(self._store, log_ins)
         self._programs = Programs(service.store)
@@ -61,7 +63,7 @@ class SettingsPanel:
             [*_DRAFTS], label="Earlier texts that may be used", show_label=False, container=False,
             elem_id="hc-drafts-from",
         )  # fmt: skip
-        self._texts = gr.HTML("", elem_id="hc-texts")
+        self.texts = own_texts.OwnTextsHandlers(self._service, own_texts.build(), self._closed)
         self._proof = gr.HTML("", elem_id="hc-model-proof")
         gr.HTML("<h2>Chats</h2>")
         self._keep = gr.Checkbox(
@@ -133,8 +135,8 @@ class SettingsPanel:
     def outputs(self) -> list[Any]:
         """The components that `show` may change."""
         return [
-            self._drafts, self._texts, self._proof, self._keep, self._titles, self._places, self._backup, self._forget,
-            self._told, *self.connected.outputs, *self._programs.outputs,
+            *self.texts.outputs, self._drafts, self._proof, self._keep, self._titles, self._places, self._backup,
+            self._forget, self._told, *self.connected.outputs, *self._programs.outputs,
         ]  # fmt: skip
 
     def show(self, user_id: int) -> dict[Any, Any]:
@@ -143,19 +145,21 @@ class SettingsPanel:
         chats, messages = self._store.held_of(user_id)
         held = f"{chats:,} chat{'' if chats == 1 else 's'} with {messages:,} messages"
         forget = button("hc_forget", "Forget everything…", text=held, css="hc-danger") if chats else ""
-        return {
-            self._drafts: self._store.drafts_from(user_id),
-            self._keep: self._store.keeps_writing(user_id),
-            self._texts: _texts(listed()) if owner else "",
-            self._proof: status.model_proof(self._service.host.status),
-            self._titles: self._store.model_titles(user_id),
-            self._places: _places(self._store) if owner else "",
-            self._backup: gr.update(visible=True if owner else "hidden"),
-            self._forget: forget,
-            self._told: "",
-            **self.connected.show(user_id),
-            **self._programs.show(owner=owner),
-        }
+        return (
+            {
+                self._drafts: self._store.drafts_from(user_id),
+                self._keep: self._store.keeps_writing(user_id),
+                self._proof: status.model_proof(self._service.host.status),
+                self._titles: self._store.model_titles(user_id),
+                self._places: _places(self._store) if owner else "",
+                self._backup: gr.update(visible=True if owner else "hidden"),
+                self._forget: forget,
+                self._told: "",
+            }
+            | self.texts.drawn()
+            | self.connected.show(user_id)
+            | self._programs.show(owner=owner)
+        )
 
 
 def _back_up(store: Store) -> str:
@@ -167,27 +171,6 @@ def _back_up(store: Store) -> str:
     except OSError as error:
         return f"{path.parent} cannot be made: {error.strerror}. Make room or make {data_dir()} writable."
     return f"Copied to {path}, {gigabytes(path.stat().st_size)}, and checked."
-
-
-def _texts(corpora: list[Stored]) -> str:
-    """The user's own texts that draft, each with a way to delete it."""
-    rows = "".join(
-        f"<li><b>{html.escape(one.name)}</b> <span>{html.escape(_about(one))}</span></li>" for one in corpora
-    )
-    there = f'<ul class="hc-rows">{rows}</ul>' if rows else ""
-    return (
-        f"<h3>Texts of your own</h3>{there}"
-        '<p class="hc-quiet">Notes, code and exported chats can be used too: '
-        "<code>python -m hierchat corpus add PATH</code>"
-        f"{', away: <code>python -m hierchat corpus remove NAME</code>' if rows else ''}.</p>"
-    )
-
-
-def _about(one: Stored) -> str:
-    if one.meta is None:
-        return one.trouble or "cannot be read"
-    about = f"{one.meta.tokens:,} tokens for {one.meta.model}"
-    return f"{about}. {one.trouble}" if one.trouble else about
 
 
 def _places(store: Store) -> str:

@@ -1,0 +1,1 @@
+"""The text of PDF files, read apart from this program."""

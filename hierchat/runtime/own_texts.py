@@ -1,0 +1,263 @@
+"""The user's texts that draft: looked at, added beside the chat, listed, removed. What is added drafts from the next
+reply on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from hierchat import logs
+from hierchat.corpus.errors import CorpusError
+from hierchat.corpus.files import find
+from hierchat.corpus.hub import PREFIX
+from hierchat.corpus.preview import Preview, preview
+from hierchat.corpus.reading import Reader
+from hierchat.corpus.stored import (
+    Stored,
+    add,
+    corpora_dir,
+    files_of,
+    free_name,
+    listed,
+    name_of,
+    remove,
+    unfinished,
+)
+from hierchat.models.cache import size_of
+from hierchat.models.errors import ModelError
+from hierchat.models.load.load_tokenizer import known_tokens, load_tokenizer
+from hierchat.models.progress import Progress
+from hierchat.runtime.host import ModelHost
+
+Phase = Literal["looking", "looked", "reading", "sorting", "stopping", "done", "failed"]
+UNDER_WAY = ("looking", "reading", "sorting", "stopping")
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Texts on their way in. `done` of `total` bytes while they are read."""
+
+    name: str
+    phase: Phase = "looking"
+    preview: Preview | None = None
+    """From phase "looked" on."""
+    done: int = 0
+    total: int | None = None
+    tokens: int = 0
+    """In phase "done"."""
+    unread: tuple[str, ...] = ()
+    """In phase "done": files that were not read, or not as usual, with the reason."""
+    message: str = ""
+    """What went wrong in phase "failed"."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether something is being done."""
+        return self.phase in UNDER_WAY
+
+
+@dataclass(frozen=True, slots=True)
+class OwnText:
+    """A corpus, for whichever models it was made. `size`: bytes on disk."""
+
+    name: str
+    size: int
+    tokens: int
+    models: tuple[str, ...]
+    sources: tuple[str, ...]
+    """Where its texts lie, or lay."""
+    drafts: bool
+    """Whether it drafts for the model that is loaded,"""
+    possible: bool
+    """or could: that is here to be read, and so are its texts."""
+    trouble: str = ""
+    """Why it cannot be used."""
+
+
+class _Stopped(Exception):
+    """It is not wanted any more."""
+
+
+class OwnTexts:
+    """Over one host. What cannot be done raises CorpusError or a ModelError, whose text is for the user. One thing at a
+    time is looked at or added."""
+
+    def __init__(self, host: ModelHost, tokenizer_of: Callable[[str], Any] | None = None) -> None:
+        self._host = host
+        self._tokenizer_of = tokenizer_of or (lambda name: load_tokenizer(host.catalogue.entry(name)))
+        self._lock = threading.Lock()
+        self._paths: tuple[Path, ...] = ()
+        self._dropped: Path | None = None
+        self._unwanted = False
+        self.addition: Addition | None = None
+        """The last one."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being done."""
+        return self.addition is not None and self.addition.under_way
+
+    @property
+    def model(self) -> str:
+        """The model for which texts are added, empty where none is loaded here."""
+        hosted = self._host.hosted
+        return hosted.name if hosted and hosted.is_local else ""
+
+    def rows(self) -> list[OwnText]:
+        """All of them, by name."""
+        found = [self._row(name, list(builds)) for name, builds in groupby(listed(), lambda one: one.name)]
+        found += [self._row(files.parent.name, []) for files in unfinished()]
+        return sorted(found, key=lambda row: row.name)
+
+    def look(self, said: str) -> None:
+        """Find out what a file or folder of this machine holds: `addition` tells it."""
+        path = Path(said.strip().strip("\"'")).expanduser()
+        if not said.strip() or not path.is_absolute():
+            raise CorpusError("Type the whole path of a file or folder, such as ~/notes or /home/you/code.")
+        if not path.exists():
+            raise CorpusError(f"There is no file or folder {path} on this machine. Check the path.")
+        self._begin(Addition(free_name(name_of(path.name))), [path], None)
+
+    def look_at_files(self, folder: Path, name: str) -> None:
+        """The same of all files in a folder that is ours from now on, and goes with what is made of them."""
+        self._begin(Addition(free_name(name_of(name))), sorted(folder.iterdir()), folder)
+
+    def add(self) -> None:
+        """What was looked at drafts, once it is read."""
+        with self._lock:
+            if (looked := self.addition) is None or looked.phase != "looked":
+                raise CorpusError("There is nothing to add. Name a file or folder first.")
+            self.addition = replace(looked, phase="reading")
+        self._start(self._add)
+
+    def add_again(self, name: str) -> None:
+        """The texts of a corpus that was made for other models, for the loaded one, too."""
+        row = next((row for row in self.rows() if row.name == name), None)
+        if row is None or not row.possible:
+            raise CorpusError(f"The files of {name} are not there any more. Remove it, and add them anew.")
+        self._begin(Addition(name, "reading"), [Path(source) for source in row.sources], None, self._add)
+
+    def stop(self) -> None:
+        """Nothing of it stays."""
+        with self._lock:
+            if self.addition and self.addition.under_way:
+                self._unwanted = True
+                self.addition = replace(self.addition, phase="stopping")
+                return
+            self.addition = None
+            self._discard()
+
+    def remove(self, name: str) -> None:
+        """Delete it, for all models. Returns when no reply drafts from it any more."""
+        remove(name)
+        self._host.read_texts()
+
+    def _begin(
+        self,
+        addition: Addition,
+        paths: Iterable[Path],
+        dropped: Path | None,
+        then: Callable[[], Addition | None] | None = None,
+    ) -> None:
+        if not self.model:
+            raise CorpusError("Load a model first: texts are kept as the tokens of a model.")
+        with self._lock:
+            if self.busy:
+                raise CorpusError("Other texts are being read. Wait for them, or stop them first.")
+            self._discard()
+            self._unwanted, self._paths, self._dropped = False, tuple(paths), dropped
+            self.addition = addition
+        self._start(then or self._look)
+
+    def _start(self, work: Callable[[], Addition | None]) -> None:
+        threading.Thread(target=self._run, args=[work], name="texts", daemon=True).start()
+
+    def _run(self, work: Callable[[], Addition | None]) -> None:
+        assert self.addition
+        name, ended = self.addition.name, None
+        try:
+            ended = work()
+        except _Stopped:
+            pass
+        except (CorpusError, ModelError) as error:
+            ended = Addition(name, "failed", message=str(error))
+        except MemoryError:
+            ended = Addition(
+                name, "failed", message="Memory ran out. Close other programs, or add the texts in parts."
+            )
+        except Exception as error:  # in a thread of its own nothing else would report it
+            ended = Addition(name, "failed", message=logs.said(error))
+        with self._lock:
+            if self._unwanted and ended and ended.phase == "looked":
+                ended = None
+            if ended is None or ended.phase == "failed":
+                self._discard()
+            self.addition = ended
+
+    def _look(self) -> Addition:
+        assert self.addition
+        found = preview(self._paths, self._tokenizer_of(self.model), self._report)
+        return replace(self.addition, phase="looked", preview=found)
+
+    def _add(self) -> Addition:
+        assert self.addition
+        name, model = self.addition.name, self.model
+        if self._dropped:
+            self._keep_files(name)
+        passed_over: list[str] = []
+        named = [
+            file for path in self._paths for file in ([path] if path != files_of(name) else path.iterdir())
+        ]
+        reader = Reader(find(sorted(named), passed_over), passed_over)
+        made = add(
+            name, reader, self._tokenizer_of(model), model, [str(path) for path in self._paths], self._report
+        )
+        self._host.read_texts()
+        return Addition(name, "done", tokens=made.order.size, unread=(*reader.notes, *reader.passed_over))
+
+    def _keep_files(self, name: str) -> None:
+        """What was dropped lies with its corpus: it can be read for other models, too."""
+        assert self._dropped
+        files = files_of(name)
+        files.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.move(self._dropped, files)
+        self._dropped, self._paths = None, (files,)
+
+    def _discard(self) -> None:
+        """What was dropped and is not wanted."""
+        if self._dropped:
+            shutil.rmtree(self._dropped, ignore_errors=True)
+        self._dropped = None
+
+    def _report(self, progress: Progress) -> None:
+        with self._lock:
+            if self._unwanted:
+                raise _Stopped
+            assert self.addition
+            if self.addition.phase != "looking":
+                phase: Phase = "sorting" if progress.phase == "sorting" else "reading"
+                self.addition = replace(self.addition, phase=phase, done=progress.done, total=progress.total)
+
+    def _row(self, name: str, builds: Sequence[Stored]) -> OwnText:
+        metas = [one.meta for one in builds if one.meta]
+        model, entries = self.model, self._host.catalogue.models
+        tokens = known_tokens(entries[model]) if model in entries else None
+        drafts = any(one.meta and one.meta.tokenizer == tokens and not one.trouble for one in builds)
+        sources = metas[-1].sources if metas else (str(files_of(name)),)
+        there = all(not source.startswith(PREFIX) and os.path.exists(source) for source in sources)
+        return OwnText(
+            name,
+            size_of(corpora_dir() / name),
+            max((meta.tokens for meta in metas), default=0),
+            tuple(dict.fromkeys(meta.model for meta in metas)),
+            sources,
+            drafts,
+            bool(model and there and not drafts),
+            next((one.trouble for one in builds if one.trouble), ""),
+        )

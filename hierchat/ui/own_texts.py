@@ -1,0 +1,292 @@
+"""Texts of one's own in the settings: which draft, and a way to add a file or folder, after a look at what it holds."""
+
+from __future__ import annotations
+
+import html
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from hierchat.corpus.errors import CorpusError
+from hierchat.corpus.files import KNOWN
+from hierchat.models.cache import gigabytes
+from hierchat.models.errors import ModelError
+from hierchat.store import LOCAL_USER
+from hierchat.ui import status
+from hierchat.ui.actions import button
+from hierchat.ui.doors.files import files
+from hierchat.ui.panels.panel import QUIET, Who
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+    from hierchat.corpus.preview import Preview
+    from hierchat.runtime.own_texts import Addition, OwnText
+    from hierchat.ui.sessions import Session
+
+MOST_FILES = 1_000
+"""That are sent at once; a folder that holds more is read where it lies."""
+_NAMED = 20
+"""Files, or kinds of them, that are named at most."""
+_CLOSED = (
+    "Texts are added and removed only by who sits at this machine: not while the page is shared by a link or asks for "
+    "a login. In a terminal: python -m hierchat corpus add PATH."
+)
+Act = Callable[[str, "Session"], str | None]
+"""What a button does to the texts of that name; the sentence to say, where the list does not tell it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Its components."""
+
+    said: Any
+    list: Any
+    form: Any
+    state: Any
+    """How far it is."""
+    timer: Any
+
+    @property
+    def outputs(self) -> list[Any]:
+        """All that changes."""
+        return [self.said, self.list, self.form, self.state, self.timer]
+
+
+def build() -> Panel:
+    """The components, inside the Blocks context that is open."""
+    said = gr.HTML("", elem_id="hc-texts-said")
+    rows = gr.HTML("", elem_id="hc-texts", apply_default_css=False, js_on_load=None)
+    form = gr.HTML("", elem_id="hc-texts-form", apply_default_css=False, js_on_load=None)
+    state = gr.HTML("", elem_id="hc-texts-state", apply_default_css=False, js_on_load=None)
+    return Panel(said, rows, form, state, gr.Timer(1.0, active=False))
+
+
+class OwnTextsHandlers:
+    """The handlers. `closed`: whether nothing can be changed here, because others may use the page."""
+
+    def __init__(self, service: ChatService, panel: Panel, closed: Callable[[], bool]) -> None:
+        self._texts = service.texts
+        self._panel = panel
+        self._closed = closed
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The components that `drawn` changes."""
+        return self._panel.outputs
+
+    def wire(self, bus: Any, who: Who, live: Any) -> None:
+        """Join them to their buttons."""
+        outputs = [*self._panel.outputs, live]
+        acts: dict[str, Act] = {
+            "hc_texts_look": lambda text, session: self._texts.look(text),
+            "hc_texts_add": lambda text, session: self._texts.add(),
+            "hc_texts_again": lambda text, session: self._texts.add_again(text),
+            "hc_texts_stop": lambda text, session: self._texts.stop(),
+            "hc_texts_remove": self._ask,
+            "hc_texts_removed": self._remove,
+            "hc_texts_keep": lambda text, session: None,
+        }
+        for name, act in acts.items():
+            getattr(bus, name)(self._answering(act, who), None, outputs, **QUIET)
+
+        def sent(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
+            tickets, owner = event._data["tickets"], request.username or LOCAL_USER
+            with ExitStack() as done:
+                held = []
+                for ticket in tickets[:MOST_FILES] if isinstance(tickets, list) else []:
+                    held.append(files.take(str(ticket), owner))
+                    done.callback(files.remove, held[-1])
+                return self._answering(lambda text, session: self._look_at(held, text), who)(event, request)
+
+        def tick(request: gr.Request) -> dict[Any, Any]:
+            who(request)
+            return self.drawn()
+
+        bus.hc_texts_files(sent, None, outputs, **QUIET)
+        self._panel.timer.tick(tick, None, outputs, **QUIET)
+
+    def drawn(self, said: str = "", removing: str = "") -> dict[Any, Any]:
+        """All of it as it is now; the timer rests where nothing is being done. `removing`: about which is asked."""
+        texts, panel, open_ = self._texts, self._panel, not self._closed()
+        return {
+            panel.said: said,
+            # Others who use the page are not told what there is.
+            panel.list: listing(texts.rows() if open_ else [], texts.model, removing, open_),
+            panel.form: form() if open_ else f'<p class="hc-quiet">{html.escape(_CLOSED)}</p>',
+            panel.state: progress(texts.addition) if open_ and texts.addition else "",
+            panel.timer: gr.Timer(active=texts.busy),
+        }
+
+    def _answering(self, act: Act, who: Who) -> Callable[..., dict[Any, Any]]:
+        def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
+            session, _ = who(request)
+            session.removing = ""
+            if self._closed():
+                return self.drawn(status.error(_CLOSED))
+            try:
+                said = act(str(event._data["text"]), session)
+            except (CorpusError, ModelError) as error:
+                return self.drawn(status.error(str(error)))
+            return self.drawn(status.notice(said) if said else "", session.removing)
+
+        return answer
+
+    def _look_at(self, held: Iterable[Path], name: str) -> None:
+        """Into one folder, each under a name of its own."""
+        folder = files.place("texts").parent
+        try:
+            for path in held:
+                path.rename(_unused(folder / path.name))
+            self._texts.look_at_files(folder, name)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _ask(self, name: str, session: Session) -> None:
+        session.removing = name
+
+    def _remove(self, name: str, session: Session) -> str:
+        self._texts.remove(name)
+        return f"{name} drafts no more."
+
+
+def listing(rows: Sequence[OwnText], model: str, removing: str, may_change: bool) -> str:
+    """The texts that there are. `removing`: about which is asked."""
+    entries = "".join(_entry(row, model, row.name == removing, may_change) for row in rows)
+    there = f'<ul class="hc-rows hc-texts">{entries}</ul>' if rows else ""
+    return (
+        "<h3>Texts of your own</h3>"
+        '<p class="hc-quiet">Notes, code, PDF files, exported chats: where a reply says what stands there, it comes '
+        f"faster. They are kept on this machine, as a copy.</p>{there}"
+    )
+
+
+def form() -> str:
+    """Where to name or drop something; its script is own_texts.js."""
+    known = html.escape(" ".join(sorted(KNOWN)))
+    return (
+        f'<div class="hc-texts-drop" role="group" aria-label="Add texts" data-known="{known}" data-most="{MOST_FILES}">'
+        '<div class="hc-add"><input type="text" id="hc-texts-path" aria-label="Path of a file or folder" '
+        'placeholder="~/notes" autocomplete="off" spellcheck="false">'
+        f"{button('hc_texts_path', 'Look', css='hc-strong')}"
+        f"{button('hc_texts_choose', 'Choose texts…', css='hc-bordered')}</div>"
+        '<p class="hc-quiet">The path of a file or folder on this machine; or drop files or a folder here. Nothing is '
+        'added before you have seen what it holds.</p><p class="hc-quiet hc-texts-sending" role="status"></p></div>'
+    )
+
+
+def progress(now: Addition) -> str:
+    """What is being added, or how that ended."""
+    if now.phase == "failed":
+        return status.error(now.message)
+    if now.phase == "done":
+        told = f"{now.name}: {now.tokens:,} tokens. They draft from the next reply on."
+        return status.notice(told) + _details("What was not read as usual", now.unread)
+    if now.phase == "looked" and now.preview:
+        return _looked(now.name, now.preview)
+    stop = button("hc_texts_stop", "Stop", css="hc-bordered") if now.phase != "stopping" else ""
+    if now.phase == "reading" and now.total:
+        said = f"Reading {html.escape(now.name)}: {gigabytes(now.done)} of {gigabytes(now.total)}"
+        bar = status.progress_bar(now.done, now.total)
+        return f'<div class="hc-wait">{said}{bar}</div>{_buttons(stop)}'
+    verb = {"looking": "Looking at", "sorting": "Sorting"}.get(now.phase, "Reading")
+    said = "Stopping…" if now.phase == "stopping" else f"{verb} {now.name}…"
+    return status.waiting(said) + _buttons(stop)
+
+
+def _looked(name: str, found: Preview) -> str:
+    """What was found, and the choice."""
+    if not found.files:
+        said = "Nothing in it can be read as text."
+    else:
+        said = f"{_files(found.files)}, {gigabytes(found.size)}"
+        said += f", roughly {_rounded(found.tokens):,} tokens" if found.tokens else ""
+        said += (
+            f"; how much text {_files(found.closed)} of them hold is seen when they are read"
+            if found.closed
+            else ""
+        )
+        said += "."
+    left = _left_out(found.left_out)
+    add = button("hc_texts_add", "Add", css="hc-strong", aria_label=f"Add {name}") if found.files else ""
+    cancel = button("hc_texts_stop", "Cancel", css="hc-bordered")
+    return (
+        f'<div class="hc-texts-looked" role="group" aria-label="What {html.escape(name)} holds">'
+        f"<p><b>{html.escape(name)}</b>: {said}</p>{left}"
+        f"{_details('What cannot be looked into', found.passed_over)}{_buttons(add + cancel)}</div>"
+    )
+
+
+def _left_out(left: Mapping[str, int]) -> str:
+    if not left:
+        return ""
+    kinds = [f"{count:,} {what if count > 1 else what.replace('files', 'file').replace('folders', 'folder')}"
+             for what, count in list(left.items())[:_NAMED]]  # fmt: skip
+    more = f" and {len(left) - _NAMED} other kinds" if len(left) > _NAMED else ""
+    return f'<p class="hc-quiet">Left out: {html.escape(", ".join(kinds))}{more}.</p>'
+
+
+def _entry(row: OwnText, model: str, asked: bool, may_change: bool) -> str:
+    name = html.escape(row.name)
+    facts = [f"{row.tokens:,} tokens"] if row.tokens else ["not read to the end"]
+    facts += [gigabytes(row.size), f"from {', '.join(row.sources)}"]
+    if row.trouble:
+        facts.append(row.trouble)
+    elif row.drafts:
+        facts.append(f"drafts for {model}")
+    elif model:
+        made = f", but for {', '.join(row.models)}" if row.models else ""
+        facts.append(f"not for {model}{made}")
+    said = f"<b>{name}</b> <span>{html.escape(' · '.join(facts))}</span>"
+    if asked:
+        remove = button("hc_texts_removed", "Remove", text=row.name, css="hc-danger hc-bordered")
+        keep = button("hc_texts_keep", "Keep", text=row.name, css="hc-bordered")
+        own = "Your own files stay where they are. " if not row.sources[0].endswith("/files") else ""
+        return (
+            f'<li>{said}<div class="hc-ask-remove" role="group" aria-label="Remove {name}?">'
+            f"<p>Remove {name}? {own}It frees {gigabytes(row.size)}.</p>{_buttons(remove + keep)}</div></li>"
+        )
+    acts = ""
+    if may_change and row.possible:
+        label = f"Read for {model}, too"
+        acts += button(
+            "hc_texts_again", label, text=row.name, css="hc-bordered", aria_label=f"{label}: {row.name}"
+        )
+    if may_change:
+        acts += button(
+            "hc_texts_remove", "Remove", text=row.name, css="hc-bordered", aria_label=f"Remove {row.name}"
+        )
+    return f"<li>{said}{_buttons(acts)}</li>"
+
+
+def _details(title: str, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    named = "".join(f"<li>{html.escape(line)}</li>" for line in lines[:_NAMED])
+    more = f"<li>and {len(lines) - _NAMED:,} more</li>" if len(lines) > _NAMED else ""
+    return f"<details><summary>{title}</summary><ul>{named}{more}</ul></details>"
+
+
+def _buttons(buttons: str) -> str:
+    return f'<div class="hc-texts-acts">{buttons}</div>' if buttons else ""
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count:,} files"
+
+
+def _rounded(count: int) -> int:
+    """To two digits: it is an estimate."""
+    digits = max(len(str(count)) - 2, 0)
+    return round(count, -digits)
+
+
+def _unused(path: Path) -> Path:
+    """This path, or with a number where there is a file already."""
+    names = (path, *(path.with_stem(f"{path.stem} ({number})") for number in range(2, MOST_FILES + 2)))
+    return next(one for one in names if not one.exists())

@@ -1,0 +1,11 @@
+"""A chat goes for good, by the way that the page takes: hidden first, deleted when nobody took it back."""
+
+from __future__ import annotations
+
+from hierchat.store import Store
+
+
+def delete_for_good(store: Store, user_id: int, conversation_id: int) -> None:
+    """Raises NotFound."""
+    store.hide_conversation(user_id, conversation_id)
+    store.delete_hidden([conversation_id])

@@ -1,0 +1,191 @@
+"""Texts of one's own beside the chat: looked at, added, listed, removed, without a restart."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hierchat.corpus import build
+from hierchat.corpus.errors import CorpusError
+from hierchat.corpus.stored import corpora_dir, files_of
+from hierchat.models.load.load_tokenizer import note_tokens
+from hierchat.models.load.token_map import tokens_sha256
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.own_texts import OwnTexts
+
+from ..chat import tiny
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CACHE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name.lower()))
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> OwnTexts:
+    host = tiny.ready_host()
+    note_tokens(host.catalogue.entry("tiny"), tokens_sha256(tiny.tokenizer()))
+    (tmp_path / "notes.txt").write_text("The lighthouse stands on a rock.")
+    return OwnTexts(host, lambda name: tiny.tokenizer())
+
+
+def wait(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def phase(texts: OwnTexts) -> str:
+    wait(lambda: not texts.busy)
+    return texts.addition.phase if texts.addition else "none"
+
+
+def drafting(host: ModelHost) -> list[str]:
+    assert host.hosted
+    return [one.name for one in host.hosted.statistics]
+
+
+def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(texts: OwnTexts, tmp_path: Path) -> None:
+    host = texts._host
+    before = host.hosted
+    texts.look(str(tmp_path / "notes.txt"))
+    assert phase(texts) == "looked"
+    assert texts.addition
+    assert texts.addition.preview
+    assert texts.addition.preview.files == 1
+    assert not texts.rows()
+    texts.add()
+    assert phase(texts) == "done"
+    assert drafting(host) == ["notes"]
+    assert host.hosted.engine is before.engine  # type: ignore[union-attr]
+    (row,) = texts.rows()
+    assert (row.name, row.models, row.sources) == ("notes", ("tiny",), (str(tmp_path / "notes.txt"),))
+    assert (row.drafts, row.possible, row.tokens) == (True, False, texts.addition.tokens)
+    texts.look(str(tmp_path / "notes.txt"))
+    assert phase(texts) == "looked"
+    assert texts.addition.name == "notes-2"
+    texts.stop()
+    assert texts.addition is None
+    texts.remove("notes")
+    assert drafting(host) == []
+    assert texts.rows() == []
+    assert (tmp_path / "notes.txt").exists()
+
+
+def test_a_reply_keeps_the_texts_with_which_it_began(texts: OwnTexts, tmp_path: Path) -> None:
+    host = texts._host
+    texts.look(str(tmp_path / "notes.txt"))
+    assert phase(texts) == "looked"
+    with host.scheduler.turn() as mine:
+        assert mine
+        began = host.hosted
+        texts.add()
+        wait(lambda: list(corpora_dir().glob("notes/*/meta.json")))
+        assert host.hosted is began
+    assert phase(texts) == "done"
+    assert drafting(host) == ["notes"]
+    assert began.statistics == ()  # type: ignore[union-attr]
+
+
+def test_an_ejected_model_does_not_come_back(texts: OwnTexts, tmp_path: Path) -> None:
+    host = texts._host
+    texts.look(str(tmp_path / "notes.txt"))
+    assert phase(texts) == "looked"
+    host.eject()
+    wait(lambda: not host.leaving)
+    host.read_texts()
+    assert host.hosted is None
+    with pytest.raises(CorpusError, match="Load a model first"):
+        texts.look(str(tmp_path / "notes.txt"))
+
+
+def test_what_is_dropped_lies_with_its_corpus_and_goes_with_it(texts: OwnTexts, tmp_path: Path) -> None:
+    dropped = tmp_path / "in" / "abc"
+    dropped.mkdir(parents=True)
+    (dropped / "letter.txt").write_text("Dear reader")
+    (dropped / "picture.png").write_bytes(b"\x89PNG\0\0")
+    texts.look_at_files(dropped, "letters")
+    assert phase(texts) == "looked"
+    texts.add()
+    assert phase(texts) == "done"
+    assert texts.addition
+    assert [reason.rsplit(": ", 1)[1] for reason in texts.addition.unread] == ["binary"]
+    assert sorted(file.name for file in files_of("letters").iterdir()) == ["letter.txt", "picture.png"]
+    assert not dropped.exists()
+    texts.remove("letters")
+    assert not corpora_dir().joinpath("letters").exists()
+
+
+def test_stopped_in_the_middle_nothing_stays(
+    texts: OwnTexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped = tmp_path / "in"
+    dropped.mkdir()
+    (dropped / "letter.txt").write_text("Dear reader")
+    go = threading.Event()
+    original = build.encoded
+
+    def slow(tokenizer: object, given: list[str]) -> list[list[int]]:
+        go.wait()
+        return original(tokenizer, given)
+
+    texts.look_at_files(dropped, "letters")
+    assert phase(texts) == "looked"
+    monkeypatch.setattr(build, "encoded", slow)
+    texts.add()
+    with pytest.raises(CorpusError, match="Other texts are being read"):
+        texts.look(str(tmp_path / "notes.txt"))
+    texts.stop()
+    go.set()
+    assert phase(texts) == "none"
+    assert texts.rows() == []
+    assert not dropped.exists()
+    assert not corpora_dir().exists() or not any(corpora_dir().iterdir())
+
+
+def test_texts_of_another_model_can_be_had_for_this_one(texts: OwnTexts, tmp_path: Path) -> None:
+    host = texts._host
+    texts.look(str(tmp_path / "notes.txt"))
+    assert phase(texts) == "looked"
+    texts.add()
+    assert phase(texts) == "done"
+    (build_folder,) = (folder for folder in corpora_dir().glob("notes/*") if folder.is_dir())
+    build_folder.rename(build_folder.with_name("0" * 16))  # as of other tokens
+    meta = build_folder.with_name("0" * 16) / "meta.json"
+    meta.write_text(meta.read_text().replace(tokens_sha256(tiny.tokenizer()), "0" * 64))
+    host.read_texts()
+    assert drafting(host) == []
+    (row,) = texts.rows()
+    assert (row.drafts, row.possible) == (False, True)
+    texts.add_again("notes")
+    assert phase(texts) == "done"
+    assert drafting(host) == ["notes"]
+    (tmp_path / "notes.txt").unlink()
+    build_folder.rename(tmp_path / "elsewhere")
+    assert [row.possible for row in texts.rows()] == [False]
+    with pytest.raises(CorpusError, match="not there any more"):
+        texts.add_again("notes")
+
+
+def test_files_of_which_nothing_came_are_not_forgotten(texts: OwnTexts) -> None:
+    files_of("lost").mkdir(parents=True)
+    (files_of("lost") / "a.txt").write_text("text")
+    (row,) = texts.rows()
+    assert (row.name, row.tokens, row.drafts, row.possible) == ("lost", 0, False, True)
+    texts.remove("lost")
+    assert texts.rows() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"), [("", "whole path"), ("notes", "whole path"), ("/none/at/all", "no file or folder")]
+)
+def test_a_path_that_is_none(texts: OwnTexts, said: str, answer: str) -> None:
+    with pytest.raises(CorpusError, match=answer):
+        texts.look(said)
+    assert texts.addition is None

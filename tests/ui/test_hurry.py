@@ -1,0 +1,51 @@
+"""Whoever presses faster than the server answers ends where the last press leads, in a real browser."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser import Chat
+from tests.ui.chats import stored_chat
+from tests.ui.fake_service import FakeService
+
+pytestmark = pytest.mark.browser
+AT_ONCE = """names => {
+    const all = [...document.querySelectorAll(".hc-title, .hc-link")];
+    for (const name of names) all.find((one) => one.textContent === name).click();
+}"""
+
+
+def test_the_last_of_several_clicks_counts(chat: Chat, service: FakeService) -> None:
+    numbers = {title: stored_chat(service.store, title, 1) for title in ("One", "Two", "Three")}
+    chat.open()
+    page = chat.page
+    page.evaluate(AT_ONCE, ["One", "Two", "Three"])
+    expect(page.locator("#hc-title")).to_have_text("Three")
+    expect(page).to_have_url(re.compile(rf"\?c={numbers['Three']}$"))
+    page.evaluate(AT_ONCE, ["Models", "Insights", "One", "Settings"])
+    expect(page.locator("#hc-title")).to_have_text("Settings")
+    expect(page).to_have_url(re.compile(r"\?view=settings$"))
+    page.go_back()
+    expect(page.locator("#hc-title")).to_have_text("Three")
+
+
+def test_steps_back_in_a_hurry_leave_the_steps_forward(chat: Chat, service: FakeService) -> None:
+    stored_chat(service.store, "Trip to Oslo", 2)
+    chat.open()
+    page = chat.page
+    page.get_by_role("button", name="Trip to Oslo", exact=True).click()
+    expect(chat.replies).to_have_count(2)
+    views = ("Models", "Insights", "Comparisons", "Settings")
+    for title in views:
+        chat.view(title)
+        expect(page).to_have_url(re.compile(f"view={title.lower()}$"))
+    for _ in views:
+        page.go_back()
+    expect(page.locator("#hc-title")).to_have_text("Trip to Oslo")
+    expect(chat.replies).to_have_count(2)
+    for title in views:
+        page.go_forward()
+        expect(page.locator("#hc-title")).to_have_text(title)
