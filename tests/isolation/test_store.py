@@ -111,7 +111,11 @@ def test_a_file_that_is_called_like_another_s_chat_is_one_of_one_s_own(store: St
     theirs = store.chat(found.user, found.ids["chat"])
     before = rows_of(store, found.user)
     mine = replace(
-        theirs, title="x", tags=(), messages=[replace(theirs.messages[0], text="x", attachments=())]
+        theirs,
+        title="x",
+        tags=(),
+        settings=None,
+        messages=[replace(theirs.messages[0], text="x", attachments=())],
     )
     outcome, added = store.take_in(attacker, replace(mine, current=mine.messages[0].name))
     assert (outcome, len(added)) == ("new", 1)
