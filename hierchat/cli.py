@@ -1,4 +1,4 @@
-"""The command line: hierchat [serve] | chat | models | corpus | keys | stats | import | export | backup | ..."""
+"""The command line: hierchat [serve] | chat | models | corpus | keys | users | stats | import | export | ..."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hierchat import logs
+from hierchat.accounts.arguments import add_users
 from hierchat.bench.arguments import add_bench
 from hierchat.config import data_dir, require_folders
 from hierchat.distil.command import add_distil
@@ -68,6 +69,10 @@ def _run(args: argparse.Namespace) -> int:
         from hierchat.transfer import commands as transfer
 
         return transfer.run(args)
+    if args.command == "users":
+        from hierchat.accounts.commands import run as users
+
+        return users(args)
     if args.command == "keys":
         from hierchat.server.commands import run as keys
 
@@ -123,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add_keys(commands)
     add_transfer(commands)
+    add_users(commands)
     add_doctor(commands)
     add_distil(commands)
     add_bench(commands)

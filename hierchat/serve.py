@@ -9,7 +9,7 @@ import os
 import platform
 import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -20,7 +20,11 @@ from hierchat.models.catalogue import Backend
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Scope
 
+    from hierchat.store import Store
+
 log = logging.getLogger(__name__)
+_EARLIER = "me"
+"""Whose the chats of everybody with the password were up to version 0.1."""
 PORTS = range(1, 65536)
 
 
@@ -79,19 +83,26 @@ def serve(args: argparse.Namespace) -> int:
     from hierchat.ui import launch
     from hierchat.ui.page import build_app
 
-    with Store.open(database) as store, closing(ChatService(store, host)) as service:
-        auth = launch.login(args.host, args.share, args.auth)
+    with (
+        Store.open(database) as store,
+        closing(ChatService(store, host)) as service,
+        ExitStack() as ending,
+    ):
+        login = launch.login(args.host, args.share, args.auth, store)
+        log_ins = login[0] if login else None
+        if log_ins:
+            ending.callback(log_ins.close)
         # Without these flags, the switch in Settings counts.
         store.started_with = "open" if args.api_open else "keys" if args.api else None
 
         def before(page: ASGIApp, is_local: Callable[[Scope], bool]) -> ASGIApp:
             return Endpoint(page, service, is_local)
 
-        app = build_app(service, str(database), login=auth is not None)
+        app = build_app(service, str(database), log_ins)
         try:
             _, local, public = app.launch(
                 server_port=args.port, share=args.share, prevent_thread_lock=True,
-                **launch.options(auth, args.host, before),
+                **launch.options(log_ins, args.host, before),
             )  # fmt: skip
         except OSError as error:
             raise ServeError(
@@ -106,12 +117,24 @@ def serve(args: argparse.Namespace) -> int:
         if args.share:
             print(f"Public link: {public or 'could not be made; the local address works'}")
             print("It relays everything through a third party's servers: it is not private from end to end.")
-        if auth:
-            print(f"Log in as {auth[0]!r} with the password {auth[1]} (shown only once)", flush=True)
+        if login:
+            print(_how_to_log_in(store, login[1]), flush=True)
         host.start(name)
         loading.follow(host)
         app.block_thread()
     return 0
+
+
+def _how_to_log_in(store: Store, guest_password: str) -> str:
+    if names := [account.name for account in store.accounts()]:
+        return f"Log in with an account: {', '.join(names)}."
+    said = (
+        f"Log in as 'guest' with the password {guest_password} (shown only once).\n"
+        "Guests' chats are deleted when they log out. Accounts keep them: hierchat users add NAME"
+    )
+    if (user := store.users().get(_EARLIER)) is not None and store.held_of(user)[0]:
+        said += f"\nChats of logins before there were accounts are kept: hierchat users add {_EARLIER} opens them."
+    return said
 
 
 def _port(text: str) -> int:

@@ -10,10 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Locator, Page, Playwright, expect, sync_playwright
 
+from hierchat.accounts.passwords import hashed
+from hierchat.store import Store
+from hierchat.ui.doors.members import Members
+from hierchat.ui.doors.sessions import LogIns
 from hierchat.ui.launch import options
 from hierchat.ui.page import build_app
 
@@ -61,18 +66,31 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
+def log_ins_of(store: Store, *accounts: tuple[str, str]) -> LogIns:
+    """A login with these accounts; the first is the owner's."""
+    for name, password in accounts:
+        store.add_account(name, hashed(password))
+    return LogIns(Members(store, "no guests"))
+
+
 @contextmanager
 def serving(
-    service: object, account: tuple[str, str] | None = None, host: str = "127.0.0.1"
+    service: Any,
+    account: tuple[str, str] | None = None,
+    host: str = "127.0.0.1",
+    log_ins: LogIns | None = None,
 ) -> Iterator[str]:
-    """The page over `service` on a free port of this machine; its address."""
+    """The page over `service` on a free port of this machine; its address. `account`: of the owner, with a login."""
     place = "/home/you/.local/share/hierchat/hierchat.db"
-    app = build_app(service, place, login=account is not None)  # type: ignore[arg-type]
-    _, address, _ = app.launch(prevent_thread_lock=True, **options(account, host))
+    log_ins = log_ins_of(service.store, account) if account else log_ins
+    app = build_app(service, place, log_ins)
+    _, address, _ = app.launch(prevent_thread_lock=True, **options(log_ins, host))
     try:
         yield address
     finally:
         app.close(verbose=False)
+        if log_ins:
+            log_ins.close()
 
 
 @dataclass

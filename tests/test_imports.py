@@ -35,7 +35,7 @@ from hierchat.ui import launch
 host = ModelHost(read_catalogue())
 with Store.open(Path(sys.argv[1])) as store:
     service = ChatService(store, host)
-    build_app(service, sys.argv[1], login=False)
+    build_app(service, sys.argv[1])
     host.start("tiny")
     while host.status.phase not in ("ready", "failed"):
         time.sleep(0.01)

@@ -1,10 +1,22 @@
 // Out, or in again: the session may have ended behind an open page (log-out in another tab, a restart).
 const toLogin = () => window.location.replace(`login${window.location.search}`);
 
-acts.hc_log_out = async () => {
+async function logOut() {
   await fetch('logout', { method: 'POST' }).catch(() => {});
   window.location.replace('login');
+}
+
+// Of a guest nothing stays: that is asked before.
+acts.hc_log_out = ({ text }) => {
+  if (!text) return logOut();
+  return sure({ title: 'Log out?', said: 'You are a guest here: all your chats will be deleted for good.', action: 'Log out' }, logOut);
 };
+
+acts.hc_end_guest = ({ text }) => sure({
+  title: 'End the session of a guest?',
+  said: 'All their chats will be deleted for good.',
+  action: 'End session',
+}, () => trigger('hc_end_session', { text }));
 
 if (!window.hcFetch) {
   window.hcFetch = window.fetch;

@@ -44,11 +44,20 @@ class Writing(Protocol):
 class Completions:
     """Replies of the model that `host` holds, several at a time. Earlier chats of the user help to draft them."""
 
-    def __init__(self, host: ModelHost, histories: Histories, learned: Learned, costs: Costs) -> None:
+    def __init__(
+        self,
+        host: ModelHost,
+        histories: Histories,
+        learned: Learned,
+        costs: Costs,
+        is_owner: Callable[[int], bool],
+    ) -> None:
+        """`is_owner`: whether texts that were added on this machine are this user's."""
         self._host = host
         self._histories = histories
         self._learned = learned
         self._costs = costs
+        self._is_owner = is_owner
 
     def complete(
         self,
@@ -130,7 +139,9 @@ class Completions:
         """The same to a prompt that is there."""
         drafter = memory = None
         # Who lets only the chat itself draft means texts that ship or were added, too.
-        drafting_with = replace(hosted, statistics=()) if drafts_from == "chat" else hosted
+        drafting_with = hosted if self._is_owner(user_id) else hosted.without_own_texts()
+        if drafts_from == "chat":
+            drafting_with = replace(hosted, statistics=())
         if hosted.is_local and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
             learner = memory if learns else apart(memory)
@@ -148,9 +159,9 @@ class Completions:
         """What may draft; of a reply that only its own chat may draft, nothing is learned either."""
         learned = self._learned.held(user_id, hosted.model_key)
         if drafts_from == "chat":
-            return Memory(acceptance=Acceptance.from_bytes(learned.acceptance.to_bytes()))
+            return Memory(acceptance=Acceptance.from_bytes(learned.acceptance.to_bytes()), user=user_id)
         held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=before)
-        return Memory(held.sources, learned.acceptance, learned.successors, learned.levels)
+        return Memory(held.sources, learned.acceptance, learned.successors, learned.levels, user_id)
 
     def keep(self, hosted: Hosted | None, *, now: bool = False) -> None:
         """Write down what was learned, if it is time."""

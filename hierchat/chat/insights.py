@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.hosted import Hosted
 
+CONTEXT = 1_000
+"""Tokens behind which costs are told: not those that the engine holds now, which may be another user's."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForwardCosts:
@@ -30,10 +33,10 @@ class IndexMemory:
 
 
 def forward_costs(hosted: Hosted) -> ForwardCosts | None:
-    """As measured by now, behind the tokens that the engine holds; None where it is computed elsewhere."""
+    """As measured by now; None where it is computed elsewhere."""
     if not hosted.is_local:
         return None
-    context = len(hosted.local.sequence.tokens)
+    context = min(CONTEXT, hosted.local.context_length)
     return ForwardCosts(hosted.name, context, tuple(hosted.local.latency.step_ms(context)))
 
 

@@ -6,10 +6,10 @@ import threading
 
 
 class News:
-    """Changes are numbered, over all users. Of each user and conversation the number of the last one is known."""
+    """Each user's changes are numbered: over all users, a number would tell how busy others are. Of each user and
+    conversation the number of the last one is known."""
 
     def __init__(self) -> None:
-        self._all = 0
         self._counts: dict[int, int] = {}
         self._messages: dict[tuple[int, int], int] = {}
         self._settings: dict[tuple[int, int], int] = {}
@@ -18,17 +18,16 @@ class News:
     def tell(self, user_id: int, conversation_id: int | None = None) -> None:
         """Something in the user's list of chats changed; with a conversation, its messages did, too."""
         with self._lock:
-            self._all += 1
-            self._counts[user_id] = self._all
+            number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
             if conversation_id is not None:
-                self._messages[user_id, conversation_id] = self._all
+                self._messages[user_id, conversation_id] = number
 
     def tell_settings(self, user_id: int, conversation_id: int | None = None) -> int:
         """What that conversation sets changed; without one, the user's presets did. The number of this change."""
         with self._lock:
-            self._all += 1
-            self._counts[user_id] = self._settings[user_id, conversation_id or 0] = self._all
-            return self._all
+            number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
+            self._settings[user_id, conversation_id or 0] = number
+            return number
 
     def count(self, user_id: int) -> int:
         """The number of the user's last change; 0 where nothing changed since the program began."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hierchat.chat.insights import CONTEXT
 from hierchat.drafting.joint import JointDrafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.hierarchy.drafter import HierarchicalDrafter
@@ -33,11 +34,11 @@ class PlanView:
 
 
 def plan_view(hosted: Hosted) -> PlanView | None:
-    """The plan behind the tokens that the engine holds; None where the model has no draft models, not even such as are
+    """The plan behind CONTEXT tokens; None where the model has no draft models, not even such as are
     left out."""
     if hosted.levels is None or not (hosted.levels.sequences or hosted.levels.left_out):
         return None
-    hierarchy, context = hosted.levels.hierarchy, len(hosted.local.sequence.tokens)
+    hierarchy, context = hosted.levels.hierarchy, min(CONTEXT, hosted.local.context_length)
     found = hierarchy.found(context)
     plan = found.plan
     lengths: tuple[int | None, ...] = (*plan.lengths, None)

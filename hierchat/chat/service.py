@@ -52,7 +52,7 @@ class ChatService:
         self.in_progress = InProgress(store, self.news)
         self._histories = Histories(store)
         self._learned = Learned(store)
-        self._completions = Completions(host, self._histories, self._learned, store)
+        self._completions = Completions(host, self._histories, self._learned, store, store.is_owner)
         self.titles = TitleWriter(store, host, self._said_in_chat)
         host.costs = store
         self.models = Shelf(host, store)
@@ -70,6 +70,17 @@ class ChatService:
             if mine:
                 self._completions.keep(self.host.hosted, now=True)
         self._histories.close()
+
+    def forget_user(self, user_id: int) -> bool:
+        """End what is being written for a user, and delete all that there is of theirs, in memory, too. Whether
+        nothing is left in the file (Store.rewrite)."""
+        self.in_progress.end(user_id)
+        whole = self.store.forget_user(user_id)
+        self._histories.forget(user_id)
+        self._learned.forget(user_id)
+        if self.host.hosted and self.host.hosted.is_local:
+            self.host.hosted.local.clear()
+        return whole
 
     def send(
         self,
@@ -210,7 +221,7 @@ class ChatService:
             yield from self._histories.read_in(user_id, hosted.model_key, hosted.prompts.tokens)
 
     def plan(self) -> PlanView | None:
-        """The hierarchy in force, at the length of the last context; None where the model has no draft models."""
+        """The hierarchy in force; None where the model has no draft models."""
         hosted = self.host.hosted
         return plan_view(hosted) if hosted else None
 

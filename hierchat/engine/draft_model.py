@@ -33,13 +33,20 @@ class CachedDraftModel:
         settings: GenerationSettings,
         stop: threading.Event,
         original: CachedSequence | None = None,
+        *,
+        user: int | None = None,
+        users: dict[str, int | None] | None = None,
     ) -> None:
+        """`user`: whose text it is. `users`: by draft model, whose text its slots hold; what is another's there is not
+        used: the time that reading takes would tell whether both begin in the same way."""
         self.name = name
         self._sequence = sequence
         self._original = original
         self._latency = latency
         self._settings = settings
         self._stop = stop
+        self._user = user
+        self._users = {} if users is None else users
         self._text: list[int] = []
         self._counts = Counts()
         self.read_ms = 0.0
@@ -61,7 +68,9 @@ class CachedDraftModel:
         return (len(self._text) - len(self._sequence.tokens)) * step_ms[-1] / len(step_ms)
 
     def begin(self, text: Sequence[int]) -> None:
-        self._sequence.rollback(common_prefix(self._sequence.tokens, text[:-1]))
+        own = self._users.get(self.name, self._user) == self._user
+        self._users[self.name] = self._user
+        self._sequence.rollback(common_prefix(self._sequence.tokens, text[:-1]) if own else 0)
         self._text = list(text)
         self._counts = Counts(text)
 

@@ -34,6 +34,8 @@ class Memory:
     successors: Successors = field(default_factory=Successors)
     levels: dict[str, Acceptance] = field(default_factory=dict)
     """The same as `acceptance` for the databases below each draft model."""
+    user: int | None = None
+    """Whose it is; None where there is one user only."""
 
 
 def default_drafter(hosted: Hosted, memory: Memory, width: int | None = None) -> Drafter:
@@ -70,7 +72,9 @@ def with_models(
     names, sources = levels.hierarchy.names, all_sources(hosted, memory) if retrieval else []
     originals = levels.originals or (None,) * len(levels.sequences)
     models = [
-        CachedDraftModel(name, sequence, latency, settings, stop, original)
+        CachedDraftModel(
+            name, sequence, latency, settings, stop, original, user=memory.user, users=levels.users
+        )
         for name, sequence, latency, original in zip(
             names, levels.sequences, levels.latencies, originals, strict=False
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hierchat.corpus.format import Statistics
+from hierchat.corpus.seed import SEED_NAME
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
@@ -45,6 +46,11 @@ class Hosted:
             keep_costs(self.local.latency, self.model_key, self.machine, costs)
             if self.levels:
                 self.levels.keep(costs)
+
+    def without_own_texts(self) -> Hosted:
+        """As others than the owner have it: texts that were added on this machine do not draft, since a draft tells
+        what stands in them. Those that ship do."""
+        return replace(self, statistics=tuple(one for one in self.statistics if one.name == SEED_NAME))
 
     @property
     def end_ids(self) -> frozenset[int]:

@@ -64,6 +64,13 @@ class Learned:
                 del self._held[oldest]
         return state
 
+    def forget(self, user_id: int) -> None:
+        """All of a user's, who is gone from the store."""
+        with self._lock:
+            for key in [key for key in self._held if key[0] == user_id]:
+                del self._held[key]
+                self._unsaved.discard(key)
+
     @property
     def due(self) -> bool:
         """Whether it is time to write down what was learned."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
@@ -62,6 +62,8 @@ class Levels:
     """By draft model: the target's sequence, where it is a rounded copy and can take over what that has read."""
     keys: tuple[tuple[str, str], ...] = ()
     """Model and machine of each draft model and, last, of the hierarchy: what costs are kept under."""
+    users: dict[str, int | None] = field(default_factory=dict)
+    """By draft model, whose text its slots hold."""
 
     def keep(self, costs: Costs) -> None:
         """For the next start; nothing of what `only` made. Where they cannot be written, they are learned again."""
@@ -83,6 +85,7 @@ class Levels:
             self.hierarchy.only(kept, retrieval=retrieval),
             self.left_out,
             tuple(self.originals[level] for level in kept) if self.originals else (),
+            users=self.users,
         )
 
 

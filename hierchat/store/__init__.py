@@ -3,6 +3,7 @@
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
+from hierchat.store.accounts import Account
 from hierchat.store.comparisons import StoredComparison
 from hierchat.store.conversations import LOCAL_USER
 from hierchat.store.drafting_texts import Mark, TextKind
@@ -52,6 +53,7 @@ __all__ = [
     "LOCAL_USER",
     "UNKNOWN",
     "Access",
+    "Account",
     "Attachment",
     "AttachmentHead",
     "Baseline",

@@ -89,14 +89,14 @@ class Deletion(Connected):
         with self._write() as db:
             for id in hidden:
                 db.execute("DELETE FROM conversations WHERE id = ? AND hidden_by IS NOT NULL", [id])
-            _drop_words(db)
+            drop_words(db)
         self.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
 
     def forget_user(self, user_id: int) -> bool:
         """Delete a user, all conversations and all that came of them, from the file too. The answer is `rewrite`'s."""
         with self._write() as db:
             db.execute("DELETE FROM users WHERE id = ?", [user_id])
-            _drop_words(db)
+            drop_words(db)
         return self.rewrite()
 
     def rewrite(self) -> bool:
@@ -125,7 +125,8 @@ def show_again(db: Database, user_id: int, conversation_id: int) -> bool:
     return bool(found)
 
 
-def _drop_words(db: Database) -> None:
+def drop_words(db: Database) -> None:
+    """Out of the search, as part of a transaction that deletes texts."""
     # Only a merge of the whole index drops the words of what was deleted.
     db.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
     db.execute("INSERT INTO titles_fts (titles_fts) VALUES ('optimize')")

@@ -24,6 +24,7 @@ TABLES = (
     "learned",
     "latency",
     "comparisons",
+    "accounts",
 )
 """Whose rows are counted."""
 BUSY_SECONDS = 2.0

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hierchat.store.accounts import Accounts
 from hierchat.store.comparisons import Comparisons
 from hierchat.store.conversations import Conversations
 from hierchat.store.drafting_texts import DraftingTexts
 from hierchat.store.errors import corrupt, translated
 from hierchat.store.forks import Forks
+from hierchat.store.guests import Guests
 from hierchat.store.keys import Keys
 from hierchat.store.learned import LearnedValues
 from hierchat.store.new_file import new_file
@@ -29,6 +31,8 @@ from hierchat.store.while_away import WhileAway
 
 
 class Store(
+    Guests,
+    Accounts,
     Comparisons,
     Conversations,
     Privacy,
@@ -55,7 +59,7 @@ class Store(
     @classmethod
     def open(cls, path: Path, *, busy_seconds: float = 5.0) -> Self:
         """Open the file, or create it and its folder; mark replies that a crash cut off as interrupted, delete what a
-        crash kept from being deleted.
+        crash kept from being deleted, guests too.
 
         `busy_seconds` is how long any method waits for another program to release the file. Raises
         DatabaseNewer, DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; the file is then as it was.
@@ -64,6 +68,7 @@ class Store(
         try:
             store.recover()
             store.delete_abandoned()
+            store.forget_abandoned_guests()
         except BaseException:
             store.close()
             raise

@@ -40,5 +40,5 @@ def _add_user(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--user",
         metavar="NAME",
-        help="whose: local, of a page without a login (the default); me, of one with",
+        help="whose: local, of a page without a login (the default), or that of an account",
     )

@@ -165,10 +165,8 @@ class Handlers:
         """All that is stored of this user, and what went."""
         session, user = self.who(request)
         session.conversation = None  # what is stopped before its turn goes, too
-        self._service.in_progress.end(user)
-        store = self._service.store
-        chats, messages = store.held_of(user)
-        whole = store.forget_user(user)
+        chats, messages = self._service.store.held_of(user)
+        whole = self._service.forget_user(user)
         self._users.pop(request.username or LOCAL_USER, None)
         session.undo, session.marked = "", set()
         self._service.news.tell(user)

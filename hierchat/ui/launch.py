@@ -11,16 +11,19 @@ from gradio.routes import App, ORJSONResponse
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hierchat.store import Store
 from hierchat.ui.actions import ASSETS, style
 from hierchat.ui.doors.dropped import take_model
 from hierchat.ui.doors.files import give_out, take_in
 from hierchat.ui.doors.login import USER, Login
+from hierchat.ui.doors.members import Members
 from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
+from hierchat.ui.doors.pages import OwnPages
+from hierchat.ui.doors.sessions import LogIns
 from hierchat.ui.sources import css as source_css
 
 Before = Callable[[ASGIApp, Callable[[Scope], bool]], ASGIApp]
 """Puts an app in front of the page's; the second argument tells whether a request was made on this machine."""
-LOGIN_NAME = "me"
 # Gradio needs inline scripts and eval; what matters is that nothing leaves for another origin.
 _POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; base-uri 'self'; "
@@ -51,15 +54,15 @@ class OwnOriginOnly:
 class DooredApp(App):
     """Gradio's app behind our doors, which stand before its own middleware, too: that answers some requests itself."""
 
-    def __init__(self, host: str, account: tuple[str, str] | None, before: Before | None = None) -> None:
+    def __init__(self, host: str, log_ins: LogIns | None, before: Before | None = None) -> None:
         """`before`: what answers other programs, in front of the login; it has a door of its own."""
         super().__init__(
-            auth_dependency=(lambda request: request.scope.get(USER)) if account else None,
+            auth_dependency=(lambda request: request.scope.get(USER)) if log_ins else None,
             default_response_class=ORJSONResponse,
             openapi_url=None,
         )
         self._host = host
-        self._account = account
+        self._log_ins = log_ins
         self._before = before
         self.add_route("/transfer/in", take_in, methods=["POST"])
         self.add_route("/transfer/out/{ticket}", give_out, methods=["GET"])
@@ -69,22 +72,24 @@ class DooredApp(App):
         """Starlette asks for it once, before the first request."""
         origins = Origins(self._host, share=lambda: self.get_blocks().share_url)
         app: ASGIApp = super().build_middleware_stack()
-        if self._account:
-            app = Login(app, self._account, origins, starting=lambda: not self.startup_events_triggered)
+        if self._log_ins:
+            app = OwnPages(app)
+            app = Login(app, self._log_ins, origins, starting=lambda: not self.startup_events_triggered)
         if self._before:
             app = self._before(app, origins.is_local)
         return OwnOriginOnly(OwnOrigins(app, origins))
 
 
-def login(host: str, share: bool, asked: bool) -> tuple[str, str] | None:
-    """A name and a fresh password where one is needed; None on loopback unless asked for."""
+def login(host: str, share: bool, asked: bool, store: Store) -> tuple[LogIns, str] | None:
+    """Who is logged in, and a fresh password for guests, where a login is needed; None on loopback unless asked for."""
     if share or asked or not is_loopback(host):
-        return LOGIN_NAME, secrets.token_urlsafe(24)
+        password = secrets.token_urlsafe(24)
+        return LogIns(Members(store, password)), password
     return None
 
 
 def options(
-    account: tuple[str, str] | None = None, host: str = "127.0.0.1", before: Before | None = None
+    log_ins: LogIns | None = None, host: str = "127.0.0.1", before: Before | None = None
 ) -> dict[str, Any]:
     """Arguments of Blocks.launch that are the same in the app and in its tests."""
     return {
@@ -100,5 +105,5 @@ def options(
         "ssr_mode": False,
         "quiet": True,
         "max_file_size": 1,
-        "_app": DooredApp(host, account, before),
+        "_app": DooredApp(host, log_ins, before),
     }

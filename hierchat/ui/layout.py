@@ -12,7 +12,7 @@ import gradio as gr
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.configuration import USUAL
 from hierchat.chat.frames import Arm
-from hierchat.ui import chat_settings
+from hierchat.ui import account, chat_settings
 from hierchat.ui.actions import button, script
 from hierchat.ui.comparisons import setup
 from hierchat.ui.panels.panel import Panel, links
@@ -76,17 +76,23 @@ class Parts:
     context: Any
     tray: Any
     count: Any
+    account: Any
+    """Whose page it is; None without a login."""
 
 
 def empty_page(place: str) -> str:
-    """What stands where a conversation will be."""
+    """What stands where a conversation will be. `place`: where the data lies; empty where it is not the reader's."""
     cards = "".join(button("hc_example", text, text=text, css="hc-card") for text in EXAMPLES)
+    said = "Everything stays on the machine that hierchat runs on. Nobody else sees your chats."
+    if place:
+        said = (
+            f'Everything stays on this machine, in <span class="hc-path">{html.escape(place)}</span>. '
+            f"{button('hc_panel', 'Notes, code and exported chats of yours', text='settings', css='hc-link')} "
+            "can make it faster."
+        )
     return (
         '<div class="hc-empty"><h2>What shall we talk about?</h2>'
-        f'<div class="hc-cards">{cards}</div>'
-        f'<p class="hc-quiet">Everything stays on this machine, in <span class="hc-path">{html.escape(place)}</span>. '
-        f"{button('hc_panel', 'Notes, code and exported chats of yours', text='settings', css='hc-link')} "
-        "can make it faster.</p></div>"
+        f'<div class="hc-cards">{cards}</div><p class="hc-quiet">{said}</p></div>'
     )
 
 
@@ -118,8 +124,7 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
         ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
         gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
-        if login:
-            gr.HTML(button("hc_log_out", "Log out"), elem_id="hc-log-out")
+        whose = account.build() if login else None
     with gr.Column(elem_id="hc-main"):
         with gr.Row(elem_id="hc-head"):
             title = gr.HTML(heading("New chat"), elem_id="hc-title")
@@ -134,7 +139,7 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             pair = gr.HTML(setup.form(names), elem_id="hc-pair")
         host = gr.HTML("", elem_id="hc-host")
         secret = gr.HTML("", elem_id="hc-incognito")
-        empty = gr.HTML(empty_page(place), elem_id="hc-empty")
+        empty = gr.HTML(empty_page("" if login else place), elem_id="hc-empty")
         tiny = gr.HTML("", elem_id="hc-tiny")
         with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as chat:
             thread = _still("hc-thread")
@@ -179,7 +184,7 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
     return Parts(
         bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, title, model, compare, host, empty,
         secret, tiny, chat, thread, growing, versus, verdict, asked, against, pair, result, back, columns, places, live,
-        box, send, stop, context, tray, count,
+        box, send, stop, context, tray, count, whose,
     )  # fmt: skip
 
 

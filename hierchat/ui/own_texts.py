@@ -115,7 +115,8 @@ class OwnTextsHandlers:
         texts, panel, open_ = self._texts, self._panel, not self._closed()
         return {
             panel.said: said,
-            panel.list: listing(texts.rows(), texts.model, removing, open_),
+            # Others who use the page are not told what there is.
+            panel.list: listing(texts.rows() if open_ else [], texts.model, removing, open_),
             panel.form: form() if open_ else f'<p class="hc-quiet">{html.escape(_CLOSED)}</p>',
             panel.state: progress(texts.addition) if open_ and texts.addition else "",
             panel.timer: gr.Timer(active=texts.busy),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.runtime.host import PLACES
-from hierchat.ui import layout
+from hierchat.ui import account, layout
 from hierchat.ui.attaching import AttachingHandlers
 from hierchat.ui.comparisons.setup import SetupHandlers
 from hierchat.ui.guard import Guard
@@ -27,6 +28,7 @@ from hierchat.ui.unsent import Kept
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+    from hierchat.ui.doors.sessions import LogIns
 
 # Replies wait below the page, for the engine; so all of them may run here. Those that another page
 # asked for are followed apart, so that they keep none from being asked.
@@ -42,14 +44,16 @@ _STEP: dict[str, Any] = {
 }
 
 
-def build_app(service: ChatService, place: str, login: bool = False) -> gr.Blocks:
-    """The page over a chat service; `place` is where the data lies, for the eye; `login`: there is a way to log out."""
+def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -> gr.Blocks:
+    """The page over a chat service; `place` is where the data lies, for the eye; `log_ins`: where there is a login."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         models = ModelsPanel(service, shared=lambda: bool(app.share_url))
-        settings_panel = SettingsPanel(service, closed=lambda: login or bool(app.share_url))
+        settings_panel = SettingsPanel(
+            service, closed=lambda: log_ins is not None or bool(app.share_url), log_ins=log_ins
+        )
         comparisons = ComparisonsPanel(service.store)
         panels: list[Panel] = [models, InsightsPanel(service), comparisons, settings_panel]
-        p = layout.build(service.models.names, place, login, panels)
+        p = layout.build(service.models.names, place, log_ins is not None, panels)
         handlers = Handlers(service, p, panels)
         unsent = Kept()
         replies = ReplyHandlers(service, p, handlers.views, handlers.who, unsent)
@@ -162,6 +166,10 @@ def build_app(service: ChatService, place: str, login: bool = False) -> gr.Block
             asked(answers, settings, kept, **QUIET)
         for panel in panels:
             panel.wire(handlers.who, p.live)
+        settings_panel.connected.wire(p.bus, handlers.who, p.live)
+        if log_ins is not None:
+            account.wire(app, p.account)
+            log_ins.on_end.append(partial(account.forget_guest, service, unsent))
         NamingHandlers(service, p, handlers.views, handlers.who).wire(every, QUIET)
         TransferHandlers(service, p, settings_panel.transfer, handlers.views, handlers.who).wire(every, QUIET)
         Guard(p, handlers.views, handlers.who).cover(app)

@@ -62,6 +62,12 @@ class Kept:
             for file in files:
                 self._files.pop((user_id, file.key), None)
 
+    def forget(self, user_id: int) -> None:
+        """All of a user's."""
+        with self._lock:
+            for key in [key for key in self._files if key[0] == user_id]:
+                del self._files[key]
+
     def back(self, user_id: int, attached: list[Attached], files: Sequence[Attachment]) -> None:
         """These were on their way, and are to be sent with the next message after all: before what is `attached`."""
         again = [Attached(secrets.token_hex(16), file.name, file, file.name == PASTED) for file in files]

@@ -22,6 +22,7 @@ from hierchat.server.endpoint import Endpoint
 from hierchat.store import Access, Store
 from hierchat.ui.launch import options
 from hierchat.ui.page import build_app
+from tests import browser as driving
 from tests.chat.tiny import CONTEXT, END, SYSTEM, catalogue, hosted, settle, tokenizer
 
 TOOLS_TEMPLATE = (
@@ -142,13 +143,16 @@ def serving(
     with Store.open(folder / "chat.db") as store:
         store.set_access(access)
         service = ChatService(store, host)
-        app = build_app(service, "here", login=account is not None)
+        log_ins = driving.log_ins_of(store, account) if account else None
+        app = build_app(service, "here", log_ins)
         _, address, _ = app.launch(
             prevent_thread_lock=True,
-            **options(account, before=lambda page, local: Endpoint(page, service, local)),
+            **options(log_ins, before=lambda page, local: Endpoint(page, service, local)),
         )
         try:
             yield Served(service, address)
         finally:
             app.close(verbose=False)
+            if log_ins:
+                log_ins.close()
             service.close()

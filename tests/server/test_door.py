@@ -80,7 +80,7 @@ def test_the_switch_in_the_store_counts(tmp_path: Path) -> None:
 
 
 def test_the_login_of_the_page_is_no_way_in_and_no_hindrance(tmp_path: Path) -> None:
-    with serving(tmp_path, make_host(), "keys", ("me", "secret")) as served:
+    with serving(tmp_path, make_host(), "keys", ("me", "a long password")) as served:
         key = served.store.add_key("editor")
         assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 200
         assert ask(served.address, "GET", "/v1/models").status == 401

@@ -131,6 +131,10 @@ class FakeService:
         self._runs: dict[int, list[Run]] = {}
         self._figures: dict[int, Figures] = {}
 
+    def forget_user(self, user_id: int) -> bool:
+        self.in_progress.end(user_id)
+        return self.store.forget_user(user_id)
+
     def tokens(self, text: str) -> tuple[int, int] | None:
         return (len(text.split()), self.script.window) if self.host.status.phase == "ready" else None
 

@@ -229,7 +229,7 @@ def test_it_starts_on_every_kind_of_address(tmp_path: Path, host: str) -> None:
                 probe.bind((host, 0))
         except OSError:
             pytest.skip("no IPv6 on this machine")
-    account = None if host in ("localhost", "::1") else ("me", "secret")
+    account = None if host in ("localhost", "::1") else ("me", "a long password")
     with driving.serving(make(tmp_path), account, host) as address:
         assert ask(address, "GET", "/").status == (401 if account else 200)
         assert ask(address, "GET", "/", {"Host": "evil.example"}).status == 403

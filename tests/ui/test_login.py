@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import gradio_client
+import httpx
 import pytest
 from gradio_client.exceptions import AuthenticationError
 from playwright.sync_api import Browser, Page, expect
@@ -17,9 +20,10 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from hierchat.ui.doors.login import USER, WRONG, Login
+from hierchat.ui.doors.members import Member, Members
 from hierchat.ui.doors.origins import Origins
 from hierchat.ui.doors.sessions import LIFE_SECONDS, LogIns
-from hierchat.ui.doors.throttle import ELSEWHERE, FORGET_SECONDS, HERE, Lane, Throttle
+from hierchat.ui.doors.throttle import ELSEWHERE, FORGET_SECONDS, HERE, Lane, Throttle, of_account
 from tests import browser as driving
 from tests.ui.fake_service import FakeService, make
 from tests.ui.raw import ask
@@ -178,6 +182,21 @@ def test_after_log_out_the_cookie_opens_nothing_and_streams_end(address: str) ->
     assert ask(address, "GET", "/config", other).status == 200
 
 
+class Anyone(Members):
+    """ACCOUNT alone, without a store."""
+
+    guests_come = False
+
+    def __init__(self) -> None:
+        pass
+
+    def recognise(self, name: str, password: str) -> Member | None:
+        return Member(name) if (name, password) == ACCOUNT else None
+
+    def still(self, member: Member) -> bool:
+        return True
+
+
 class Doors:
     """A login in front of one line of text, with a clock to set."""
 
@@ -187,7 +206,7 @@ class Doors:
         async def inside(scope: Any, receive: Any, send: Any) -> None:
             await PlainTextResponse(scope[USER])(scope, receive, send)
 
-        self.app = Login(inside, ACCOUNT, Origins("0.0.0.0", lambda: link), clock=self.clock)
+        self.app = Login(inside, LogIns(Anyone(), self.clock), Origins("0.0.0.0", lambda: link))
 
     def client(self, host: str = "127.0.0.1", base: str = "http://localhost:7860") -> TestClient:
         return TestClient(self.app, base, client=(host, 5), follow_redirects=False)
@@ -224,10 +243,60 @@ def test_attempts_from_elsewhere_do_not_lock_out_who_sits_at_the_machine() -> No
     assert doors.client().post("/login", data=RIGHT).status_code == 200
     # One address after another: together they wait, too, but not for long.
     for number in range(ELSEWHERE.free + 20):
+        wrong["username"] = f"someone{number}"
         page = doors.client(f"192.168.0.{number}").post("/login", data=wrong)
     assert page.status_code == 429
     assert int(page.headers["Retry-After"]) <= ELSEWHERE.longest_seconds
     assert doors.client().post("/login", data=RIGHT).status_code == 200
+
+
+def test_one_account_is_not_guessed_from_many_addresses() -> None:
+    doors = Doors()
+    wrong = RIGHT | {"password": "no", "username": "Me"}
+    account = of_account("me", here=False)
+    for number in range(account.free):
+        assert doors.client(f"192.168.0.{number}").post("/login", data=wrong).status_code == 401
+    for seconds in (1, 2, 4, 8, 16, 30, 30):
+        page = doors.client("192.168.1.1").post("/login", data=RIGHT)
+        assert (page.status_code, page.headers["Retry-After"]) == (429, str(seconds))
+        doors.clock.now += seconds
+        number += 1
+        assert doors.client(f"192.168.0.{number}").post("/login", data=wrong).status_code == 401
+    assert doors.client("192.168.1.1").post("/login", data=RIGHT | {"username": "you"}).status_code == 401
+    assert doors.client().post("/login", data=RIGHT).status_code == 200  # who sits at the machine
+    doors.clock.now += 30
+    assert doors.client("192.168.1.1").post("/login", data=RIGHT).status_code == 200
+
+
+def test_who_guesses_at_others_gains_nothing_by_a_right_password_of_their_own() -> None:
+    doors = Doors()
+    client = doors.client()
+    for _ in range(of_account("you", here=True).free):
+        assert client.post("/login", data={"username": "you", "password": "no"}).status_code in (401, 429)
+        doors.clock.now += HERE.longest_seconds
+        assert client.post("/login", data=RIGHT).status_code == 200
+    page = client.post("/login", data={"username": "you", "password": "no"})
+    assert (page.status_code, page.headers["Retry-After"]) == (401, "2")
+    assert client.post("/login", data={"username": "you", "password": "no"}).status_code == 429
+
+
+def test_guesses_that_come_at_once_are_counted_one_by_one() -> None:
+    doors = Doors()
+    statuses = Counter[int]()
+
+    async def many() -> None:
+        there = httpx.ASGITransport(doors.app, client=("127.0.0.1", 5))
+        async with httpx.AsyncClient(transport=there, base_url="http://localhost:7860") as client:
+
+            async def guess() -> None:
+                statuses[(await client.post("/login", data=RIGHT | {"password": "no"})).status_code] += 1
+
+            async with anyio.create_task_group() as guesses:
+                for _ in range(12):
+                    guesses.start_soon(guess)
+
+    anyio.run(many)
+    assert statuses == {401: HERE.free, 429: 12 - HERE.free}
 
 
 def test_one_network_of_ipv6_is_one_client() -> None:
@@ -252,8 +321,8 @@ def test_wrong_attempts_are_forgotten_after_a_while() -> None:
 
 def test_sessions_end_after_a_week() -> None:
     clock = Clock()
-    sessions = LogIns(clock)
-    token = sessions.begin("me")
+    sessions = LogIns(Anyone(), clock)
+    token = sessions.begin(Member("me"))
     assert sessions.find(token)
     assert sessions.find(token + "x") is sessions.find("") is sessions.find(None) is None
     clock.now += LIFE_SECONDS
@@ -277,7 +346,7 @@ def test_gradio_may_call_itself_only_while_it_starts() -> None:
     async def inside(scope: Any, receive: Any, send: Any) -> None:
         await PlainTextResponse("inside")(scope, receive, send)
 
-    client = TestClient(Login(inside, ACCOUNT, Origins("127.0.0.1"), starting=lambda: starting[0]))
+    client = TestClient(Login(inside, LogIns(Anyone()), Origins("127.0.0.1"), starting=lambda: starting[0]))
     assert client.get("/gradio_api/startup-events").text == "inside"
     assert client.get("/config").status_code == 401
     starting[0] = False

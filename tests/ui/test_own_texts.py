@@ -102,13 +102,13 @@ def test_files_are_dropped_and_looked_at(chat: Chat, service: FakeService) -> No
 
 def test_with_a_login_or_a_link_no_path_can_be_named(chromium: Browser, fresh: FakeService) -> None:
     """The page of a server that others may use: the form is not there, and what presses its buttons is refused."""
-    app = build_app(fresh, "/data", login=True)  # type: ignore[arg-type]
+    app = build_app(fresh, "/data", driving.log_ins_of(fresh.store, ("ann", "the password of ann")))
     _, address, _ = app.launch(prevent_thread_lock=True, **options())
     try:
         with driving.visiting(chromium, address) as chat:
             chat.open("?view=settings")
             expect(chat.page.locator("#hc-texts-form")).to_contain_text("only by who sits at this machine")
-            expect(text(chat, "notes")).to_be_visible()
+            expect(text(chat, "notes")).to_have_count(0)  # nor is it told what there is
             expect(chat.page.locator("#hc-texts, #hc-texts-form").get_by_role("button")).to_have_count(0)
             chat.page.evaluate(
                 """() => {

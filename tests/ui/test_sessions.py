@@ -7,7 +7,7 @@ import pytest
 from hierchat.ui import status
 from hierchat.ui.launch import is_loopback, login
 from hierchat.ui.sessions import Sessions, Stale
-from tests.ui.fake_service import FakeHost, HostStatus
+from tests.ui.fake_service import FakeHost, FakeService, HostStatus
 
 
 def test_what_a_reply_waits_for_is_said() -> None:
@@ -51,10 +51,13 @@ def test_a_page_that_was_never_opened_here_is_stale() -> None:
     ("host", "expected"),
     [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("192.168.1.2", False)],
 )
-def test_only_loopback_goes_without_a_login(host: str, expected: bool) -> None:
+def test_only_loopback_goes_without_a_login(host: str, expected: bool, fresh: FakeService) -> None:
     assert is_loopback(host) is expected
-    assert (login(host, share=False, asked=False) is None) is expected
-    assert login(host, share=True, asked=False)
-    name, password = login(host, share=False, asked=True)
-    assert name == "me"
-    assert len(password) >= 32
+    assert (login(host, share=False, asked=False, store=fresh.store) is None) is expected
+    assert login(host, share=True, asked=False, store=fresh.store)
+    made = login(host, share=False, asked=True, store=fresh.store)
+    assert made
+    assert len(made[1]) >= 32
+    member = made[0].members.recognise("guest", made[1])
+    assert member
+    assert member.account is None

@@ -146,11 +146,17 @@ class Histories:
 
     def changed(self, user_id: int, message_id: int) -> None:
         """A reply of this user was continued."""
-        for (user, _), held in self._held.items():
+        for (user, _), held in list(self._held.items()):
             if user == user_id:
                 held.written.changed(message_id)
 
+    def forget(self, user_id: int) -> None:
+        """All of a user's, who is gone from the store."""
+        for key in [key for key in list(self._held) if key[0] == user_id]:
+            if (held := self._held.pop(key, None)) is not None:
+                held.close()
+
     def close(self) -> None:
         """Before the store is closed. What is not stored is sorted again at the next start."""
-        for held in self._held.values():
+        for held in list(self._held.values()):
             held.close()

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
 from hierchat.config import models_dir
+from hierchat.ui.doors.login import is_owner
 
 _NAME = re.compile(r"[\w][\w .()+-]{0,200}\.gguf", re.IGNORECASE)
 _MAGIC = b"GGUF"
@@ -31,9 +32,11 @@ class Refused(Exception):
 
 
 async def take_model(request: Request) -> Response:
-    """`PUT models/NAME` keeps the body as a file of that name and answers 201 with the name. A page that is shared by a
-    public link takes nothing."""
+    """`PUT models/NAME` keeps the body as a file of that name and answers 201 with the name. Only the owner's
+    page is heard, and none that is shared by a public link."""
     try:
+        if not is_owner(request.scope):
+            raise Refused(403, "Only the owner of this hierchat adds models.")
         if request.app.get_blocks().share_url:
             raise Refused(403, "This page is shared by a public link, so it takes no files.")
         return PlainTextResponse(await _take(request, request.path_params["name"]), 201)

@@ -88,6 +88,13 @@ class Files:
         """The file and its folder."""
         shutil.rmtree(path.parent, ignore_errors=True)
 
+    def forget(self, owner: str) -> None:
+        """Remove all of this user's."""
+        with self._lock:
+            tickets = [ticket for ticket, held in self._held.items() if held.owner == owner]
+        for ticket in tickets:
+            self._expire(ticket)
+
     def close(self) -> None:
         """Remove all of them."""
         with self._lock:

@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import base64
-import hmac
 import html
 import ipaddress
 import math
-import time
 from collections.abc import Callable
 from string import Template
 from urllib.parse import parse_qs
 
+from anyio import CapacityLimiter, Lock, to_thread
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
+from hierchat.store import StoreError
 from hierchat.ui.actions import ASSETS
+from hierchat.ui.doors.members import GUEST_LOGIN
 from hierchat.ui.doors.origins import Origins
-from hierchat.ui.doors.sessions import LIFE_SECONDS, LogIns
-from hierchat.ui.doors.throttle import ELSEWHERE, HERE, Lane, Throttle
+from hierchat.ui.doors.sessions import LIFE_SECONDS, LoggedIn, LogIns
+from hierchat.ui.doors.throttle import ELSEWHERE, HERE, Lane, Throttle, of_account
 
 USER = "hierchat.user"
 """Where the name of who is logged in stands in a request's scope."""
+SESSION = "hierchat.session"
+"""Where their LoggedIn stands there."""
 WRONG = "Name and password do not match."
 _MOST_BYTES = 4096
+_GUESTS = (
+    f"Name ({GUEST_LOGIN}) and password stand in the terminal where hierchat was started; the password is new at each "
+    "start. What you write is deleted when you log out, after a week at the latest."
+)
+_ACCOUNTS = "Whoever runs hierchat here makes accounts, and new passwords for forgotten ones."
+
+
+def is_owner(scope: Scope) -> bool:
+    """Whether an owner asks: without a login, whoever sits at this machine."""
+    session: LoggedIn | None = scope.get(SESSION)
+    return session is None or session.owner
 
 
 class Login:
@@ -34,17 +48,20 @@ class Login:
     def __init__(
         self,
         app: ASGIApp,
-        account: tuple[str, str],
+        log_ins: LogIns,
         origins: Origins,
         starting: Callable[[], bool] = lambda: False,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
-        self._account = account
+        self._log_ins = log_ins
         self._origins = origins
         self._starting = starting
-        self._log_ins = LogIns(clock)
-        self._throttle = Throttle(clock)
+        self._throttle = Throttle(log_ins.clock)
+        # One guess at a time: else many at once would all be looked at before the first counts as wrong, each with
+        # the 64 MiB that a password takes.
+        self._guessing = Lock()
+        # Of its own: replies that wait may hold all threads that handlers have.
+        self._threads = CapacityLimiter(4)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -59,7 +76,7 @@ class Login:
             )
             await answer(scope, receive, send)
         elif session is not None:
-            scope[USER] = session.name
+            scope[USER], scope[SESSION] = session.name, session
             await session.serve(self._app, scope, receive, send)
         elif path == "/gradio_api/startup-events" and self._starting():
             await self._app(scope, receive, send)
@@ -68,32 +85,44 @@ class Login:
         else:
             await WebSocketClose(1008)(scope, receive, send)
 
-    async def _login(self, request: Request, session: object | None) -> Response:
+    async def _login(self, request: Request, session: LoggedIn | None) -> Response:
         if request.method in ("GET", "HEAD"):
-            return _to_page(request) if session else _page()
+            return _to_page(request) if session else await self._page()
         if request.method != "POST":
             return PlainTextResponse("Open this page to log in.\n", 405, {"Allow": "GET, HEAD, POST"})
         body = b""
         async for chunk in request.stream():
             body += chunk
             if len(body) > _MOST_BYTES:
-                return _page("That is too long for a name and a password.", status=413)
+                return await self._page("That is too long for a name and a password.", status=413)
         given = parse_qs(body.decode("latin-1"), encoding="utf-8")
         name, password = (given.get(field, [""])[-1].strip() for field in ("username", "password"))
         if not name or not password:
-            return _page("Type the name and the password.", name, 400)
-        lanes = self._lanes(request)
-        if wait := self._throttle.wait(lanes):
-            return _too_many("Too many attempts.", name, wait, 429)
-        if not self._is_right(name, password):
-            self._throttle.failed(lanes)
-            return _too_many(WRONG, name, self._throttle.wait(lanes), 401)
-        self._throttle.succeeded(lanes[0])
+            return await self._page("Type the name and the password.", name, 400)
+        try:
+            return await self._answer(request, name, password)
+        except StoreError as error:
+            return await self._page(str(error), name, 503)
+
+    async def _answer(self, request: Request, name: str, password: str) -> Response:
+        """To a name and a password. Raises StoreError."""
+        lanes = self._lanes(request, name)
+        async with self._guessing:
+            if wait := self._throttle.wait(lanes):
+                return await self._too_many("Too many attempts.", name, wait, 429)
+            member = await to_thread.run_sync(
+                self._log_ins.members.recognise, name, password, limiter=self._threads
+            )
+            if member is None:
+                self._throttle.failed(lanes)
+                return await self._too_many(WRONG, name, self._throttle.wait(lanes), 401)
+            self._throttle.succeeded(lanes)
+        token = self._log_ins.begin(member, self._address(request))
         # Programs that log in, such as Gradio's own client, expect no redirect.
         answer = _to_page(request) if _is_page_load(request) else JSONResponse({"success": True})
         answer.set_cookie(
-            _cookie(request.scope), self._log_ins.begin(self._account[0]), max_age=LIFE_SECONDS, httponly=True,
-            samesite="lax", secure=request.url.scheme == "https" or self._origins.is_shared(request.scope),
+            _cookie(request.scope), token, max_age=LIFE_SECONDS, httponly=True, samesite="lax",
+            secure=request.url.scheme == "https" or self._origins.is_shared(request.scope),
         )  # fmt: skip
         return answer
 
@@ -105,18 +134,40 @@ class Login:
         answer.delete_cookie(_cookie(request.scope), httponly=True, samesite="lax")
         return answer
 
-    def _is_right(self, name: str, password: str) -> bool:
-        # Both are compared, each in a time that tells nothing.
-        same = [
-            hmac.compare_digest(a.encode(), b.encode())
-            for a, b in zip(self._account, (name, password), strict=True)
-        ]
-        return all(same)
+    def _lanes(self, request: Request, name: str) -> list[Lane]:
+        here = self._origins.is_local(request.scope)
+        # The guest password is too long to be guessed: nobody shall make guests wait.
+        account = [of_account(name, here)] if name != GUEST_LOGIN else []
+        if here:
+            return [HERE, *account]  # of its own: nobody elsewhere can lock out who sits at the machine
+        client = request.client.host if request.client else ""
+        return [Lane(_network(client)), *account, ELSEWHERE]
 
-    def _lanes(self, request: Request) -> list[Lane]:
+    def _address(self, request: Request) -> str:
+        """Where a browser is, in words."""
+        if self._origins.is_shared(request.scope):
+            return "over the public link"
         if self._origins.is_local(request.scope):
-            return [HERE]  # of its own: nobody elsewhere can lock out who sits at the machine
-        return [Lane(_network(request.client.host if request.client else "")), ELSEWHERE]
+            return "this machine"
+        return request.client.host if request.client else "unknown"
+
+    async def _too_many(self, what: str, name: str, wait: float, status: int) -> Response:
+        if not wait:
+            return await self._page(what, name, status)
+        seconds = math.ceil(wait)
+        sentence = f"{what} Try again in {seconds} second{'s' if seconds > 1 else ''}."
+        answer = await self._page(sentence, name, status)
+        answer.headers["Retry-After"] = str(seconds)
+        return answer
+
+    async def _page(self, said: str = "", name: str = "", status: int = 200) -> Response:
+        try:
+            guests = await to_thread.run_sync(
+                lambda: self._log_ins.members.guests_come, limiter=self._threads
+            )
+        except StoreError:
+            guests = False
+        return _page(said, name, status, _GUESTS if guests else _ACCOUNTS)
 
 
 def _cookie(scope: Scope) -> str:
@@ -151,16 +202,7 @@ def _closed(request: Request) -> Response:
     return PlainTextResponse("Log in first, at /login.\n", 401, {"Cache-Control": "no-store"})
 
 
-def _too_many(what: str, name: str, wait: float, status: int) -> Response:
-    if not wait:
-        return _page(what, name, status)
-    seconds = math.ceil(wait)
-    answer = _page(f"{what} Try again in {seconds} second{'s' if seconds > 1 else ''}.", name, status)
-    answer.headers["Retry-After"] = str(seconds)
-    return answer
-
-
-def _page(said: str = "", name: str = "", status: int = 200) -> Response:
+def _page(said: str, name: str, status: int, about: str) -> Response:
     palette = (ASSETS / "style" / "palette.css").read_text(encoding="utf-8")
     icon = base64.b64encode((ASSETS / "icon.svg").read_bytes()).decode()
     page = Template((ASSETS / "login.html").read_text(encoding="utf-8")).substitute(
@@ -169,6 +211,7 @@ def _page(said: str = "", name: str = "", status: int = 200) -> Response:
         icon=icon,
         said=f'<p id="said" role="alert">{html.escape(said)}</p>' if said else "",
         name=html.escape(name),
+        about=html.escape(about),
         focus_name="" if name else "autofocus",
         focus_password="autofocus" if name else "",
         described='aria-describedby="said"' if said else "",

@@ -18,9 +18,16 @@ class Lane:
 
 
 HERE = Lane("this machine")
-# All from elsewhere together. Short waits: who floods it must not lock the owner out for long, and the password is
-# too long to be guessed anyway.
+# All from elsewhere together. Short waits: who floods it must not lock everybody out for long.
 ELSEWHERE = Lane("elsewhere", free=20, longest_seconds=8)
+
+
+def of_account(name: str, here: bool) -> Lane:
+    """Attempts at one name, whether or not there is such an account: those from elsewhere at most two a minute, from
+    however many addresses. No longer, since whoever floods it makes its owner wait, too."""
+    return Lane(
+        f"account {name.casefold()} {HERE.name if here else ELSEWHERE.name}", free=8, longest_seconds=30
+    )
 
 
 class Throttle:
@@ -43,9 +50,11 @@ class Throttle:
             count, _ = self._wrong.get(lane.name, (0, now))
             self._wrong[lane.name] = (count + 1, now)
 
-    def succeeded(self, lane: Lane) -> None:
-        """The right password: the waits of this lane begin anew."""
-        self._wrong.pop(lane.name, None)
+    def succeeded(self, lanes: list[Lane]) -> None:
+        """The right password: the waits of these lanes begin anew, but for what all share."""
+        for lane in lanes:
+            if lane is not ELSEWHERE:
+                self._wrong.pop(lane.name, None)
 
     def _wait(self, lane: Lane) -> float:
         count, last = self._wrong.get(lane.name, (0, 0.0))

@@ -16,6 +16,7 @@ from hierchat.ui.sessions import Session
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
+_OTHERS = "Only the owner of this hierchat fetches, adds, ejects and removes models. You can load those that are here."
 _SHARED = (
     "This page is shared by a public link. Models are fetched, added, ejected and removed only while it is not: start "
     "hierchat without --share."
@@ -83,8 +84,8 @@ class ModelsPanel:
         def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
             session, user = self._who(request)
             session.removing = ""
-            if self._shared() and name != "hc_model_load":
-                return self._drawn(user, status.error(_SHARED), "")
+            if name != "hc_model_load" and (why := self._refusal(user)):
+                return self._drawn(user, status.error(why), "")
             try:
                 said = act(str(event._data["text"]), session)
             except ModelError as error:
@@ -93,6 +94,12 @@ class ModelsPanel:
 
         return answer
 
+    def _refusal(self, user_id: int) -> str:
+        """Why this user changes nothing here; empty where they may."""
+        if self._shared():
+            return _SHARED
+        return "" if self._service.store.is_owner(user_id) else _OTHERS
+
     def _drawn(self, user_id: int, said: str, removing: str) -> dict[Any, Any]:
         shelf, host = self._service.models, self._service.host
         try:
@@ -100,7 +107,7 @@ class ModelsPanel:
         except ModelError as error:  # models.yaml was edited by hand
             return {self._said: status.error(str(error)), self._list: ""}
         frees = shelf.frees(removing) if removing else 0
-        drawn = view.models(rows, shelf.best(rows), host.status, removing, frees, not self._shared())
+        drawn = view.models(rows, shelf.best(rows), host.status, removing, frees, not self._refusal(user_id))
         return {self._said: said, self._list: drawn}
 
     def _fetch(self, name: str, session: Session) -> str:

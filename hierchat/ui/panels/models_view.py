@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _FITS = {"yes": "Fits", "tight": "Tight fit", "no": "Does not run here", "unknown": "Fit not known yet"}
 
+_FIXED = "You can load models that are here. Only the owner fetches, adds and removes them, and not over a public link."
+
 
 def models(
     rows: Sequence[ModelRow],
@@ -38,8 +40,10 @@ def models(
         )
 
     none = '<p class="hc-quiet">None yet. Fetch one below.</p>'
+    # The form below goes, by the style sheet.
+    fixed = "" if may_change else f'<p class="hc-quiet hc-models-fixed">{_FIXED}</p>'
     return (
-        f"{_present(loaded, host, best)}"
+        f"{_present(loaded, host, best)}{fixed}"
         f"<h2>On this machine</h2>{_list(entries(here)) if here else none}"
         f"<h2>To fetch</h2>{_list(entries(others))}"
     )

@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.store import Access, Key, Store
+from hierchat.ui.owner import require_owner
 from hierchat.ui.panels.panel import QUIET, Who
 
 _CHOICES: tuple[tuple[str, Access], ...] = (
@@ -25,7 +26,7 @@ class Programs:
 
     def build(self) -> None:
         """Its components."""
-        gr.HTML(
+        self._about = gr.HTML(
             "<h2>Other programs</h2>"
             '<p class="hc-quiet">Editors, scripts and chat apps can use the model (by the protocol of OpenAI). '
             "They see none of your chats.</p>"
@@ -40,21 +41,28 @@ class Programs:
         """Join the switch to its handler."""
 
         def choose(chosen: Access, request: gr.Request) -> dict[Any, Any]:
-            who(request)
+            require_owner(self._store, who(request)[1])
             self._store.set_access(chosen)
-            return self.show()
+            return self.show(owner=True)
 
         self._access.input(choose, self._access, [*self.outputs, live], **QUIET)
 
     @property
     def outputs(self) -> list[Any]:
         """What `show` changes."""
-        return [self._access, self._keys]
+        return [self._about, self._access, self._keys]
 
-    def show(self) -> dict[Any, Any]:
-        """What is chosen, and the keys."""
+    def show(self, *, owner: bool) -> dict[Any, Any]:
+        """What is chosen, and the keys: for the owner alone."""
+        if not owner:
+            hidden = gr.update(visible="hidden")
+            return {self._about: hidden, self._access: hidden, self._keys: ""}
         access = self._store.access()
-        return {self._access: access, self._keys: "" if access == "off" else _keys(self._store.all_keys())}
+        return {
+            self._about: gr.update(visible=True),
+            self._access: gr.update(value=access, visible=True),
+            self._keys: "" if access == "off" else _keys(self._store.all_keys()),
+        }
 
 
 def _keys(keys: list[Key]) -> str:

@@ -16,11 +16,14 @@ from hierchat.models.cache import gigabytes, size_of
 from hierchat.store import DraftsFrom, Store
 from hierchat.ui import own_texts, status, transfer_panel
 from hierchat.ui.actions import button
+from hierchat.ui.connected import Connected
+from hierchat.ui.owner import require_owner
 from hierchat.ui.panels.panel import QUIET, Who
 from hierchat.ui.panels.programs import Programs
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+    from hierchat.ui.doors.sessions import LogIns
 
 _THEMES = (("As the system", "system"), ("Light", "light"), ("Dark", "dark"))
 _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
@@ -36,10 +39,11 @@ class SettingsPanel:
     name = "settings"
     title = "Settings"
 
-    def __init__(self, service: ChatService, closed: Callable[[], bool]) -> None:
+    def __init__(self, service: ChatService, closed: Callable[[], bool], log_ins: LogIns | None) -> None:
         self._service = service
         self._closed = closed
         self._store = service.store
+        self.connected = Connected(self._store, log_ins)
         self._programs = Programs(service.store)
 
     def build(self) -> None:
@@ -69,6 +73,7 @@ class SettingsPanel:
             True, label="The model names new chats, while nobody waits for it", container=False
         )
         self.transfer = transfer_panel.build()
+        self.connected.build()
         self._programs.build()
         gr.HTML("<h2>Your data</h2>")
         self._places = gr.HTML("", elem_id="hc-places")
@@ -103,7 +108,7 @@ class SettingsPanel:
             return {self._told: ""}
 
         def backup(request: gr.Request) -> dict[Any, Any]:
-            who(request)
+            require_owner(self._store, who(request)[1])
             return {self._told: status.notice(_back_up(self._store))}
 
         def unlearn(request: gr.Request) -> dict[Any, Any]:
@@ -130,12 +135,13 @@ class SettingsPanel:
     def outputs(self) -> list[Any]:
         """The components that `show` may change."""
         return [
-            *self.texts.outputs, self._drafts, self._proof, self._keep, self._titles, self._places, self._forget,
-            self._told, *self._programs.outputs,
+            *self.texts.outputs, self._drafts, self._proof, self._keep, self._titles, self._places, self._backup,
+            self._forget, self._told, *self.connected.outputs, *self._programs.outputs,
         ]  # fmt: skip
 
     def show(self, user_id: int) -> dict[Any, Any]:
-        """What is chosen, and what is there."""
+        """What is chosen, and what is there. Where it lies, and what all users share, concerns the owner alone."""
+        owner = self._store.is_owner(user_id)
         chats, messages = self._store.held_of(user_id)
         held = f"{chats:,} chat{'' if chats == 1 else 's'} with {messages:,} messages"
         forget = button("hc_forget", "Forget everything…", text=held, css="hc-danger") if chats else ""
@@ -145,12 +151,14 @@ class SettingsPanel:
                 self._keep: self._store.keeps_writing(user_id),
                 self._proof: status.model_proof(self._service.host.status),
                 self._titles: self._store.model_titles(user_id),
-                self._places: _places(self._store),
+                self._places: _places(self._store) if owner else "",
+                self._backup: gr.update(visible=True if owner else "hidden"),
                 self._forget: forget,
                 self._told: "",
             }
             | self.texts.drawn()
-            | self._programs.show()
+            | self.connected.show(user_id)
+            | self._programs.show(owner=owner)
         )
 
 

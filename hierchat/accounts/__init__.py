@@ -1,0 +1,1 @@
+"""Accounts for the page's login: their passwords, and the command that makes them."""

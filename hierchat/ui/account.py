@@ -1,0 +1,63 @@
+"""The login as the page shows it: whose page it is, the way out, and what goes when a guest has left."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from hierchat.store import StoreError
+from hierchat.ui.actions import button
+from hierchat.ui.doors.files import files
+from hierchat.ui.panels.panel import QUIET
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+    from hierchat.ui.doors.members import Member
+    from hierchat.ui.doors.sessions import LoggedIn
+    from hierchat.ui.unsent import Kept
+
+_GUEST = "guest"
+"""What a guest is called on the page; their user's name is longer."""
+
+
+def build() -> Any:
+    """Its component, at the end of the sidebar."""
+    return gr.HTML(line("", guest=False), elem_id="hc-log-out")
+
+
+def wire(app: gr.Blocks, component: Any) -> None:
+    """Drawn once, when the page is opened."""
+
+    def show(request: gr.Request) -> dict[Any, Any]:
+        name = request.username or ""
+        guest = name.startswith(f"{_GUEST}-")  # no account is called so
+        return {component: line(_GUEST if guest else name, guest=guest)}
+
+    app.load(show, None, [component], **QUIET)
+
+
+def line(name: str, *, guest: bool) -> str:
+    """The way out, and whose page it is. A guest is asked before (login.js)."""
+    out = button("hc_log_out", "Log out", text=_GUEST if guest else "")
+    return f'<div class="hc-account">{out}<span class="hc-quiet" dir="auto">{html.escape(name)}</span></div>'
+
+
+def shown_name(session: LoggedIn) -> str:
+    """Who is logged in, for the owner's eye."""
+    return session.name if session.member.account else _GUEST
+
+
+def forget_guest(service: ChatService, kept: Kept, member: Member) -> None:
+    """A login has ended: of a guest, all goes. Raises StoreError where that has to be tried again."""
+    if member.account is not None:
+        return
+    files.forget(member.name)
+    if (user := service.store.users().get(member.name)) is not None:
+        kept.forget(user)
+        whole = service.forget_user(user)
+    else:  # tried before, or never here
+        whole = service.store.rewrite()
+    if not whole:
+        raise StoreError("Another program keeps what a guest wrote in the file.")

@@ -1,0 +1,144 @@
+"""Two users over one server, and a secret of one of them in every place that can hold one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hierchat.chat.comparison import ARMS, Comparison, Side
+from hierchat.chat.configuration import USUAL
+from hierchat.chat.frames import Figures, Verdict
+from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.config import GenerationSettings
+from hierchat.store import Attachment, ChatSettings, NewTurn, Store
+from hierchat.ui.doors.files import files
+from hierchat.ui.doors.sessions import LogIns
+from tests import browser as driving
+from tests.isolation.visitor import Visitor
+from tests.ui.fake_service import FakeService, make
+
+SECRET = "xylophonist"
+ACCOUNTS = (("ann", "the password of ann"), ("ben", "the password of ben"))
+"""The owner, and another one."""
+
+
+@dataclass
+class Place:
+    """A server with both users logged in."""
+
+    service: FakeService
+    address: str
+    log_ins: LogIns
+    visitors: dict[str, Visitor]
+
+    @property
+    def store(self) -> Store:
+        return self.service.store
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("isolation")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HIERCHAT_DATA", str(folder / "data"))
+        yield from _serve(folder)
+
+
+def _serve(folder: Path) -> Iterator[Place]:
+    files._folder = folder / "transfer"
+    service = make(folder)
+    service.script.seconds = 0
+    service.script.reply = "Nothing."
+    log_ins = driving.log_ins_of(service.store, *ACCOUNTS)
+    with driving.serving(service, log_ins=log_ins) as address:
+        yield Place(
+            service, address, log_ins, {name: Visitor(address, name, word) for name, word in ACCOUNTS}
+        )
+    files.close()
+
+
+@dataclass
+class Secrets:
+    """What `fill` made of a user's: ids of all kinds."""
+
+    user: int
+    ids: dict[str, int]
+
+
+def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
+    """A chat of that user with the word in every place that can hold text, another that is hidden, an incognito one."""
+    user = store.ensure_user(name)
+    chat = store.create_conversation(user)
+    file = Attachment(f"{word}.txt", 20, f"about a {word}")
+    asked = store.add_message(user, chat, None, "user", f"Who is the {word}?", [file])
+    reply = store.begin_reply(user, chat, asked, NewTurn("m", "m", {"temperature": 1.0}, 4711, True, word))
+    store.append_reply(reply, f"The {word} plays.", [7, 8], ["context", "target"])
+    store._writing.discard(reply)
+    with store._write() as db:
+        db.execute("UPDATE messages SET state = 'complete' WHERE id = ?", [reply])
+    edited = store.edit_reply(user, reply, f"The {word} sleeps.")
+    store.rename_conversation(user, chat, f"Of a {word}")
+    store.set_tags(user, chat, [word])
+    preset = store.create_preset(user, word, ChatSettings(f"You are a {word}", {}))
+    store.set_chat_settings(user, chat, ChatSettings(f"You are a {word}", {}, preset))
+    comparison = store.keep_comparison(user, chat, word, 0.0, compared(word).to_json())
+    store.learn(user, "m", "successors", word.encode())
+    hidden = store.create_conversation(user, f"Hidden {word}")
+    store.add_message(user, hidden, None, "user", word)
+    store.hide_conversation(user, hidden)
+    incognito = store.begin_incognito(user)
+    store.add_message(user, incognito, None, "user", word)
+    with store._read() as db:
+        attachment = db.execute("SELECT max(id) FROM attachments WHERE message_id = ?", [asked]).fetchone()[0]
+    ids = {
+        "chat": chat, "asked": asked, "reply": reply, "edited": edited, "preset": preset, "hidden": hidden,
+        "comparison": comparison, "incognito": incognito, "attachment": attachment,
+    }  # fmt: skip
+    return Secrets(user, ids)
+
+
+def compared(word: str) -> Comparison:
+    """Two sides that say it."""
+    settings = GenerationSettings().model_dump(mode="json")
+    side = Side("Plain", "m", "m", "blocks", USUAL["first"].record(), settings, word, Figures(), [])
+    return Comparison(word, dict.fromkeys(ARMS, side), Verdict(True, 1, None, None, word), "x", "0", True)
+
+
+def rows_of(store: Store, user: int) -> dict[str, list[Any]]:
+    """Everything that the store holds of a user."""
+    mine = "conversation_id IN (SELECT id FROM conversations WHERE user_id = :user)"
+    said = f"message_id IN (SELECT id FROM messages WHERE {mine})"
+    queries = {
+        "users": "id = :user", "conversations": "user_id = :user", "messages": mine, "turns": said, "spans": said,
+        "token_log": said, "message_tokens": said, "attachments": said, "imported_messages": said, "tags": mine,
+        "comparisons": mine, "chat_settings": mine, "title_tries": mine, "imports": "user_id = :user",
+        "presets": "user_id = :user", "learned": "user_id = :user", "suffix_runs": "user_id = :user",
+    }  # fmt: skip
+    with store._read() as db:
+        return {
+            table: db.execute(f"SELECT * FROM {table} WHERE {which}", {"user": user}).fetchall()
+            for table, which in queries.items()
+        }
+
+
+def writing(service: FakeService, secrets: Secrets) -> tuple[ReplyInProgress, ReplyInProgress]:
+    """A reply in progress in the secret chat, and a message that waits behind it; both end by their stop event."""
+    release = threading.Event()
+    first = ReplyInProgress(
+        secrets.user, secrets.ids["chat"], text=f"First {SECRET}", below=secrets.ids["edited"]
+    )
+    second = ReplyInProgress(secrets.user, secrets.ids["chat"], text=f"Next {SECRET}")
+
+    def start(stop: threading.Event) -> Iterator[Any]:
+        while not stop.wait(0.05) and not release.is_set():
+            pass
+        yield from ()
+
+    assert service.in_progress.begin(first, start, lambda reply: True)
+    assert not service.in_progress.begin(second, start, lambda reply: True, waits=True)
+    return first, second

@@ -1,0 +1,215 @@
+"""Guests have a namespace each, and nothing of it is left when their login ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hierchat.accounts.passwords import hashed
+from hierchat.ui.doors.files import files
+from hierchat.ui.doors.members import GUEST_LOGIN, Members
+from hierchat.ui.doors.sessions import LIFE_SECONDS, LogIns
+from tests import browser as driving
+from tests.isolation.conftest import Place, fill
+from tests.isolation.visitor import Visitor
+from tests.ui.fake_service import make
+from tests.ui.raw import ask
+
+WORD = "glockenspielist"
+PASSWORD = "the guest password"
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setattr(files, "_folder", tmp_path / "transfer")
+    service = make(tmp_path)
+    service.script.seconds = 0
+    log_ins = LogIns(Members(service.store, PASSWORD), clock)
+    with driving.serving(service, log_ins=log_ins) as address:
+        yield Place(service, address, log_ins, {})
+    service.store.close()
+
+
+def guest(place: Place) -> Visitor:
+    return Visitor(place.address, GUEST_LOGIN, PASSWORD)
+
+
+def names(place: Place) -> list[str]:
+    return [one.name for one in place.log_ins.connected()]
+
+
+def until(done: Callable[[], bool]) -> None:
+    """What happens in another thread."""
+    give_up = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def left(place: Place, word: str = WORD) -> list[str]:
+    """Files that hold it."""
+    folder = place.store.path.parent
+    return [path.name for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+
+
+def written(place: Place, word: str = WORD) -> tuple[Visitor, str]:
+    """A guest with a chat, a file that is attached and one that waits to be fetched."""
+    visitor = guest(place)
+    (name,) = set(names(place)) - {"other"}
+    visitor.open()
+    visitor.act("hc_example", {"text": f"Who is the {word}?"})
+    fill(place.store, name, word)
+    visitor.act("hc_attached", {"key": "a" * 32, "chat": 0, "name": "x", "pasted": f"a {word}"})
+    path = files.place("x.json")
+    path.write_text(word)
+    files.hold(path, name)
+    assert left(place)
+    return visitor, name
+
+
+def test_each_guest_has_a_namespace_of_their_own(place: Place) -> None:
+    one, two = guest(place), guest(place)
+    assert len(set(names(place))) == 2
+    one.open()
+    assert WORD in one.act("hc_example", {"text": f"Who is the {WORD}?"})
+    assert WORD not in two.open()
+    again = Visitor(place.address, GUEST_LOGIN, PASSWORD)
+    assert WORD not in again.open()
+    assert not any(place.store.is_owner(user) for user in place.store.users().values())
+
+
+def test_when_a_guest_logs_out_all_goes_to_the_byte(place: Place) -> None:
+    visitor, name = written(place)
+    assert ask(place.address, "POST", "/logout", visitor.headers).status == 303
+    until(lambda: name not in place.store.users() and not left(place))
+    assert names(place) == []
+    place.log_ins.close()
+    place.store.close()
+    assert left(place) == []
+
+
+def test_and_when_their_time_is_over(place: Place, clock: Clock) -> None:
+    visitor, name = written(place)
+    clock.now += LIFE_SECONDS - 1
+    place.log_ins.sweep()
+    assert visitor.ask("GET", "/config").status == 200
+    clock.now += 1
+    assert visitor.ask("GET", "/config").status == 401
+    place.log_ins.sweep()
+    until(lambda: name not in place.store.users() and not left(place))
+
+
+def test_and_once_more_where_the_file_was_busy(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    visitor, name = written(place)
+    rewrite, busy = place.store.rewrite, [True, True]
+    monkeypatch.setattr(place.store, "rewrite", lambda: not (busy and busy.pop()) and rewrite())
+    ask(place.address, "POST", "/logout", visitor.headers)
+    until(lambda: not busy or name not in place.store.users())
+    for _ in range(3):
+        place.log_ins.sweep()
+    until(lambda: not left(place))
+
+
+def test_and_when_the_program_ends(place: Place) -> None:
+    written(place)
+    place.log_ins.close()
+    place.store.close()
+    assert left(place, f"The {WORD}") == []
+
+
+def test_what_a_guest_attached_is_held_no_longer(place: Place) -> None:
+    """Not in memory either: a page that knows its key does not get it back."""
+    _, name = written(place)
+    user = place.store.users()[name]
+    place.log_ins.end_of(place.log_ins.connected()[0].id)
+    until(lambda: name not in place.store.users())
+    assert all(held.owner != name for held in files._held.values())
+    assert place.service.in_progress.all_of(user) == []
+
+
+def test_with_an_account_the_guest_password_opens_nothing(place: Place) -> None:
+    place.store.add_account("ann", hashed("the password of ann"))
+    form = {"username": GUEST_LOGIN, "password": PASSWORD}
+    assert ask(place.address, "POST", "/login", form=form).status == 401
+    assert Visitor(place.address, "ANN", "the password of ann").ask("GET", "/config").status == 200
+
+
+def test_what_an_account_wrote_stays_when_it_logs_out(place: Place) -> None:
+    place.store.add_account("ann", hashed("the password of ann"))
+    ann = Visitor(place.address, "ann", "the password of ann")
+    ann.open()
+    ann.act("hc_example", {"text": WORD})
+    ask(place.address, "POST", "/logout", ann.headers)
+    assert ann.ask("GET", "/config").status == 401
+    again = Visitor(place.address, "ann", "the password of ann")
+    assert WORD in again.open()
+
+
+@pytest.mark.parametrize("how", ["passwd", "remove"])
+def test_a_login_ends_when_its_account_changes(place: Place, how: str) -> None:
+    """By `hierchat users` in another process."""
+    for name in ("ann", "ben"):
+        place.store.add_account(name, hashed(f"the password of {name}"))
+    ann, ben = (Visitor(place.address, name, f"the password of {name}") for name in ("ann", "ben"))
+    if how == "passwd":
+        place.store.set_password("ben", hashed("another password"))
+    else:
+        place.store.remove_account("ben")
+    place.log_ins.sweep()
+    assert ben.ask("GET", "/config").status == 401
+    assert ann.ask("GET", "/config").status == 200
+    assert names(place) == ["ann"]
+
+
+def test_only_the_owner_sees_who_is_connected_and_ends_sessions(place: Place) -> None:
+    for name in ("ann", "ben", "cid"):
+        place.store.add_account(name, hashed(f"the password of {name}"))
+    ann, ben, cid = (
+        Visitor(place.address, name, f"the password of {name}") for name in ("ann", "ben", "cid")
+    )
+    ann.open()
+    ben.open()
+    shown = ann.act("hc_panel", {"text": "settings"})
+    assert "Who is connected" in shown
+    assert all(name in shown for name in ("ann", "ben", "cid"))
+    theirs = ben.act("hc_panel", {"text": "settings"})
+    for word in ("Who is connected", "cid", str(place.store.path), "corpus add"):
+        assert word not in theirs
+    session = next(one for one in place.log_ins.connected() if one.name == "cid")
+    assert "Only the owner" in ben.act("hc_end_session", {"text": session.id})
+    assert cid.ask("GET", "/config").status == 200
+    assert "The session of cid has ended." in ann.act("hc_end_session", {"text": session.id})
+    assert cid.ask("GET", "/config").status == 401
+    assert "It had ended already." in ann.act("hc_end_session", {"text": session.id})
+
+
+def test_only_the_owner_changes_models_and_backs_up(place: Place) -> None:
+    for name in ("ann", "ben"):
+        place.store.add_account(name, hashed(f"the password of {name}"))
+    ann, ben = (Visitor(place.address, name, f"the password of {name}") for name in ("ann", "ben"))
+    ann.open()
+    ben.open()
+    for act in ("fetch", "stop", "eject", "remove", "removed", "keep", "add"):
+        assert "Only the owner" in ben.act(f"hc_model_{act}", {"text": "Qwen3 0.6B"}), act
+        assert "Only the owner" not in ann.act(f"hc_model_{act}", {"text": "Qwen3 0.6B"}), act
+    assert ben.ask("PUT", "/models/x.gguf").status == 403
+    assert ann.ask("PUT", "/models/x.gguf").status == 415  # no GGUF file, but taken for one
+    config = ben.config()
+    backup = next(one["id"] for one in config["components"] if one["props"].get("elem_id") == "hc-backup")
+    (listener,) = (one["id"] for one in config["dependencies"] if one["targets"] == [[backup, "click"]])
+    assert "Only the owner" in ben.call(listener, [])

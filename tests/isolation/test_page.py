@@ -1,0 +1,316 @@
+"""Through the page: every listener with the ids of another user, another's page, files, the search."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hierchat.chat.in_progress import InProgress, ReplyInProgress
+from hierchat.store import StoredComparison
+from hierchat.ui.doors import pages
+from hierchat.ui.doors.files import Files, files
+from hierchat.ui.unsent import Attached, Kept
+from tests.isolation.conftest import SECRET, Place, Secrets, fill, rows_of, writing
+from tests.isolation.visitor import Visitor, defaults
+
+OTHERS = {"ann": "ben", "ben": "ann"}
+
+
+@dataclass
+class Victim:
+    """Somebody with an open page and a secret in all that it can hold."""
+
+    visitor: Visitor
+    secrets: Secrets
+    key: str
+    """Of a file that is attached to the next message."""
+    ticket: str
+    """Of a file that waits to be fetched."""
+    numbers: list[int]
+    """Of a reply in progress, and of a message that waits."""
+
+
+@pytest.fixture
+def victim(place: Place, name: str) -> Iterator[Victim]:
+    visitor = Visitor(place.address, name, place.visitors[name].password)
+    filled = fill(place.store, name)
+    visitor.open()
+    visitor.act("hc_open", {"id": filled.ids["chat"]})
+    key = secrets.token_hex(16)
+    data = base64.b64encode(f"unsent {SECRET}".encode()).decode()
+    attached = {"key": key, "chat": filled.ids["chat"], "name": f"{SECRET}.txt", "size": 9, "data": data}
+    assert SECRET in visitor.act("hc_attached", attached)
+    path = files.place("export.json")
+    path.write_text(SECRET)
+    ticket = files.hold(path, name)
+    replies = writing(place.service, filled)
+    yield Victim(visitor, filled, key, ticket, [reply.number for reply in replies])
+    place.service.in_progress.end(filled.user)
+    place.service.forget_user(filled.user)
+
+
+def attacks(victim: Victim, *, log_in: str | None) -> Iterator[dict[str, Any]]:
+    """Event data that names something of another's."""
+    usual = {"on": True, "tags": ["x"], "tickets": [victim.ticket], "key": victim.key, "name": "x", "size": 1}
+    usual |= {"pasted": "x", "title": "x"}
+    for id in sorted({*victim.secrets.ids.values(), victim.secrets.user, *victim.numbers}):
+        yield usual | {"id": id, "text": str(id), "chat": id}
+    chat = victim.secrets.ids["chat"]
+    kept = [{"key": victim.key, "chat": chat, "name": "x"}]
+    for text in (victim.key, json.dumps(kept), log_in or "x", "settings", "json", "markdown"):
+        yield usual | {"id": chat, "text": text, "chat": chat}
+
+
+def values(config: dict[str, Any], listener: dict[str, Any], secrets: Secrets) -> list[Any]:
+    """What the page sends along, with the other's chat as the open one, and the other's preset as the chosen one."""
+    named = {one["id"]: one["props"].get("elem_id") for one in config["components"]}
+    instead = {"hc-bus": str(secrets.ids["chat"]), "hc-preset": secrets.ids["preset"], "hc-box": "Hello"}
+    found = zip(listener["inputs"], defaults(config, listener), strict=True)
+    return [instead.get(named[id], value) for id, value in found]
+
+
+def understood(said: str) -> bool:
+    """Whether a handler did what it does, or refused it in a sentence."""
+    failed = ("did not expect", "Change it in Chat settings")
+    return "process_completed" in said and not any(words in said for words in failed)
+
+
+def every_listener(place: Place, attacker: Visitor, victim: Victim, *, owner: bool) -> dict[str, list[str]]:
+    """All that the server answers, by listener."""
+    mine = next(one for one in place.log_ins.connected() if one.name == victim.visitor.name)
+    config = attacker.config()
+    answers: dict[str, list[str]] = {}
+    for listener in config["dependencies"]:
+        events = {target[1] for target in listener["targets"]}
+        if owner and any(event.startswith("hc_model") for event in events):
+            continue  # the owner may: and without a model, no later attack would get a reply
+        for data in attacks(victim, log_in=None if owner else mine.id):
+            said = attacker.call(listener["id"], values(config, listener, victim.secrets), data)
+            answers.setdefault(f"{listener['id']} {sorted(events)}", []).append(said)
+            if not any(event.startswith("hc_") for event in events):
+                break  # it takes no event data
+    return answers
+
+
+@pytest.mark.parametrize("name", ["ann", "ben"])
+def test_no_listener_gives_or_changes_anything_of_another_user(
+    place: Place, victim: Victim, name: str
+) -> None:
+    attacker = Visitor(place.address, OTHERS[name], place.visitors[OTHERS[name]].password)
+    opened = attacker.open()
+    assert SECRET not in opened
+    before = rows_of(place.store, victim.secrets.user)
+    answers = every_listener(place, attacker, victim, owner=OTHERS[name] == "ann")
+    assert len(answers) > 55
+    assert [listener for listener, said in answers.items() if SECRET in str(said)] == []
+    broken = [listener for listener, said in answers.items() if not any(map(understood, said))]
+    assert broken == []  # each was really asked
+    assert rows_of(place.store, victim.secrets.user) == before
+    user = victim.secrets.user
+    assert [one.number for one in place.service.in_progress.all_of(user)] == victim.numbers[:1]
+    assert [one.number for one in place.service.in_progress.waiting(user)] == victim.numbers[1:]
+    assert SECRET in files.take(victim.ticket, name).read_text()
+    shown = victim.visitor.act("hc_more", {})
+    assert SECRET in shown  # still logged in, and the page is still theirs
+    other = place.store.users()[OTHERS[name]]
+    assert SECRET not in str(rows_of(place.store, other))  # nothing went into what is the attacker's either
+
+
+def anybodys(db: Any, user_id: int, id: int) -> dict[str, Any]:
+    """A conversation, for whoever names it."""
+    return next(db.query("SELECT * FROM conversations WHERE id = ?", [id]))
+
+
+def anybodys_message(db: Any, user_id: int, id: int) -> dict[str, Any]:
+    return next(db.query("SELECT * FROM messages WHERE id = ?", [id]))
+
+
+def anybodys_comparison(db: Any, user_id: int, id: int) -> StoredComparison:
+    return StoredComparison(**next(db.query("SELECT * FROM comparisons WHERE id = ?", [id])))
+
+
+def anybodys_file(self: Kept, user_id: int, key: str) -> Attached | None:
+    return next((file for (_, one), file in self._files.items() if one == key), None)
+
+
+def anybodys_next(self: InProgress, user_id: int, number: int) -> ReplyInProgress | None:
+    return next(
+        (one.reply for many in self._waiting.values() for one in many if one.reply.number == number), None
+    )
+
+
+def anybodys_ticket(self: Files, ticket: str, owner: str) -> Path:
+    return self._held.pop(ticket).path
+
+
+CONVERSATIONS = {
+    f"store.{module}.owned_conversation": anybodys for module in ("conversations", "messages", "presets")
+}
+MESSAGES = {"store.messages.owned_message": anybodys_message, "store.messages.owned_conversation": anybodys}
+
+
+@pytest.mark.parametrize("name", ["ann"])
+@pytest.mark.parametrize(
+    ("without", "event", "what"),
+    [
+        (CONVERSATIONS, "hc_open", "chat"),
+        (MESSAGES, "hc_edit_reply", "reply"),
+        ({"store.comparisons._owned": anybodys_comparison}, "hc_result", "comparison"),
+        ({"ui.unsent.Kept.find": anybodys_file}, "hc_kept", "key"),
+        ({"chat.in_progress.InProgress.take_out": anybodys_next}, "hc_next_edit", "number"),
+        ({"ui.doors.files.Files.take": anybodys_ticket}, "ticket", ""),
+    ],
+    ids=["conversations", "messages", "comparisons", "attached files", "messages that wait", "exports"],
+)
+def test_the_attacks_are_real_ones(
+    place: Place, victim: Victim, name: str, monkeypatch: pytest.MonkeyPatch, without: dict[str, Any], event: str,
+    what: str,
+) -> None:  # fmt: skip
+    """With a defence taken away, each of them gives the secret, or changes what is another's; with it, none does."""
+
+    def attacked() -> bool:
+        ben = Visitor(place.address, "ben", place.visitors["ben"].password)
+        if event == "ticket":
+            return SECRET in ben.ask("GET", f"/transfer/out/{victim.ticket}").text
+        ben.open()
+        kept = [{"key": victim.key, "chat": 0, "name": "x"}]
+        texts = {"key": json.dumps(kept), "number": str(victim.numbers[1])}
+        before = rows_of(place.store, victim.secrets.user)
+        said = ben.act(event, {"id": victim.secrets.ids.get(what, 0), "text": texts.get(what, "")})
+        return SECRET in said or rows_of(place.store, victim.secrets.user) != before
+
+    assert not attacked()
+    for defence, nothing in without.items():
+        monkeypatch.setattr(f"hierchat.{defence}", nothing)
+    assert attacked()
+
+
+def uses(hash: str) -> dict[str, tuple[str, str, object]]:
+    """Every way in which a page's hash is given to Gradio."""
+    event = {"fn_index": 0, "data": [], "session_hash": hash, "trigger_id": None}
+    twice = f"session_hash=mine&session_hash={hash}"
+    return {
+        "stream": ("GET", f"/gradio_api/queue/data?session_hash={hash}", None),
+        "stream, encoded": ("GET", f"/gradio_api/queue/data?session_%68ash={hash}", None),
+        "stream, twice": ("GET", f"/gradio_api/queue/data?{twice}", None),
+        "stream of a call": ("GET", f"/gradio_api/call/x/{hash}", None),
+        "stream of a call, v2": ("GET", f"/gradio_api/call/v2/x/{hash}", None),
+        "heartbeat": ("GET", f"/gradio_api/heartbeat/{hash}", None),
+        "heartbeat, encoded": ("GET", f"/gradio_api/heartbeat/%{ord(hash[0]):x}{hash[1:]}", None),
+        "join": ("POST", "/gradio_api/queue/join", event),
+        "run": ("POST", "/gradio_api/run/predict", event),
+        "run by a name": ("POST", "/gradio_api/run/load", event),
+        "api": ("POST", "/gradio_api/api/predict", event),
+        "cancel": ("POST", "/gradio_api/cancel", {"session_hash": hash, "fn_index": 0, "event_id": "x"}),
+        "server": (
+            "POST", "/gradio_api/component_server",
+            {"session_hash": hash, "data": [], "component_id": 1, "fn_name": "x"},
+        ),
+        "link": ("GET", f"/gradio_api/deep_link?session_hash={hash}", None),
+        "playlist": ("GET", f"/gradio_api/stream/{hash}/1/1/playlist.m3u8", None),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("way", uses("x"))
+def test_another_s_page_is_closed_to_whoever_knows_its_number(place: Place, way: str) -> None:
+    mine, other = (Visitor(place.address, name, place.visitors[name].password) for name in ("ann", "ben"))
+    mine.open()
+    answer = other.ask(*uses(mine.hash)[way], read=300)
+    assert answer.status in (403, 404), answer.text
+    assert answer.text in (pages._OTHERS, pages._CLOSED)
+    assert mine.ask("GET", f"/gradio_api/heartbeat/{mine.hash}", read=11).text == "data: ALIVE"
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"session_hash": None}, {"session_hash": ""}, {"session_hash": 1}, [], "x"]
+)
+def test_a_page_without_a_number_is_nobody_s(place: Place, body: Any) -> None:
+    """All that send none would share one."""
+    if isinstance(body, dict):
+        body = {"fn_index": 0, "data": []} | body
+    for path in ("queue/join", "run/predict", "cancel"):
+        assert place.visitors["ben"].ask("POST", f"/gradio_api/{path}", body).status == 403
+
+
+def test_the_events_of_another_s_page_are_not_told_and_it_does_not_end(place: Place) -> None:
+    """The stream is read, and the page closed, by its number alone where the door is left open."""
+    ann, ben = (Visitor(place.address, name, place.visitors[name].password) for name in ("ann", "ben"))
+    fill(place.store, "ann", "glockenspielist")
+    ann.open()
+    config = ann.config()
+    more = next(one for one in config["dependencies"] if any(t[1] == "hc_more" for t in one["targets"]))
+    assert ann.join(more["id"], defaults(config, more), {}).status == 200
+    told = ben.ask("GET", f"/gradio_api/queue/data?session_hash={ann.hash}", read=2000)
+    assert "glockenspielist" not in told.text
+    beats = threading.Thread(target=ben.ask, args=["GET", f"/gradio_api/heartbeat/{ann.hash}"], daemon=True)
+    beats.start()
+    beats.join(20)
+    assert not beats.is_alive()
+    mine = ann.ask("GET", f"/gradio_api/queue/data?session_hash={ann.hash}")
+    assert "glockenspielist" in mine.text
+
+
+def test_and_that_attack_is_a_real_one(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages.OwnPages, "_is_own", lambda self, hash, user: True)
+    ann, ben = (Visitor(place.address, name, place.visitors[name].password) for name in ("ann", "ben"))
+    fill(place.store, "ann", "bassoonist")
+    ann.open()
+    config = ann.config()
+    more = next(one for one in config["dependencies"] if any(t[1] == "hc_more" for t in one["targets"]))
+    assert ann.join(more["id"], defaults(config, more), {}).status == 200
+    assert "bassoonist" in ben.ask("GET", f"/gradio_api/queue/data?session_hash={ann.hash}").text
+
+
+@pytest.mark.parametrize("name", ["ann"])
+def test_files_on_their_way_out_are_their_user_s(place: Place, victim: Victim, name: str) -> None:
+    ben = place.visitors["ben"]
+    answer = ben.ask("GET", f"/transfer/out/{victim.ticket}")
+    assert (answer.status, SECRET in answer.text) == (404, False)
+    assert SECRET in victim.visitor.ask("GET", f"/transfer/out/{victim.ticket}").text
+
+
+@pytest.mark.parametrize("name", ["ann"])
+def test_gradio_s_own_routes_serve_no_file_of_ours(place: Place, victim: Victim, name: str) -> None:
+    """Neither the database nor what waits to be fetched, and nothing can be laid where they would serve it."""
+    path = files._held[victim.ticket].path
+    for who in ("ann", "ben"):
+        for wanted in (place.store.path, f"{place.store.path}-wal", path, "/etc/hostname"):
+            for route in ("file=", "file/", "stream/", "proxy=file://"):
+                answer = place.visitors[who].ask("GET", f"/gradio_api/{route}{wanted}", read=4000)
+                assert answer.status == 404
+                assert SECRET not in answer.text
+        assert place.visitors[who].ask("POST", "/gradio_api/upload", {}).status == 404
+
+
+@pytest.mark.parametrize("name", ["ann"])
+@pytest.mark.parametrize("words", [SECRET, SECRET[:4], "The", f"tag:{SECRET}", "tag:x", '"', "*", "a OR b"])
+def test_the_search_finds_nothing_of_another_user(
+    place: Place, victim: Victim, name: str, words: str
+) -> None:
+    ben = Visitor(place.address, "ben", place.visitors["ben"].password)
+    ben.open()
+    config = ben.config()
+    query = next(one["id"] for one in config["components"] if one["props"].get("elem_id") == "hc-search")
+    (search,) = (one for one in config["dependencies"] if one["targets"] == [[query, "change"]])
+    said = ben.call(search["id"], [words]).replace(words, "")
+    assert SECRET not in said
+    assert "sleeps" not in said
+
+
+def test_what_is_told_to_another_user_does_not_count_with_mine(place: Place) -> None:
+    """Numbers of news over all users would tell how busy the others are."""
+    news, store = place.service.news, place.store
+    ann, ben = (store.ensure_user(name) for name in ("ann", "ben"))
+    before = news.count(ben)
+    for _ in range(5):
+        news.tell(ann, 1)
+    news.tell(ben)
+    assert news.count(ben) == before + 1

@@ -1,0 +1,148 @@
+"""In the store: every method that takes a user, with the ids of another one; and every table has an owner."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hierchat.store import Chat, ChatSettings, Mark, NewTurn, NotFound, Store, StoreError
+from tests.isolation.conftest import SECRET, Secrets, fill, rows_of
+
+PUBLIC = {
+    "endpoint": "a switch",
+    "keys": "names and hashes of keys: for the endpoint alone",
+    "key_days": "how many tokens a key took",
+    "accounts": "names and hashes of passwords: for the login alone",
+    "guests": "names",
+    "latency": "what steps of a model cost on a machine, which tells nothing of what was written",
+    "_sqlite_migrations": "the schema",
+    "sqlite_sequence": "the schema",
+}
+"""Tables that hold nothing of a user's."""
+INDICES = ("messages_fts", "titles_fts", "attachments_fts")
+"""Made from tables that have an owner; the search asks for it."""
+METHODS = {
+    name: method
+    for name, method in inspect.getmembers(Store, inspect.isfunction)
+    if "user_id" in inspect.signature(method).parameters and not name.startswith("_")
+}
+NOBODY_S = 10**9
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "two.db") as store:
+        yield store
+
+
+def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[Any]:
+    """What an attacker would give for a parameter: ids of the other one's, and harmless values for the rest."""
+    kind, spelled = str(parameter.annotation), parameter.name
+    if spelled in ("conversation_id", "wanted"):
+        return [ids["chat"], ids["hidden"], ids["incognito"]]
+    if spelled in ("message_id", "parent_id", "leaf_id"):
+        return [ids["asked"], ids["reply"], ids["edited"]]
+    if spelled == "conversation_ids":
+        return [[ids["chat"]]]
+    if spelled == "message_ids":
+        return [[ids["asked"], ids["reply"]]]
+    if spelled.endswith("_id") and parameter.default is inspect.Parameter.empty:
+        return [ids[spelled.removesuffix("_id")]]
+    known: dict[str, Any] = {
+        "settings": ChatSettings("x", {}, ids["preset"]), "since": Mark(), "chosen": "all", "kind": "written",
+        "role": "user", "names": ["x"], "runs": [], "query": SECRET, "model_key": "m", "limit": 10, "after": 0,
+        "before": None, "value": b"x", "name": "x", "title": "x", "text": "x", "question": "x", "result": "{}",
+        "created_at": 0.0, "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
+        "chat": Chat("x", "x", 0.0, 0.0, [], None),
+    }  # fmt: skip
+    if spelled in known:
+        return [known[spelled]]
+    if parameter.default is not inspect.Parameter.empty:
+        return [parameter.default]
+    if "bool" in kind:
+        return [True]
+    raise AssertionError(f"{name} has a parameter {spelled!r} that this test does not know")
+
+
+def calls(name: str, method: Any, attacker: int, ids: dict[str, int]) -> Iterator[dict[str, Any]]:
+    """Every id once, in its place."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    choices = {one.name: [attacker] if one.name == "user_id" else given(name, one, ids) for one in parameters}
+    for number in range(max(map(len, choices.values()))):
+        yield {key: many[min(number, len(many) - 1)] for key, many in choices.items()}
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_no_method_gives_or_changes_anything_of_another_user(store: Store, name: str) -> None:
+    attacker = store.ensure_user("ben")
+    found = secrets_of(store)
+    before = rows_of(store, found.user)
+    for call in calls(name, METHODS[name], attacker, found.ids):
+        try:
+            answer = METHODS[name](store, **call)
+            said = str([*answer] if isinstance(answer, Iterator) else answer)
+        except StoreError as error:
+            said = str(error)
+        assert SECRET not in said.replace(str(call.get("query")), "")
+        assert rows_of(store, found.user) == before
+
+
+def secrets_of(store: Store) -> Secrets:
+    return fill(store, "ann")
+
+
+def test_a_reply_is_begun_in_one_s_own_chats_only(store: Store) -> None:
+    found, attacker = secrets_of(store), store.ensure_user("ben")
+    mine = store.create_conversation(attacker)
+    turn = NewTurn("m", "m", {}, 0, True)
+    for chat, parent in ((found.ids["chat"], found.ids["asked"]), (mine, found.ids["asked"])):
+        with pytest.raises(NotFound):
+            store.begin_reply(attacker, chat, parent, turn)
+
+
+def test_a_file_that_is_called_like_another_s_chat_is_one_of_one_s_own(store: Store) -> None:
+    """Importing it neither changes that chat nor tells that it is there."""
+    found, attacker = secrets_of(store), store.ensure_user("ben")
+    theirs = store.chat(found.user, found.ids["chat"])
+    before = rows_of(store, found.user)
+    mine = replace(
+        theirs,
+        title="x",
+        tags=(),
+        settings=None,
+        messages=[replace(theirs.messages[0], text="x", attachments=())],
+    )
+    outcome, added = store.take_in(attacker, replace(mine, current=mine.messages[0].name))
+    assert (outcome, len(added)) == ("new", 1)
+    assert rows_of(store, found.user) == before
+    assert SECRET not in str(rows_of(store, attacker))
+
+
+def test_a_guess_at_an_id_tells_nothing(store: Store) -> None:
+    """What is another's and what never was get the same answer."""
+    found, attacker = secrets_of(store), store.ensure_user("ben")
+    for method, mine in ((store.conversation, "chat"), (store.message, "asked"), (store.preset, "preset")):
+        said = []
+        for id in (found.ids[mine], NOBODY_S):
+            with pytest.raises(StoreError) as refused:
+                method(attacker, id)
+            said.append(str(refused.value).replace(str(id), "N"))
+        assert said[0] == said[1]
+
+
+def test_every_table_has_an_owner_or_a_reason(store: Store) -> None:
+    """And what has an owner goes with them."""
+    found = secrets_of(store)
+    with store._read() as db:
+        tables = {name for name in db.table_names() if not name.startswith(INDICES)}
+    owned = set(rows_of(store, found.user))
+    assert tables == owned | set(PUBLIC)
+    store.forget_user(found.user)
+    with store._read() as db:
+        left = {name: db[name].count for name in owned}
+    assert {name: count for name, count in left.items() if count} == {}
