@@ -20,6 +20,7 @@ from hierchat.store import LOCAL_USER
 from hierchat.ui import status
 from hierchat.ui.actions import button
 from hierchat.ui.doors.files import files
+from hierchat.ui.owner import OwnerOnly, require_owner
 from hierchat.ui.panels.panel import QUIET, Who
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ MOST_FILES = 1_000
 """That are sent at once; a folder that holds more is read where it lies."""
 _NAMED = 20
 """Files, or kinds of them, that are named at most."""
-_CLOSED = (
-    "Texts are added and removed only by who sits at this machine: not while the page is shared by a link or asks for "
-    "a login. In a terminal: python -m hierchat corpus add PATH."
-)
 Act = Callable[[str, "Session"], str | None]
 """What a button does to the texts of that name; the sentence to say, where the list does not tell it."""
 
@@ -67,12 +64,12 @@ def build() -> Panel:
 
 
 class OwnTextsHandlers:
-    """The handlers. `closed`: whether nothing can be changed here, because others may use the page."""
+    """The handlers. Only the owner names files of this machine, and sees which texts there are."""
 
-    def __init__(self, service: ChatService, panel: Panel, closed: Callable[[], bool]) -> None:
+    def __init__(self, service: ChatService, panel: Panel) -> None:
         self._texts = service.texts
+        self._store = service.store
         self._panel = panel
-        self._closed = closed
 
     @property
     def outputs(self) -> list[Any]:
@@ -104,35 +101,33 @@ class OwnTextsHandlers:
                 return self._answering(lambda text, session: self._look_at(held, text), who)(event, request)
 
         def tick(request: gr.Request) -> dict[Any, Any]:
-            who(request)
-            return self.drawn()
+            return self.drawn(who(request)[1])
 
         bus.hc_texts_files(sent, None, outputs, **QUIET)
         self._panel.timer.tick(tick, None, outputs, **QUIET)
 
-    def drawn(self, said: str = "", removing: str = "") -> dict[Any, Any]:
-        """All of it as it is now; the timer rests where nothing is being done. `removing`: about which is asked."""
-        texts, panel, open_ = self._texts, self._panel, not self._closed()
+    def drawn(self, user_id: int, said: str = "", removing: str = "") -> dict[Any, Any]:
+        """All of it as it is now; the timer rests where nothing is being done. `removing`: about which is asked.
+        Nothing for others than the owner."""
+        texts, panel, owner = self._texts, self._panel, self._store.is_owner(user_id)
         return {
             panel.said: said,
-            # Others who use the page are not told what there is.
-            panel.list: listing(texts.rows() if open_ else [], texts.model, removing, open_),
-            panel.form: form() if open_ else f'<p class="hc-quiet">{html.escape(_CLOSED)}</p>',
-            panel.state: progress(texts.addition) if open_ and texts.addition else "",
-            panel.timer: gr.Timer(active=texts.busy),
+            panel.list: listing(texts.rows(), texts.model, removing) if owner else "",
+            panel.form: form() if owner else "",
+            panel.state: progress(texts.addition) if owner and texts.addition else "",
+            panel.timer: gr.Timer(active=owner and texts.busy),
         }
 
     def _answering(self, act: Act, who: Who) -> Callable[..., dict[Any, Any]]:
         def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            session, _ = who(request)
+            session, user = who(request)
             session.removing = ""
-            if self._closed():
-                return self.drawn(status.error(_CLOSED))
             try:
+                require_owner(self._store, user)
                 said = act(str(event._data["text"]), session)
-            except (CorpusError, ModelError) as error:
-                return self.drawn(status.error(str(error)))
-            return self.drawn(status.notice(said) if said else "", session.removing)
+            except (CorpusError, ModelError, OwnerOnly) as error:
+                return self.drawn(user, status.error(str(error)))
+            return self.drawn(user, status.notice(said) if said else "", session.removing)
 
         return answer
 
@@ -155,9 +150,9 @@ class OwnTextsHandlers:
         return f"{name} drafts no more."
 
 
-def listing(rows: Sequence[OwnText], model: str, removing: str, may_change: bool) -> str:
+def listing(rows: Sequence[OwnText], model: str, removing: str) -> str:
     """The texts that there are. `removing`: about which is asked."""
-    entries = "".join(_entry(row, model, row.name == removing, may_change) for row in rows)
+    entries = "".join(_entry(row, model, row.name == removing) for row in rows)
     there = f'<ul class="hc-rows hc-texts">{entries}</ul>' if rows else ""
     return (
         "<h3>Texts of your own</h3>"
@@ -231,7 +226,7 @@ def _left_out(left: Mapping[str, int]) -> str:
     return f'<p class="hc-quiet">Left out: {html.escape(", ".join(kinds))}{more}.</p>'
 
 
-def _entry(row: OwnText, model: str, asked: bool, may_change: bool) -> str:
+def _entry(row: OwnText, model: str, asked: bool) -> str:
     name = html.escape(row.name)
     facts = [f"{row.tokens:,} tokens"] if row.tokens else ["not read to the end"]
     facts += [gigabytes(row.size), f"from {', '.join(row.sources)}"]
@@ -252,15 +247,14 @@ def _entry(row: OwnText, model: str, asked: bool, may_change: bool) -> str:
             f"<p>Remove {name}? {own}It frees {gigabytes(row.size)}.</p>{_buttons(remove + keep)}</div></li>"
         )
     acts = ""
-    if may_change and row.possible:
+    if row.possible:
         label = f"Read for {model}, too"
         acts += button(
             "hc_texts_again", label, text=row.name, css="hc-bordered", aria_label=f"{label}: {row.name}"
         )
-    if may_change:
-        acts += button(
-            "hc_texts_remove", "Remove", text=row.name, css="hc-bordered", aria_label=f"Remove {row.name}"
-        )
+    acts += button(
+        "hc_texts_remove", "Remove", text=row.name, css="hc-bordered", aria_label=f"Remove {row.name}"
+    )
     return f"<li>{said}{_buttons(acts)}</li>"
 
 

@@ -48,9 +48,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
     """The page over a chat service; `place` is where the data lies, for the eye; `log_ins`: where there is a login."""
     with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
         models = ModelsPanel(service, shared=lambda: bool(app.share_url))
-        settings_panel = SettingsPanel(
-            service, closed=lambda: log_ins is not None or bool(app.share_url), log_ins=log_ins
-        )
+        settings_panel = SettingsPanel(service, log_ins)
         comparisons = ComparisonsPanel(service.store)
         panels: list[Panel] = [models, InsightsPanel(service), comparisons, settings_panel]
         p = layout.build(service.models.names, place, log_ins is not None, panels)

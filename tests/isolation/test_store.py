@@ -57,7 +57,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         "settings": ChatSettings("x", {}, ids["preset"]), "since": Mark(), "chosen": "all", "kind": "written",
         "role": "user", "names": ["x"], "runs": [], "query": SECRET, "model_key": "m", "limit": 10, "after": 0,
         "before": None, "value": b"x", "name": "x", "title": "x", "text": "x", "question": "x", "result": "{}",
-        "created_at": 0.0, "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
+        "created_at": 0.0, "source": "x", "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
         "chat": Chat("x", "x", 0.0, 0.0, [], None),
     }  # fmt: skip
     if spelled in known:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from hierchat.ui.launch import options
-from hierchat.ui.page import build_app
 from tests import browser as driving
 from tests.browser import Chat
 from tests.ui.fake_service import FakeService
+from tests.ui.test_accounts import ANN, BEN, log_in
 
 pytestmark = pytest.mark.browser
 
@@ -100,17 +99,20 @@ def test_files_are_dropped_and_looked_at(chat: Chat, service: FakeService) -> No
     assert service.texts.dropped == {"a.md": b"# A"}
 
 
-def test_with_a_login_or_a_link_no_path_can_be_named(chromium: Browser, fresh: FakeService) -> None:
-    """The page of a server that others may use: the form is not there, and what presses its buttons is refused."""
-    app = build_app(fresh, "/data", driving.log_ins_of(fresh.store, ("ann", "the password of ann")))
-    _, address, _ = app.launch(prevent_thread_lock=True, **options())
-    try:
-        with driving.visiting(chromium, address) as chat:
-            chat.open("?view=settings")
-            expect(chat.page.locator("#hc-texts-form")).to_contain_text("only by who sits at this machine")
-            expect(text(chat, "notes")).to_have_count(0)  # nor is it told what there is
-            expect(chat.page.locator("#hc-texts, #hc-texts-form").get_by_role("button")).to_have_count(0)
-            chat.page.evaluate(
+def test_only_the_owner_sees_texts_and_names_paths(chromium: Browser, fresh: FakeService) -> None:
+    """For others the form is not there, and what presses its buttons is refused."""
+    log_ins = driving.log_ins_of(fresh.store, ANN, BEN)
+    with driving.serving(fresh, log_ins=log_ins) as address:
+        with driving.visiting(chromium, address) as owner:
+            log_in(owner, *ANN)
+            owner.view("Settings")
+            expect(text(owner, "notes")).to_be_visible()
+        with driving.visiting(chromium, address) as other:
+            page = log_in(other, *BEN)
+            other.view("Settings")
+            expect(page.locator("#hc-texts li")).to_have_count(0)  # nor is it told what there is
+            expect(page.locator("#hc-texts, #hc-texts-form").get_by_role("button")).to_have_count(0)
+            page.evaluate(
                 """() => {
                     const known = document.querySelector('[data-act]').dataset.key;
                     const button = Object.assign(document.createElement('button'), { textContent: 'Look' });
@@ -119,10 +121,8 @@ def test_with_a_login_or_a_link_no_path_can_be_named(chromium: Browser, fresh: F
                     button.click();
                 }"""
             )
-            expect(chat.page.locator("#hc-texts-said [role=alert]")).to_contain_text("only by who sits")
+            expect(page.locator("#hc-texts-said [role=alert]")).to_contain_text("Only the owner")
             assert fresh.texts.asked == []
-    finally:
-        app.close(verbose=False)
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +33,13 @@ _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
 
 
 class SettingsPanel:
-    """The panel. `closed`: whether others may use the page: then no path of this machine can be named in it."""
+    """The panel. What concerns the machine is shown to its owner alone."""
 
     name = "settings"
     title = "Settings"
 
-    def __init__(self, service: ChatService, closed: Callable[[], bool], log_ins: LogIns | None) -> None:
+    def __init__(self, service: ChatService, log_ins: LogIns | None) -> None:
         self._service = service
-        self._closed = closed
         self._store = service.store
         self.connected = Connected(self._store, log_ins)
         self._programs = Programs(service.store)
@@ -63,7 +61,7 @@ class SettingsPanel:
             [*_DRAFTS], label="Earlier texts that may be used", show_label=False, container=False,
             elem_id="hc-drafts-from",
         )  # fmt: skip
-        self.texts = own_texts.OwnTextsHandlers(self._service, own_texts.build(), self._closed)
+        self.texts = own_texts.OwnTextsHandlers(self._service, own_texts.build())
         self._proof = gr.HTML("", elem_id="hc-model-proof")
         gr.HTML("<h2>Chats</h2>")
         self._keep = gr.Checkbox(
@@ -120,7 +118,8 @@ class SettingsPanel:
             self._store.set_drafts_from(user, "all")
             self._store.allow_model_titles(user, True)
             self._store.keep_writing(user, True)
-            self._store.set_access("off")
+            if self._store.is_owner(user):
+                self._store.set_access("off")
             return self.show(user) | {self._told: status.notice("All settings are as they were at first.")}
 
         self._programs.wire(who, live)
@@ -156,7 +155,7 @@ class SettingsPanel:
                 self._forget: forget,
                 self._told: "",
             }
-            | self.texts.drawn()
+            | self.texts.drawn(user_id)
             | self.connected.show(user_id)
             | self._programs.show(owner=owner)
         )
