@@ -3,6 +3,7 @@ only where they are asked for. Browser tests are run again where they fail."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import threading
@@ -20,6 +21,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.flaky(reruns=2))
+
+
+@pytest.fixture(autouse=True)
+def own_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Playwright's event loop rests between two of its calls; a test that drives no browser may run one of its own."""
+    held = None if request.node.get_closest_marker("browser") else asyncio._get_running_loop()
+    if held is not None:
+        asyncio._set_running_loop(None)
+    yield
+    if held is not None:
+        asyncio._set_running_loop(held)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ acts.hc_fork = ({ id }) => {
 
 function goToPanel(name) {
   asked.push(`panel ${name}`);
-  trigger('hc_panel', { id: 0, text: name });
+  step('hc_panel', { id: 0, text: name });
 }
 acts.hc_panel = ({ text }) => {
   goToPanel(text);
@@ -45,5 +45,5 @@ window.addEventListener('popstate', () => {
   if (panel) return void goToPanel(panel);
   const id = Number(searchParams.get('c')) || 0;
   going(id);
-  trigger('hc_go', { id });
+  step('hc_go', { id });
 }, { signal: window.hcEnd.signal });

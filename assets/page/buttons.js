@@ -4,6 +4,10 @@ const KEY = '__KEY__';
 const SERVER = __EVENTS__;
 const acts = {};
 
+// Steps to another chat or view are numbered: of several in a hurry the last one counts, in whatever order they arrive.
+let steps = 0;
+const step = (act, given) => trigger(act, { ...given, step: Date.now() * 1000 + (steps++ % 1000) });
+
 // Should the page be built twice, what the first script listened to ends.
 window.hcEnd?.abort();
 window.hcEnd = new AbortController();
@@ -16,5 +20,5 @@ on('click', (event) => {
   const id = Number(button.dataset.id);
   const text = button.dataset.text || '';
   if (acts[act]) acts[act]({ button, id, text });
-  else if (SERVER.includes(act)) trigger(act, { id, text });
+  else if (SERVER.includes(act)) step(act, { id, text });
 });

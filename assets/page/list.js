@@ -58,7 +58,7 @@ on('keydown', (event) => {
 acts.hc_open = ({ id, text }) => {
   going(id);
   lookFor(id, text);
-  trigger('hc_open', { id, text });
+  step('hc_open', { id, text });
   leaveSidebar();
 };
 on('click', (event) => event.target.closest('#hc-list .hc-snippet')?.closest('li').querySelector('.hc-title').click());

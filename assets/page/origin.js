@@ -87,7 +87,7 @@ acts.hc_origin = ({ button, id, text }) => {
   hideTip();
   const { message, phrase } = JSON.parse(text);
   lookForPhrase(id, message, phrase);
-  trigger('hc_open', { id, text: message });
+  step('hc_open', { id, text: message });
 };
 // A click on any piece of a run is one on its first.
 on('click', (event) => {

@@ -41,6 +41,7 @@ class Handlers:
         self._parts = parts
         self._sessions = Sessions()
         self._users: dict[str, int] = {}
+        self._nothing: Update = {parts.live: gr.skip()}
         self.views = Views(service, parts, panels)
         self.going_on = GoingOn(service, parts, self.views, self._sessions, self.who)
 
@@ -112,6 +113,8 @@ class Handlers:
     def open(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A conversation from the list; with a hit of the search, the branch that holds it."""
         session, user = self.who(request)
+        if session.overtaken(int(event._data.get("step", 0))):
+            return self._nothing
         wanted, hit = int(event._data["id"]), str(event._data.get("text", ""))
         # It may have been deleted elsewhere: stay where we are.
         path = self._service.store.messages(user, wanted)
@@ -126,6 +129,8 @@ class Handlers:
 
     def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A panel in place of the conversation, whose reply goes on."""
+        if self.who(request)[0].overtaken(int(event._data.get("step", 0))):
+            return self._nothing
         return self._to_panel(str(event._data["text"]), query, request)
 
     def _to_panel(self, wanted: str, query: str, request: gr.Request) -> Update:
@@ -149,6 +154,8 @@ class Handlers:
     def go(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """The browser's Back and Forward: the conversation that was open then, or the empty page for 0."""
         session, user = self.who(request)
+        if session.overtaken(int(event._data.get("step", 0))):
+            return self._nothing
         wanted = int(event._data["id"])
         session.leave()
         there = bool(wanted) and self.views.exists(user, wanted)

@@ -305,7 +305,8 @@ class ReplyHandlers:
         p, user = self._parts, reply.user_id
         self._views.window(session, reply)
         if on_screen or reply.trouble:
-            session.remark, session.note = self._remark(reply), ""
+            # What another one had to say, which ended at the same time, stays.
+            session.remark, session.note = self._remark(reply) or session.remark, ""
         if on_screen and reply.withdrawn:
             session.gone_from(reply.conversation_id)
             session.settings_of = None  # what the panel shows is for the next one

@@ -30,6 +30,8 @@ class Session:
     """Whether the page was closed."""
     conversation: int | None = None
     """The conversation on the screen; replies may go on in others."""
+    step: int = 0
+    """The number of the latest click on a chat or a view."""
     panel: str = ""
     """What stands on the screen in place of a conversation."""
     following: set[ReplyInProgress] = field(default_factory=set)
@@ -93,6 +95,13 @@ class Session:
         if conversation == self.conversation:
             self.conversation = None
             self.attached.setdefault(0, [])[:0] = files
+
+    def overtaken(self, step: int) -> bool:
+        """Whether a later click has arrived before this one; 0 is none."""
+        with self.lock:
+            late = 0 < step < self.step
+            self.step = max(step, self.step)
+            return late
 
     def leave(self) -> None:
         """What is on the screen is about to change."""

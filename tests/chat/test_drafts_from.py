@@ -44,6 +44,8 @@ def test_only_the_chat_itself_leaves_out_texts_that_ship_or_were_added(
         tmp_path / "texts" / "mine", "mine", np.array([*written, BREAK], np.int32), 1, "", "tiny", ()
     )
     talk.service.host.hosted = replace(talk.hosted, statistics=(texts,))
+    for owner in ("bob", "carol"):  # added texts draft for owners alone
+        talk.store.add_account(owner, "no password", owner=True)
     other = talk.other("bob")
     reply = other.send("hello")
     assert reply.figures.shares["statistics"] > 0.5  # or the test below could not fail
