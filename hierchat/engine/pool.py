@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from hierchat.engine.decoding import common_prefix
@@ -39,18 +39,18 @@ class Pool:
         """A sequence for a reply to this prompt, which holds as much of it as some sequence of this user's did, and
         nothing else. Raises TooManySequences."""
         with self._lock:
-            sequence = self._chosen(prompt, user)
+            own = self._own(user)
+            shared = {id(one): common_prefix(one.tokens, prompt) for one in own}
+            sequence = self._chosen(shared)
+            held = shared.get(id(sequence), 0)
             self._free = [one for one in self._free if one is not sequence]
             self._taken.append(sequence)
-            own = self._users.get(id(sequence)) == user
             self._users[id(sequence)] = user
             self.latest = sequence
-            held = common_prefix(sequence.tokens, prompt) if own else 0
             sequence.rollback(held)
-            holder = max(self._own(user), key=lambda one: common_prefix(one.tokens, prompt))
-            shared = common_prefix(holder.tokens, prompt)
-            if shared >= held + WORTH_TAKING_OVER:
-                sequence.adopt(holder, prompt[held:shared])
+            holder = max(own, key=lambda one: shared[id(one)], default=sequence)
+            if (most := shared.get(id(holder), 0)) >= held + WORTH_TAKING_OVER:
+                sequence.adopt(holder, prompt[held:most])
             return sequence
 
     def give(self, sequence: CachedSequence) -> None:
@@ -80,12 +80,12 @@ class Pool:
     def _own(self, user: int | None) -> list[CachedSequence]:
         return [one for one in (*self._free, *self._taken) if self._users.get(id(one)) == user]
 
-    def _chosen(self, prompt: Sequence[int], user: int | None) -> CachedSequence:
+    def _chosen(self, shared: Mapping[int, int]) -> CachedSequence:
         """One whose text goes on, or branches off in its second half; else an empty one, or the one used least
-        recently."""
-        mine = [one for one in self._free if self._users.get(id(one)) == user]
-        best = max(mine, key=lambda one: common_prefix(one.tokens, prompt), default=None)
-        if best is not None and 2 * common_prefix(best.tokens, prompt) >= len(best.tokens):
+        recently. `shared`: what each of the user's own holds of the prompt."""
+        mine = [one for one in self._free if id(one) in shared]
+        best = max(mine, key=lambda one: shared[id(one)], default=None)
+        if best is not None and 2 * shared[id(best)] >= len(best.tokens):
             return best
         if empty := next((one for one in self._free if not one.tokens), None):
             return empty

@@ -113,7 +113,7 @@ class Handlers:
     def open(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A conversation from the list; with a hit of the search, the branch that holds it."""
         session, user = self.who(request)
-        if session.overtaken(int(event._data.get("step", 0))):
+        if _overtaken(session, event):
             return self._nothing
         wanted, hit = int(event._data["id"]), str(event._data.get("text", ""))
         # It may have been deleted elsewhere: stay where we are.
@@ -129,7 +129,7 @@ class Handlers:
 
     def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A panel in place of the conversation, whose reply goes on."""
-        if self.who(request)[0].overtaken(int(event._data.get("step", 0))):
+        if _overtaken(self.who(request)[0], event):
             return self._nothing
         return self._to_panel(str(event._data["text"]), query, request)
 
@@ -154,7 +154,7 @@ class Handlers:
     def go(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """The browser's Back and Forward: the conversation that was open then, or the empty page for 0."""
         session, user = self.who(request)
-        if session.overtaken(int(event._data.get("step", 0))):
+        if _overtaken(session, event):
             return self._nothing
         wanted = int(event._data["id"])
         session.leave()
@@ -272,3 +272,8 @@ class Handlers:
             if chat_settings.read(values).sampling == before:
                 return dict(zip(controls, sampling.values_of(after), strict=True))
         return {}
+
+
+def _overtaken(session: Session, event: gr.EventData) -> bool:
+    """Whether a later click on a chat or a view has arrived before this one."""
+    return session.overtaken(int(event._data.get("step", 0)))
