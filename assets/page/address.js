@@ -30,11 +30,12 @@ watch('value', () => {
   const url = new URL(window.location.href);
   const panel = /^panel (\w+)$/.exec(props.value)?.[1];
   const chosen = place >= 0 || panel; // some ways to a panel are no buttons of ours
+  const gone = /^gone /.test(props.value); // Back came to it: the empty page takes its place in the history
   for (const [name, value] of [['c', Number(props.value) || null], ['view', panel]]) {
     if (value) url.searchParams.set(name, value);
     else url.searchParams.delete(name);
   }
-  if (url.href !== window.location.href) window.history[chosen ? 'pushState' : 'replaceState'](null, '', url);
+  if (url.href !== window.location.href) window.history[chosen && !gone ? 'pushState' : 'replaceState'](null, '', url);
   boxBelongsTo(Number(props.value) || 0, chosen);
   follow();
 });
