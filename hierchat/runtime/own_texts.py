@@ -109,6 +109,11 @@ class OwnTexts:
         hosted = self._host.hosted
         return hosted.name if hosted and hosted.is_local else ""
 
+    @property
+    def shipped(self) -> Progress | None:
+        """How far the texts that ship are read for the loaded model; None where they are, or there are none."""
+        return self._host.reading
+
     def rows(self) -> list[OwnText]:
         """All of them, by name."""
         found = [self._row(name, list(builds)) for name, builds in groupby(listed(), lambda one: one.name)]

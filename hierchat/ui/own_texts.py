@@ -26,6 +26,7 @@ from hierchat.ui.panels.panel import QUIET, Who
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.corpus.preview import Preview
+    from hierchat.models.progress import Progress
     from hierchat.runtime.own_texts import Addition, OwnText
     from hierchat.ui.sessions import Session
 
@@ -112,10 +113,12 @@ class OwnTextsHandlers:
         texts, panel, owner = self._texts, self._panel, self._store.is_owner(user_id)
         return {
             panel.said: said,
-            panel.list: listing(texts.rows(), texts.model, removing) if owner else "",
+            panel.list: (listing(texts.rows(), texts.model, removing) + shipping(texts.shipped))
+            if owner
+            else "",
             panel.form: form() if owner else "",
             panel.state: progress(texts.addition) if owner and texts.addition else "",
-            panel.timer: gr.Timer(active=owner and texts.busy),
+            panel.timer: gr.Timer(active=owner and (texts.busy or texts.shipped is not None)),
         }
 
     def _answering(self, act: Act, who: Who) -> Callable[..., dict[Any, Any]]:
@@ -159,6 +162,15 @@ def listing(rows: Sequence[OwnText], model: str, removing: str) -> str:
         '<p class="hc-quiet">Notes, code, PDF files, exported chats: where a reply says what stands there, it comes '
         f"faster. They are kept on this machine, as a copy.</p>{there}"
     )
+
+
+def shipping(reading: Progress | None) -> str:
+    """What comes with the program, on its way to the loaded model; it needs no words once it drafts."""
+    if reading is None:
+        return ""
+    bar = status.progress_bar(reading.done, reading.total) if reading.total else ""
+    said = "The phrases that come with hierchat are being read for this model, once. You can chat meanwhile."
+    return f'<div class="hc-wait" role="status">{said}{bar}</div>'
 
 
 def form() -> str:

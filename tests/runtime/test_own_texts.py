@@ -12,6 +12,7 @@ import pytest
 from hierchat.corpus import build
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.stored import corpora_dir, files_of
+from hierchat.makers.seeds.pack import write_texts
 from hierchat.models.load.load_tokenizer import note_tokens
 from hierchat.models.load.token_map import tokens_sha256
 from hierchat.runtime.host import ModelHost
@@ -189,3 +190,52 @@ def test_a_path_that_is_none(texts: OwnTexts, said: str, answer: str) -> None:
     with pytest.raises(CorpusError, match=answer):
         texts.look(said)
     assert texts.addition is None
+
+
+def held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Texts ship, of which none is tokenised before the second event; the first tells that one is to be."""
+    monkeypatch.setattr("hierchat.corpus.seed.seeds_dir", lambda: tmp_path / "seeds")
+    write_texts(tmp_path / "seeds" / "another.jsonl.xz", ["The lighthouse stands on a rock."])
+    reached, go_on = threading.Event(), threading.Event()
+    encode = build.encoded
+
+    def encoded(tokenizer: object, texts: list[str]) -> list[list[int]]:
+        reached.set()
+        assert go_on.wait(60)
+        return encode(tokenizer, texts)
+
+    monkeypatch.setattr(build, "encoded", encoded)
+    return reached, go_on
+
+
+def test_texts_that_ship_come_while_the_model_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = held_up(tmp_path, monkeypatch)
+    host = tiny.ready_host()
+    shown = OwnTexts(host, lambda name: tiny.tokenizer())
+    assert reached.wait(60)
+    assert (shown.shipped.phase, shown.shipped.done) == ("reading", 0)  # type: ignore[union-attr]
+    with host.scheduler.turn() as mine:
+        assert mine
+        assert drafting(host) == []
+        go_on.set()
+        wait(lambda: list((tmp_path / "cache" / "seeds").glob("*/meta.json")))
+        assert drafting(host) == []  # a reply in progress keeps its databases
+    wait(lambda: drafting(host))
+    assert drafting(host) == ["seed"]
+    wait(lambda: shown.shipped is None)
+
+
+def test_texts_that_ship_are_given_up_with_their_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = held_up(tmp_path, monkeypatch)
+    host = tiny.ready_host()
+    assert reached.wait(60)
+    host.eject()
+    wait(lambda: not host.leaving)
+    go_on.set()
+    wait(lambda: host.reading is None)
+    assert host.hosted is None
+    assert not list((tmp_path / "cache" / "seeds").glob("*/meta.json"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.preview import Preview
+from hierchat.models.progress import Progress
 from hierchat.runtime.own_texts import Addition, OwnText
 
 NOTES = OwnText("notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False)
@@ -32,6 +33,7 @@ class FakeTexts:
         self.model = "SmolLM2 135M"
         self.listed = [CODE, NOTES]
         self.addition: Addition | None = None
+        self.shipped: Progress | None = None
         self.asked: list[tuple[str, str]] = []
         self.dropped: dict[str, bytes] = {}
 
