@@ -84,6 +84,7 @@ class OwnTextsHandlers:
             "hc_texts_look": lambda text, session: self._texts.look(text),
             "hc_texts_add": lambda text, session: self._texts.add(),
             "hc_texts_again": lambda text, session: self._texts.add_again(text),
+            "hc_texts_watch": self._watch,
             "hc_texts_stop": lambda text, session: self._texts.stop(),
             "hc_texts_remove": self._ask,
             "hc_texts_removed": self._remove,
@@ -144,6 +145,9 @@ class OwnTextsHandlers:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+
+    def _watch(self, name: str, session: Session) -> None:
+        self._texts.watch(name)
 
     def _ask(self, name: str, session: Session) -> None:
         session.removing = name
@@ -246,6 +250,7 @@ def _entry(row: OwnText, model: str, asked: bool) -> str:
         facts.append(row.trouble)
     elif row.drafts:
         facts.append(f"drafts for {model}")
+        facts += ["changes are read within a minute"] if row.watched else []
     elif model:
         made = f", but for {', '.join(row.models)}" if row.models else ""
         facts.append(f"not for {model}{made}")
@@ -263,6 +268,11 @@ def _entry(row: OwnText, model: str, asked: bool) -> str:
         label = f"Read for {model}, too"
         acts += button(
             "hc_texts_again", label, text=row.name, css="hc-bordered", aria_label=f"{label}: {row.name}"
+        )
+    if row.watched or (row.drafts and row.watchable):
+        label = "Stop watching" if row.watched else "Watch for changes"
+        acts += button(
+            "hc_texts_watch", label, text=row.name, css="hc-bordered", aria_label=f"{label}: {row.name}"
         )
     acts += button(
         "hc_texts_remove", "Remove", text=row.name, css="hc-bordered", aria_label=f"Remove {row.name}"

@@ -11,7 +11,9 @@ from hierchat.corpus.preview import Preview
 from hierchat.models.progress import Progress
 from hierchat.runtime.own_texts import Addition, OwnText
 
-NOTES = OwnText("notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False)
+NOTES = OwnText(
+    "notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False, watchable=True
+)
 CODE = OwnText("code", 900_000, 98_000, ("Qwen3 0.6B",), ("/home/you/code",), False, True)
 FOUND = Preview(
     14,
@@ -40,6 +42,12 @@ class FakeTexts:
     @property
     def busy(self) -> bool:
         return self.addition is not None and self.addition.under_way
+
+    def watch(self, name: str) -> None:
+        self.asked.append(("watch", name))
+        self.listed = [
+            replace(one, watched=not one.watched) if one.name == name else one for one in self.listed
+        ]
 
     def rows(self) -> list[OwnText]:
         return self.listed

@@ -58,6 +58,16 @@ def test_phrases_that_ship_are_seen_on_their_way(chat: Chat, service: FakeServic
     expect(said).to_have_count(0)
 
 
+def test_a_folder_is_watched_where_the_user_asks(chat: Chat, service: FakeService) -> None:
+    chat.open("?view=settings")
+    expect(text(chat, "code").get_by_role("button", name="Watch for changes")).to_have_count(0)
+    press(chat, "Watch for changes: notes")
+    expect(text(chat, "notes")).to_contain_text("changes are read within a minute")
+    press(chat, "Stop watching: notes")
+    expect(text(chat, "notes")).not_to_contain_text("changes are read")
+    assert service.texts.asked == [("watch", "notes"), ("watch", "notes")]
+
+
 def test_what_is_on_its_way_can_be_stopped(chat: Chat, service: FakeService) -> None:
     chat.open("?view=settings")
     expect(text(chat, "code")).to_contain_text("not for SmolLM2 135M, but for Qwen3 0.6B")
