@@ -1,7 +1,7 @@
 """The texts that ship, as a database of the model that is loaded: tokenised once for its tokenizer, into the cache.
 
 They are replies of small models to prompts that were written for this project, one file for each model that wrote:
-assets/seeds/MODEL.jsonl.xz. All of them draft for every model.
+assets/seeds/MODEL.jsonl.xz.
 """
 
 from __future__ import annotations
@@ -35,8 +35,12 @@ def seeds_dir() -> Path:
 
 
 def seed_files(entry: ModelEntry) -> list[Path]:
-    """All of them. What the model itself wrote comes last: of equal matches the last one is the newest."""
-    return sorted(seeds_dir().glob(f"*{SUFFIX}"), key=lambda file: (writer(file) == entry.name, file.name))
+    """Those that draft for a model: all, what it wrote itself last, since of equal matches the last one is the newest.
+    Where it wrote more than all others together, theirs would only dilute it: its own alone."""
+    files = sorted(seeds_dir().glob(f"*{SUFFIX}"))
+    own = [file for file in files if writer(file) == entry.name]
+    others = [file for file in files if file not in own]
+    return own if _size(own) > _size(others) else [*others, *own]
 
 
 def writer(file: Path) -> str:
@@ -72,6 +76,10 @@ def seed(
     except (OSError, CorpusError) as error:
         log.warning("The texts that ship are not used: %s", error)
         return None
+
+
+def _size(files: Sequence[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
 
 
 def _target(files: Sequence[Path], tokenizer: Any) -> Path:

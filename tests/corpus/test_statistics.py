@@ -68,11 +68,21 @@ def test_nothing_at_all(tokenizer: Any) -> None:
 def test_texts_that_ship_draft_for_every_model_its_own_ones_last(seeds: Path, tokenizer: Any) -> None:
     pack(seeds, "tiny", ["by tiny", " ", "abab"])
     pack(seeds, "twin", ["by twin"])
-    assert texts_of(tokenizer, statistics(entry(), tokenizer)[0]) == ["by twin", "by tiny", "abab"]
-    assert texts_of(tokenizer, statistics(entry("twin"), tokenizer)[0]) == ["by tiny", "abab", "by twin"]
-    other = load_tokenizer(entry("other"))
-    (found,) = statistics(entry("other"), other)
-    assert texts_of(other, found) == ["by tiny", "abab", "by twin"]
+    pack(seeds, "much", [f"much {number**9}" for number in range(99)])
+    expected = {"tiny": ["by twin", "by tiny", "abab"], "twin": ["by tiny", "abab", "by twin"]}
+    for name, own in {**expected, "other": ["by tiny", "abab", "by twin"]}.items():
+        tokens = load_tokenizer(entry(name))
+        (found,) = statistics(entry(name), tokens)
+        texts = texts_of(tokens, found)
+        assert [text for text in texts if not text.startswith("much")] == own
+        assert len(texts) == 99 + 3
+
+
+def test_who_wrote_more_than_all_others_has_that_alone(seeds: Path, tokenizer: Any) -> None:
+    pack(seeds, "twin", ["by twin"])
+    pack(seeds, "tiny", [f"much {number**9}" for number in range(99)])
+    assert len(texts_of(tokenizer, statistics(entry(), tokenizer)[0])) == 99
+    assert len(texts_of(tokenizer, statistics(entry("twin"), tokenizer)[0])) == 99 + 1
 
 
 def test_texts_that_ship_are_read_once_for_their_content(
