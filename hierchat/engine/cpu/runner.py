@@ -129,9 +129,9 @@ class CpuRunner:
         self._opened -= 1
 
     def forward(self, blocks: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
-        logits = self.run(blocks, logits=True)
+        logits = self.run(blocks)
         hidden = self._work.plain[: len(logits) * self.shape.hidden].reshape(len(logits), -1)
-        ends = np.cumsum([len(block.tokens) for block in blocks]).tolist()
+        ends = np.cumsum([len(block.tokens) if block.logits else 0 for block in blocks]).tolist()
         return [
             ArrayRows(logits[begin:end], hidden[begin:end])
             for begin, end in zip([0, *ends], ends, strict=False)
@@ -154,8 +154,10 @@ class CpuRunner:
         return max(1, min(MOST_ROWS, ATTENDED // (per_row * chunks)))
 
     @clear_memory_errors()
-    def run(self, blocks: Sequence[Segment], *, logits: bool) -> Any:
-        """Logits [nodes of all blocks, vocabulary], or [0, vocabulary]: a prompt's own logits are never needed."""
+    def run(self, blocks: Sequence[Segment]) -> Any:
+        """Logits [nodes of all blocks that want them, vocabulary]; nobody needs a prompt's own."""
+        blocks = sorted(blocks, key=lambda block: not block.logits)
+        told = sum(len(block.tokens) for block in blocks if block.logits)
         sequences = [_own(block.sequence) for block in blocks]
         tokens = [token for block in blocks for token in block.tokens]
         rows = len(tokens)
@@ -189,8 +191,8 @@ class CpuRunner:
         work = self._with_attended(rows * self.shape.heads * needed * (self.shape.head_dim + 2))
         embedded = self.model.embedding.floats(np.asarray(tokens, np.int64))
         np.multiply(embedded, self._embedding_scale, out=work.x[:rows])
-        padded = -(-rows // ROWS) * ROWS if rows > 1 else 1
-        out = np.empty((padded if logits else 0, self.vocabulary), np.float32)
+        padded = -(-told // ROWS) * ROWS if told > 1 else told
+        out = np.empty((padded, self.vocabulary), np.float32)
         counters = np.zeros((self.shape.layers * COUNTERS + 2) * COUNTER, np.int64)
 
         def job(rank: int) -> None:
@@ -201,6 +203,7 @@ class CpuRunner:
                 work,
                 self._identity,
                 texts,
+                told,
                 out,
                 counters,
                 self.team.threads,
@@ -209,7 +212,7 @@ class CpuRunner:
             )
 
         self.team.run(job)
-        return out[:rows]
+        return out[:told]
 
     def _with_attended(self, needed: int) -> Any:
         if self._work.attended.size < needed:

@@ -36,7 +36,7 @@ class CpuSequence:
         rows = self.runner.rows_that_fit(len(self.tokens), len(tokens))
         for begin in range(0, len(tokens), rows):
             part = tokens[begin : begin + rows]
-            self.runner.run([Segment(self, part, range(-1, len(part) - 1))], logits=False)
+            self.runner.run([Segment(self, part, range(-1, len(part) - 1), logits=False)])
             self.tokens.extend(part)
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
