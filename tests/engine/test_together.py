@@ -266,7 +266,7 @@ def test_a_piece_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalE
         writing = engine.generate(random_tokens(5, 1), how(0, 60), user=1)
         began = [next(step for step in writing if step.tokens)]
         reading = engine.generate(random_tokens(300, 2), how(1, 10), user=2)
-        other: list[Step] = []
+        other = [next(reading)]  # it is among the replies in progress from here on
         thread = threading.Thread(target=lambda: other.extend(reading))
         thread.start()
         mine = [*began, *writing]
