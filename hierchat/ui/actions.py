@@ -20,8 +20,8 @@ EVENTS = (
     "hc_tags", "hc_titled", "hc_edit_reply", "hc_import", "hc_export", "hc_follow", "hc_watch",
     "hc_model_fetch", "hc_model_stop", "hc_model_load", "hc_model_eject", "hc_model_remove", "hc_model_removed",
     "hc_model_keep", "hc_model_add", "hc_model_draft", "hc_model_undraft",
-    "hc_texts_look", "hc_texts_files", "hc_texts_add", "hc_texts_again", "hc_texts_stop", "hc_texts_remove",
-    "hc_texts_removed", "hc_texts_keep", "hc_end_session",
+    "hc_texts_look", "hc_texts_files", "hc_texts_add", "hc_texts_again", "hc_texts_watch", "hc_texts_stop",
+    "hc_texts_remove", "hc_texts_removed", "hc_texts_keep", "hc_end_session",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
 ASSETS = shipped("assets")

@@ -26,6 +26,7 @@ from hierchat.ui.panels.panel import QUIET, Who
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.corpus.preview import Preview
+    from hierchat.models.progress import Progress
     from hierchat.runtime.own_texts import Addition, OwnText
     from hierchat.ui.sessions import Session
 
@@ -83,6 +84,7 @@ class OwnTextsHandlers:
             "hc_texts_look": lambda text, session: self._texts.look(text),
             "hc_texts_add": lambda text, session: self._texts.add(),
             "hc_texts_again": lambda text, session: self._texts.add_again(text),
+            "hc_texts_watch": self._watch,
             "hc_texts_stop": lambda text, session: self._texts.stop(),
             "hc_texts_remove": self._ask,
             "hc_texts_removed": self._remove,
@@ -112,10 +114,12 @@ class OwnTextsHandlers:
         texts, panel, owner = self._texts, self._panel, self._store.is_owner(user_id)
         return {
             panel.said: said,
-            panel.list: listing(texts.rows(), texts.model, removing) if owner else "",
+            panel.list: (listing(texts.rows(), texts.model, removing) + shipping(texts.shipped))
+            if owner
+            else "",
             panel.form: form() if owner else "",
             panel.state: progress(texts.addition) if owner and texts.addition else "",
-            panel.timer: gr.Timer(active=owner and texts.busy),
+            panel.timer: gr.Timer(active=owner and (texts.busy or texts.shipped is not None)),
         }
 
     def _answering(self, act: Act, who: Who) -> Callable[..., dict[Any, Any]]:
@@ -142,6 +146,9 @@ class OwnTextsHandlers:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
+    def _watch(self, name: str, session: Session) -> None:
+        self._texts.watch(name)
+
     def _ask(self, name: str, session: Session) -> None:
         session.removing = name
 
@@ -159,6 +166,15 @@ def listing(rows: Sequence[OwnText], model: str, removing: str) -> str:
         '<p class="hc-quiet">Notes, code, PDF files, exported chats: where a reply says what stands there, it comes '
         f"faster. They are kept on this machine, as a copy.</p>{there}"
     )
+
+
+def shipping(reading: Progress | None) -> str:
+    """What comes with the program, on its way to the loaded model; it needs no words once it drafts."""
+    if reading is None:
+        return ""
+    bar = status.progress_bar(reading.done, reading.total) if reading.total else ""
+    said = "The phrases that come with hierchat are being read for this model, once. You can chat meanwhile."
+    return f'<div class="hc-wait" role="status">{said}{bar}</div>'
 
 
 def form() -> str:
@@ -234,6 +250,7 @@ def _entry(row: OwnText, model: str, asked: bool) -> str:
         facts.append(row.trouble)
     elif row.drafts:
         facts.append(f"drafts for {model}")
+        facts += ["changes are read within a minute"] if row.watched else []
     elif model:
         made = f", but for {', '.join(row.models)}" if row.models else ""
         facts.append(f"not for {model}{made}")
@@ -251,6 +268,11 @@ def _entry(row: OwnText, model: str, asked: bool) -> str:
         label = f"Read for {model}, too"
         acts += button(
             "hc_texts_again", label, text=row.name, css="hc-bordered", aria_label=f"{label}: {row.name}"
+        )
+    if row.watched or (row.drafts and row.watchable):
+        label = "Stop watching" if row.watched else "Watch for changes"
+        acts += button(
+            "hc_texts_watch", label, text=row.name, css="hc-bordered", aria_label=f"{label}: {row.name}"
         )
     acts += button(
         "hc_texts_remove", "Remove", text=row.name, css="hc-bordered", aria_label=f"Remove {row.name}"
