@@ -23,6 +23,8 @@ ENGLISH = "en"
 DOMAIN = "hierchat"
 COOKIE = "hc-language"
 """A choice of the browser, which the page's script keeps (language.js)."""
+THIS = ""
+"""In place of a sentence: the code of the language itself, of what is made inside of `marked`."""
 _BEGINS, _ENDS = "\ue000", "\ue001"
 _MARKED = re.compile(f"{_BEGINS}([^{_BEGINS}{_ENDS}]*){_ENDS}")
 
@@ -157,7 +159,7 @@ def translated(value: Any) -> Any:
 
 def _put(found: re.Match[str]) -> str:
     text = found[1]
-    if not text:  # the code of the language, for scripts
+    if text == THIS:
         return current()
     plain = html.unescape(text)
     return _(text) if plain == text else html.escape(_(plain))

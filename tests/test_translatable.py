@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 import symtable
 from collections.abc import Iterator
 from pathlib import Path
 
+from babel.messages.pofile import read_po
+
 from hierchat import language
+from hierchat.config import shipped
+from hierchat.makers.catalogues import template, text_of
+from hierchat.ui.actions import said, script
 
 ROOT = Path(language.__file__).parent
 FUNCTIONS = {"_": 1, "later": 1, "plural": 2}
@@ -64,3 +70,36 @@ def test_no_function_takes_the_name_away() -> None:
             ):
                 wrong.append(f"{path.relative_to(ROOT)}:{scope.get_lineno()}")
     assert not wrong, "`_` is a name of the function here: call what is not needed by another name"
+
+
+def test_the_template_holds_every_sentence() -> None:
+    there = (shipped("assets") / "locale" / "hierchat.pot").read_bytes()
+    assert there == text_of(template()), "run `python -m hierchat.makers.catalogues`"
+
+
+def test_scripts_get_each_sentence_that_is_extracted_from_them() -> None:
+    extracted = {m.id for m in template() if any(name.startswith("page/") for name, _line in m.locations)}
+    assert extracted == set(said(script()))
+
+
+_VALUE = re.compile(r"\{[^}]*\}")
+_TAG = re.compile(r"<[^>]*>")
+
+
+def test_what_is_translated_fits_where_it_is_put() -> None:
+    """It goes into attributes and scripts as it is."""
+    wrong = []
+    for path in (shipped("assets") / "locale").glob("*/LC_MESSAGES/*.po"):
+        with path.open("rb") as file:
+            catalogue = read_po(file)
+        for message in catalogue:
+            ids = message.id if isinstance(message.id, tuple) else (message.id,)
+            texts = message.string if isinstance(message.string, tuple) else (message.string,)
+            for text in texts if message.id else ():
+                same = any(sorted(_VALUE.findall(i)) == sorted(_VALUE.findall(text)) for i in ids)
+                tags = any(_TAG.findall(i) == _TAG.findall(text) for i in ids)
+                if not (text and same and tags) or any(c in _TAG.sub("", text) for c in '"\\<>&'):
+                    wrong.append(f"{path.parent.parent.name}: {text or ids[0]}")
+    assert not wrong, (
+        "complete it; the same values and tags; no straight quotation marks, backslashes or ampersands"
+    )

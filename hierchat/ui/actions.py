@@ -9,7 +9,7 @@ import re
 import secrets
 
 from hierchat.config import shipped
-from hierchat.language import COOKIE, _
+from hierchat.language import COOKIE, THIS, _
 
 KEY = secrets.token_hex(16)
 EVENTS = (
@@ -64,7 +64,7 @@ def script() -> str:
         .replace("__LANGUAGE_COOKIE__", COOKIE)
         .replace(
             "__WORDS__",
-            json.dumps({"": _(""), **{text: _(text) for text in said(whole)}}, ensure_ascii=False),
+            json.dumps({"": _(THIS), **{text: _(text) for text in said(whole)}}, ensure_ascii=False),
         )
     )
 

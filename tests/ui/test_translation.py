@@ -19,14 +19,13 @@ from tests.ui.test_sources import RICH
 
 pytestmark = pytest.mark.browser
 SPOKEN = """() => {
-  const theirs = '.hc-user, .hc-text, .hc-list .hc-title, .hc-menu, .hc-tags, .hc-filter, .hc-path, .hc-writer, .hc-heading, '
-    + '.hc-brand, .hc-question, .hc-against, .hc-words, .hc-arm, code, pre, kbd, option, script, style, svg text, '
-    + '.hc-model > h3, .hc-fit, .hc-draft-models li, #hc-verdict, .hc-verdict, .hc-sent, [data-theirs]';
+  const theirs = THEIRS;
   const told = ['aria-label', 'title', 'placeholder', 'alt', 'aria-description', 'data-said'];
   const found = [];
   const look = (element, text) => {
     const words = text.match(/[A-Za-z]{3,}/g)?.filter((word) => !KNOWN.includes(word));
-    if (words?.length) found.push(`${element.tagName}#${element.closest('[id]')?.id}.${element.className}: ${text.trim().slice(0, 90)}`);
+    const where = `${element.tagName}#${element.closest('[id]')?.id}.${element.className}`;
+    if (words?.length) found.push(`${where}: ${text.trim().slice(0, 90)}`);
   };
   const walk = (root) => {
     for (const element of root.querySelectorAll('*')) {
@@ -40,9 +39,22 @@ SPOKEN = """() => {
   return [...new Set(found)];
 }"""
 KNOWN = [
-    "hierchat", "tiny", "SmolLM", "Qwen", "GGUF", "apache", "mit", "How", "string", "reversed", "Both", "local",
+    "hierchat", "tiny", "fake", "SmolLM", "smollm", "Qwen", "qwen", "Coder", "coder", "Llama", "GGUF", "Apache",
+    "How", "string", "reversed", "Both", "Measured", "Sky", "Why", "the", "sky", "blue",
+    "notes", "code", "home", "you", "papers", "share", "local", "min",
 ]  # fmt: skip
 """Names, and what was asked."""
+
+
+THEIRS = ", ".join((
+    ".hc-user", ".hc-text", ".hc-heading", ".hc-brand", ".hc-list .hc-title", ".hc-tags", ".hc-filter", ".hc-question",
+    ".hc-path", ".hc-writer", ".hc-words", ".hc-arm", ".hc-sent", "#hc-said", "code", "pre", "kbd", "option", "script",
+    "style", ".hc-model > h3", "#hc-model-said", "[aria-label^='number input']", "[aria-label^='range slider']",
+    # What lower layers say, or said when it was stored.
+    ".hc-fit", ".hc-draft-models li", ".hc-plan ul", "#hc-verdict", ".hc-verdict", ".hc-results .hc-quiet",
+    ".hc-against", ".hc-result .hc-facts", ".hc-difference h3", ".hc-both th", ".hc-chart li", ".hc-chart svg",
+))  # fmt: skip
+"""Texts of users and models, names, what Gradio says."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +74,10 @@ class Reader:
 
     def look(self, where: str) -> None:
         page = self.chat.page
-        self.found += [f"{where}: {said}" for said in page.evaluate(SPOKEN.replace("KNOWN", str(KNOWN)))]
+        self.found += [
+            f"{where}: {said}"
+            for said in page.evaluate(SPOKEN.replace("KNOWN", str(KNOWN)).replace("THEIRS", repr(THEIRS)))
+        ]
         wide = page.evaluate("() => document.documentElement.scrollWidth - window.innerWidth")
         self.found += [f"{where}: {wide} px too wide"] if wide > 0 else []
         self.chat.shot(f"foreign {where} {page.viewport_size['width']}")  # type: ignore[index]

@@ -128,7 +128,7 @@ def costs_card(costs: ForwardCosts | None) -> str:
     return card(
         title,
         charts.lines(
-            [Line("ms", Ink(), points, marked=False)], across, charts.upward("milliseconds", max(ms)), said
+            [Line("ms", Ink(), points, marked=False)], across, charts.upward(_("milliseconds"), max(ms)), said
         )
         + note(
             _("{model}, {context:,} tokens into a chat. Measured here, and anew with every reply.").format(

@@ -25,8 +25,10 @@ def duration(seconds: float) -> str:
     """For the eye: seconds, minutes or hours."""
     sign, amount = (_MINUS if seconds <= -0.5 else ""), abs(seconds)
     if amount < 90:
-        return f"{sign}{amount:.0f} s"
-    return f"{sign}{amount / 60:.0f} min" if amount < 5400 else f"{sign}{amount / 3600:.1f} h"
+        return _("{sign}{n:.0f} s").format(sign=sign, n=amount)
+    if amount < 5400:
+        return _("{sign}{n:.0f} min").format(sign=sign, n=amount / 60)
+    return _("{sign}{n:.1f} h").format(sign=sign, n=amount / 3600)
 
 
 def ink_of(source: str) -> Ink:

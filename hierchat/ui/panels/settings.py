@@ -63,7 +63,7 @@ class SettingsPanel:
             )
             first = f'<option value="">{_("As the browser")}</option>'
             label = f"<label>{_('Language')} <select>{first}{options}</select></label>"
-            gr.HTML(f'<div class="hc-choice" id="hc-language">{label}</div>')
+            gr.HTML(f'<div id="hc-language">{label}</div>')
         gr.HTML(
             f'<fieldset class="hc-choice" id="hc-theme"><legend>{_("Theme")}</legend>{choices}</fieldset>'
         )
