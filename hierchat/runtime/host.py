@@ -49,6 +49,8 @@ class HostStatus:
     why it does not run on the fastest engine."""
     exact: bool | None = field(default=None, compare=False)
     """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
+    drafts: bool = True
+    """In "ready": whether drafts are possible for this kind of model."""
 
 
 PLACES = 8
@@ -162,8 +164,7 @@ class ModelHost:
             self.status = HostStatus(name, "failed", message=trouble)
 
     def _go_on(self, present: Hosted, trouble: str) -> None:
-        message = f"{trouble} {present.name} goes on answering."
-        self.status = HostStatus(present.name, "ready", message=message, exact=present.engine.exact)
+        self.status = _ready(present, f"{trouble} {present.name} goes on answering.")
 
     def _trouble(
         self, name: str, work: Callable[[str, Report], None], require_wanted: Callable[[], None] | None = None
@@ -194,7 +195,7 @@ class ModelHost:
     def _host(self, name: str, report: Report) -> None:
         self.hosted = hosted = self._load(name, report)
         self.scheduler.places = hosted.engine.places
-        self.status = HostStatus(name, "ready", message=hosted.note, exact=hosted.engine.exact)
+        self.status = _ready(hosted, hosted.note)
 
     def _prepare_model(self, name: str, report: Report) -> None:
         entry, device = self.catalogue.entry(name), best_device()
@@ -215,6 +216,10 @@ class ModelHost:
             costs=self.costs,
             catalogue=self.catalogue,
         )
+
+
+def _ready(hosted: Hosted, message: str) -> HostStatus:
+    return HostStatus(hosted.name, "ready", message=message, exact=hosted.engine.exact, drafts=hosted.drafts)
 
 
 def _nothing(name: str, report: Report) -> None:

@@ -136,7 +136,7 @@ def _of_config(name: str, file: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
         own = unsupported(config)
-        through = refused(config, CONTEXT)
+        through = refused(config)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise BrokenFileError(f"The config.json of {name} does not say what model it is.") from error
     on_cpu = best_device().startswith("cpu")
