@@ -15,7 +15,8 @@ WINDOW = 24
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input", "text_vocab_size"), 97),
-    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "embedding_size", "word_embed_proj_dim", "emb_dim"), 64),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "embedding_size", "emb_dim"), 64),
+    "word_embed_proj_dim": 64,
     **dict.fromkeys(("intermediate_size", "n_inner", "ffn_dim", "d_inner", "encoder_ffn_dim", "decoder_ffn_dim"), 96),
     **dict.fromkeys(("dff", "ffn_hidden_size", "intermediate_size_mlp", "shared_intermediate_size"), 96),
     **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size", "expert_ffn_hidden_size"), 32),
@@ -26,7 +27,8 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("head_dim", "d_kv", "kv_channels", "attention_head_dim", "global_head_dim"), 16),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "encoder_layers"), 4),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_target_positions"), 256),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts"), 4),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    "num_routed_experts": 4,
     **dict.fromkeys(("num_experts_per_tok", "moe_topk", "top_k_experts", "num_experts_per_token", "moe_k"), 2),
     **dict.fromkeys(("n_group", "topk_group"), 1),
     **dict.fromkeys(("n_shared_experts", "num_shared_experts", "first_k_dense_replace", "num_dense_layers"), 1),
@@ -52,7 +54,7 @@ ALSO: dict[str, dict[str, Any]] = {
     "falcon_h1": {**_MAMBA, "mamba_d_ssm": 128},
     "mamba2": {"num_heads": 8, "head_dim": 16, "expand": 2},
     **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), _GEMMA4),
-    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral", "nemotron"), {"head_dim": 16}),
+    **{kind: {"head_dim": 16} for kind in ("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral", "nemotron")},
     "dots1": {**_EXPERTS, "n_shared_experts": 1},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": WINDOW},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},

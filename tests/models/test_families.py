@@ -37,7 +37,18 @@ KEEPING_STATES = (
 )
 """Recurrent ones that are tried at every run."""
 UNMADE = frozenset(
-    ["bailing_hybrid", "blt", "cohere_compass_text", "deepseek_v2", "dots3_note", "dots3_note_text", "gemma3n", "nemotron", "qwen4_exp", "qwen4_exp_text"]
+    [
+        "bailing_hybrid",
+        "blt",
+        "cohere_compass_text",
+        "deepseek_v2",
+        "dots3_note",
+        "dots3_note_text",
+        "gemma3n",
+        "nemotron",
+        "qwen4_exp",
+        "qwen4_exp_text",
+    ]
 )
 """Kinds that nobody here has made small yet."""
 

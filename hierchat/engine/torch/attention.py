@@ -33,8 +33,8 @@ def block_attention(
     s_aux: torch.Tensor | None = None,
     **unused: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Returns ([1, nodes, heads, d of values], None), as transformers asks. `softcap` bounds scores; `s_aux` [heads] are
-    sinks: scores that take a share of the weights and have no value."""
+    """Returns ([1, nodes, heads, d of values], None), as transformers asks. `softcap` bounds scores; `s_aux` [heads]
+    are sinks: scores that take a share of the weights and have no value."""
     rule = attention_mask.rule if attention_mask else causal_mask_function
     if segment.plain and not softcap and s_aux is None and (seen := segment.seen(rule)):
         out = functional.scaled_dot_product_attention(
