@@ -67,7 +67,9 @@ def test_the_step_is_told_before_anything_is_here(kind: Any, backend: Any, expec
 
 
 def test_a_folder_is_asked_itself(tmp_path: Path) -> None:
-    entry = ModelEntry(name="it", source=ModelSource(folder=Folder(path=tmp_path)), blocks=8)
+    entry = ModelEntry(
+        name="it", source=ModelSource(folder=Folder(path=tmp_path)), blocks=8, context_length=None
+    )
     assert expected_step(entry, "cpu") is None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma2"}))
     assert expected_step(entry, "cpu") == "slots"

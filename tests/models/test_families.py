@@ -93,7 +93,7 @@ def assert_answers_plainly(kind: str) -> None:
         assert_near(sequence.forward([7], [-1])[0], rows[2])
     engine = LocalEngine(sequence, (), text_of)
     wanted = GenerationSettings(temperature=0.8, max_new_tokens=6, seed=3)
-    first, second = fresh_steps(engine, TEXT, wanted), fresh_steps(engine, TEXT, wanted, Noise(nodes=4))  # type: ignore[arg-type]
+    first, second = fresh_steps(engine, TEXT, wanted), fresh_steps(engine, TEXT, wanted, Noise(nodes=4))
     assert tokens_of(first) == tokens_of(second)
     assert {one.width for one in second if one.tokens} == {1}
 
@@ -121,7 +121,7 @@ def assert_right_over_slots(kind: str) -> None:
         wanted = GenerationSettings(max_new_tokens=16, seed=1, **settings)  # type: ignore[arg-type]
         plain = tokens_of(fresh_steps(engine, TEXT, wanted))
         for drafter in (Noise(nodes=12), Adversary(plain)):
-            assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain  # type: ignore[arg-type]
+            assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
 
 
 @pytest.mark.parametrize("kind", FAMOUS)

@@ -125,10 +125,10 @@ def lay_out(
         place[torch.tensor(own)] = at
     positions = start + torch.tensor([len(path) - 1 for path in paths])
 
-    own = torch.zeros(len(parents), view, dtype=torch.bool)
-    own[:, :start] = True
+    text = torch.zeros(len(parents), view, dtype=torch.bool)
+    text[:, :start] = True
     for node, path in enumerate(paths):
-        own[node, start + torch.tensor(path)] = True
+        text[node, start + torch.tensor(path)] = True
     places = torch.zeros(view, dtype=torch.long)
     places[:start] = torch.arange(start)
     places[start : start + len(parents)] = positions
@@ -138,7 +138,7 @@ def lay_out(
         len(parents),
         rows.to(device),
         place.to(device),
-        own.to(device),
+        text.to(device),
         positions.to(device),
         places.to(device),
         dtype,
