@@ -103,7 +103,7 @@ def _lessons(
                 places.keys[0] = chance.draw() if chance else 0
                 look(known, places, 0, -1, tail, tail.size)
                 followed = chance.winner(trace.top[place], trace.chances[place]) if chance else token
-                yield _lesson(places, followed, chance.warm if chance else GREEDY)
+                yield lesson_of(places, followed, chance.warm if chance else GREEDY)
             if chances:
                 places.keys[0] = 0
                 look(known, places, 0, -1, tail, tail.size)
@@ -118,7 +118,7 @@ def _lessons(
         prompts.add(trace.prompt)
 
 
-def _lesson(places: Places, token: int, warm: Floats) -> tuple[Any, Any, int, Any, Any]:
+def lesson_of(places: Places, token: int, warm: Floats) -> tuple[Any, Any, int, Any, Any]:
     """What the acceptance model reads of row 0, behind which `token` followed."""
     count = int(places.candidates[0])
     inputs = np.zeros((CANDIDATES, SLOTS * INPUTS), np.float32)
