@@ -1,4 +1,4 @@
-"""The prompts of a seed pack, made from templates and lists in prompts/*.yaml.
+"""The prompts of the texts that ship, made from templates and lists in prompts/*.yaml.
 
 lists.yaml holds lists by name, which every file may use. A file is a list of sections:
 
