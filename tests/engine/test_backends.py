@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def test_one_that_fails_over_slots_answers_plainly(monkeypatch: pytest.MonkeyPat
         raise TypeError("an argument that nobody expected")
 
     monkeypatch.setattr(TorchRunner, "run", broken)
-    runner = make_runner(loaded("gemma2"))
+    runner = make_runner(replace(loaded("gemma2"), model_key="not tested before"))
     assert isinstance(runner, PlainRunner)
     assert runner.open().forward([5, 6], [-1, 0])[1].any()
 

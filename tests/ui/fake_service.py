@@ -54,6 +54,7 @@ class HostStatus:
     total: int | None = None
     message: str = ""
     exact: bool | None = True
+    drafts: bool = True
 
 
 class FakeHost:

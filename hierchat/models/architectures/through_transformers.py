@@ -82,7 +82,6 @@ SLOTTED = frozenset(
         "ministral3",
         "mistral",
         "mixtral",
-        "mllama",
         "modernbert-decoder",
         "nanochat",
         "olmo",
