@@ -105,6 +105,7 @@ _WHERE: dict[str, Callable[[Run], str]] = {
         f"From your earlier chats: what this model found likely there after the same "
         f"{'two tokens' if run.origin.matched > 1 else 'token'}"
     ),
+    "self": lambda run: "From what the model wrote for itself",
     "seed": lambda run: "From the phrases that come with hierchat",
     "corpus": _file,
 }
