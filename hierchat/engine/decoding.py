@@ -97,13 +97,26 @@ class Decoding:
 
     def read_piece(self, most: int = CHUNK) -> Step:
         """Commit the next piece of the prompt; its last token opens the first segment. Then begin to draft."""
-        held, total = len(self.sequence.tokens), len(self.prompt_ids)
         began = time.perf_counter()
-        piece = self.prompt_ids[held : min(held + most, total - 1)]
+        piece = self.piece(most).tokens
         self.sequence.read(piece)
-        ms = (time.perf_counter() - began) * 1e3
+        return self._read_so_far(len(piece), (time.perf_counter() - began) * 1e3)
+
+    def piece(self, most: int) -> Segment:
+        """The same for a forward that other replies share; `take_piece` stands behind it."""
+        held = len(self.sequence.tokens)
+        piece = self.prompt_ids[held : min(held + most, len(self.prompt_ids) - 1)]
+        return Segment(self.sequence, piece, range(-1, len(piece) - 1), logits=False)
+
+    def take_piece(self, count: int, forward_ms: float) -> Step:
+        """Commit a piece of so many tokens."""
+        self.sequence.commit(range(count))
+        return self._read_so_far(count, forward_ms)
+
+    def _read_so_far(self, count: int, ms: float) -> Step:
         self._end_reading()
-        return Step(width=len(piece), forward_ms=ms, prompt_read=held + len(piece), prompt_tokens=total)
+        read, total = len(self.sequence.tokens), len(self.prompt_ids)
+        return Step(width=count, forward_ms=ms, prompt_read=read, prompt_tokens=total)
 
     @property
     def given_up(self) -> bool:

@@ -107,8 +107,8 @@ class LocalEngine:
                 pass
             while reply.finish is None:
                 reply.propose()
-                _, tokens, parents = reply.segment()
-                rows = sequence.forward(tokens, parents)
+                block = reply.segment()
+                rows = sequence.forward(block.tokens, block.parents)
                 yield rows, reply.take(rows)
 
     def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:

@@ -70,6 +70,8 @@ class Segment(NamedTuple):
     sequence: CachedSequence
     tokens: Sequence[int]
     parents: Sequence[int]
+    logits: bool = True
+    """False: a piece of a prompt, of which nobody reads the rows; they need not be computed."""
 
 
 class Runner(Protocol):

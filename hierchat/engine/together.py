@@ -1,7 +1,7 @@
 """The steps of all replies in progress. As many as there are go through each forward together.
 
 Whoever waits for a step computes the next one for all, if nobody does so already; so a single reply needs no other
-thread. Between two steps a piece of one prompt is read, short enough for the others not to stall.
+thread. A piece of one prompt goes along, short enough for the others not to stall: the weights are read once for both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hierchat.engine.step import Step
 from hierchat.engine.verify import choose_from
 
 STALL_MS = 200.0
-"""What a piece of a prompt and a step may take together while other replies are being written."""
+"""What a step may take with a piece of a prompt while other replies are being written."""
 LEAST_PIECE = 8
 PROBE_AGE = 32
 """Steps of several replies for which one measurement of a plain step serves."""
@@ -150,25 +150,28 @@ class Together:
         for one in going:
             if one.reply.given_up or (one.spare and one.reply.stop.is_set()):
                 self._put(one, one.reply.give_up())
+        if not all(one.spare for one in going):  # of the lowest rank: they wait for all others
+            going = [one for one in going if not one.spare]
         reading = [one for one in going if one.reply.left and one.reply.finish is None]
         writing = [one for one in going if not one.reply.left and one.reply.finish is None]
-        if reading:
-            # The shortest first: who asks briefly does not wait for a long text.
-            self._read(min(reading, key=lambda one: one.reply.left), alone=not writing)
-            if all(one.spare for one in going):  # a step beside the piece would take too long to give way
-                return
-        if len(writing) > 1 and self._runner.shares_forward:
-            self._write(writing)
+        # The shortest first: who asks briefly does not wait for a long text.
+        reader = min(reading, key=lambda one: one.reply.left, default=None)
+        if reader and reader.spare:  # a step with the piece would take too long to give way
+            self._read(reader, alone=True)
+            return
+        if reader and not (writing and self._runner.shares_forward):
+            self._read(reader, alone=not writing)
+            reader = None
+        if reader or (len(writing) > 1 and self._runner.shares_forward):
+            self._write(writing, reader)
         else:
             for one in writing:
                 self._write_alone(one)
 
     def _read(self, member: _Member, *, alone: bool) -> None:
-        most = CHUNK
+        most = CHUNK if alone else self._piece(CHUNK)
         if member.spare:
             most = self._latency.within(GIVE_WAY_MS, member.reply.position)
-        elif not alone:
-            most = min(max(int((STALL_MS - self._cost.step_ms(0)) / self._row_ms), LEAST_PIECE), CHUNK)
         began = time.perf_counter()
         with member.failing():
             step = member.reply.read_piece(most)
@@ -177,17 +180,23 @@ class Together:
                 self._row_ms = step.forward_ms / step.width
         self._others_waited(member, (time.perf_counter() - began) * 1e3)
 
+    def _piece(self, most: int) -> int:
+        """Tokens of a prompt for which there is time beside a step."""
+        return min(max(int((STALL_MS - self._cost.step_ms(0)) / self._row_ms), LEAST_PIECE), most)
+
     def _write_alone(self, member: _Member) -> None:
         began = time.perf_counter()
         with member.failing():
             reply = member.reply
             reply.propose()
-            _, tokens, parents = reply.segment()
-            self._put(member, reply.take(reply.sequence.forward(tokens, parents, padded=member.padded)))
+            block = reply.segment()
+            rows = reply.sequence.forward(block.tokens, block.parents, padded=member.padded)
+            self._put(member, reply.take(rows))
         self._others_waited(member, (time.perf_counter() - began) * 1e3)
 
-    def _write(self, members: Sequence[_Member]) -> None:
-        """A step of all of these in one forward. The rows of its trees go where they bring most."""
+    def _write(self, members: Sequence[_Member], reader: _Member | None = None) -> None:
+        """A step of all of these in one forward, and a piece of a reader's prompt. The rows of the trees go where they
+        bring most."""
         began = time.perf_counter()
         cost, roots = self._cost, len(members)
         cost.look(sum(one.reply.position for one in members) // roots, roots)
@@ -197,29 +206,48 @@ class Together:
                 drafted.append((one, one.reply.propose_beside(cost, max(WIDEST - roots, 0), roots)))
         kept = divided([tree for _, tree in drafted], cost)
         segments = [one.reply.segment(count) for (one, _), count in zip(drafted, kept, strict=True)]
+        width = sum(len(one.tokens) for one in segments)
+        piece = reader.reply.piece(self._piece(CHUNK - width)) if reader else None
         forward = time.perf_counter()
         try:
-            rows = self._runner.forward(segments) if segments else []
+            rows = self._runner.forward([*segments, *([piece] if piece else [])])[: len(segments)]
         except Exception as error:
-            for one in members:
+            for one in (*members, *([reader] if reader else [])):
                 one.error = error
             return
         verify = time.perf_counter()
+        waited = 0.0
+        if reader and piece:
+            waited = self._note_piece(
+                len(piece.tokens), (verify - forward) * 1e3 - cost.step_ms(width - roots)
+            )
+            with reader.failing():
+                self._put(reader, reader.reply.take_piece(len(piece.tokens), (verify - forward) * 1e3))
         steps: list[tuple[_Member, Step]] = []
         for (one, _), mine in zip(drafted, rows, strict=True):
             with one.failing():
                 steps.append((one, one.reply.take(mine, alone=False)))
         ended = time.perf_counter()
-        cost.note(sum(len(one.tokens) for one in segments), sum(len(step.tokens) for _, step in steps))
+        cost.note(width, sum(len(step.tokens) for _, step in steps))
         for one, step in steps:
             shared = replace(
                 step,
                 together=roots,
                 draft_ms=(forward - began) * 1e3,
-                forward_ms=(verify - forward) * 1e3,
+                forward_ms=(verify - forward) * 1e3 - waited,
                 verify_ms=(ended - verify) * 1e3,
             )
+            one.waited_ms += waited
             self._put(one, shared)
+        if reader:
+            reader.waited_ms += (ended - verify + forward - began) * 1e3
+
+    def _note_piece(self, tokens: int, ms: float) -> float:
+        """A piece made a step so much longer: what the others waited for it."""
+        waited = max(ms, 0.0)
+        if tokens >= LEAST_PIECE:
+            self._row_ms = (self._row_ms + waited / tokens) / 2
+        return waited
 
     def _put(self, member: _Member, step: Step) -> None:
         member.steps.append(replace(step, waited_ms=member.waited_ms) if member.waited_ms else step)

@@ -252,3 +252,30 @@ def test_rows_go_where_they_bring_most(chances: list[list[float]], row: float) -
     every = np.ndindex(*[len(one) + 1 for one in chances])
     assert profit(kept) >= max(profit(list(one)) for one in every) - 1e-9
     assert cost.token_ms <= (1.0 + row * (roots - 1)) / roots + 1e-9
+
+
+def test_a_piece_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalEngine) -> None:
+    """Both share forwards: of the piece no logits are computed."""
+    forwards: list[list[bool]] = []
+    runner = engine.runner
+    whole = runner.forward
+    runner.forward = lambda blocks, **how: (
+        forwards.append([one.logits for one in blocks]) or whole(blocks, **how)
+    )  # type: ignore[method-assign]
+    try:
+        writing = engine.generate(random_tokens(5, 1), how(0, 60), user=1)
+        began = [next(step for step in writing if step.tokens)]
+        reading = engine.generate(random_tokens(300, 2), how(1, 10), user=2)
+        other = [next(reading)]  # it is among the replies in progress from here on
+        thread = threading.Thread(target=lambda: other.extend(reading))
+        thread.start()
+        mine = [*began, *writing]
+        thread.join()
+    finally:
+        del runner.forward  # type: ignore[method-assign]
+    assert [True, False] in forwards
+    assert tokens_of(mine) == tokens_of(list(engine.generate(random_tokens(5, 1), how(0, 60))))
+    assert tokens_of(other) == tokens_of(list(engine.generate(random_tokens(300, 2), how(1, 10))))
+    pieces = [step for step in other if step.width and not step.tokens]
+    assert sum(step.width for step in pieces) == 299
+    assert all(step.forward_ms > 0 for step in pieces)

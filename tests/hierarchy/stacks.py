@@ -14,7 +14,8 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.engine.cpu.runner import CpuRunner, CpuSequence
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.draft_model import CachedDraftModel
 from hierchat.engine.latency import LatencyCurve
 from hierchat.hierarchy.drafter import HierarchicalDrafter

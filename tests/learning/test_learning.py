@@ -13,7 +13,8 @@ import pytest
 
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
-from hierchat.engine.cpu.runner import CpuRunner, CpuSequence
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.learning import machine as machines
 from hierchat.learning.learning import LearningState
 from hierchat.learning.machine import BUSY, ON_BATTERY, Machine

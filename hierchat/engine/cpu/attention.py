@@ -16,10 +16,11 @@ from hierchat.engine.cpu.softmax import QUERIES, score, weigh
 
 
 @kernel
-def lay_out(parents, start, positions, order):  # type: ignore[no-untyped-def]
-    """Positions of a block's nodes, and for each the slots of its path from the last whole chunk on.
+def lay_out(parents, start, pages, stride, positions, order, places):  # type: ignore[no-untyped-def]
+    """Positions of a block's nodes, and for each the slots of its path from the last whole chunk on (memory.Work).
 
-    parents int64 [n], -1 for what follows the committed text; node i lies in slot start + i.
+    parents int64 [n], -1 for what follows the committed text; node i lies in slot start + i. pages int64 [chunks] of
+    the text; `stride`: slots of all heads and layers in a page.
     """
     base = start // CHUNK * CHUNK
     for node in range(parents.shape[0]):
@@ -38,6 +39,9 @@ def lay_out(parents, start, positions, order):  # type: ignore[no-untyped-def]
             order[node, last + 1] = (
                 start - base + node
             )  # weighed with zero where a chunk ends on an odd count
+        for t in range(min(last + 2, order.shape[1])):
+            at = base + order[node, t]
+            places[node, t] = pages[at // CHUNK] * stride + at % CHUNK
 
 
 @kernel
@@ -66,17 +70,16 @@ def first_seen(position, window):  # type: ignore[no-untyped-def]
 
 @kernel
 def attend_chunk(  # type: ignore[no-untyped-def]
-    queries, positions, window, text, chunk, head, group, slots, layer, attended, identity, scratch
+    queries, positions, window, page, chunk, head, group, slots, layer, attended, identity, scratch
 ):
     """All rows of a block against a whole chunk of committed slots, for the `group` query heads of one kv head.
 
-    `text`: where its chunks begin. queries [rows, at least heads, head_dim]; positions [rows]; attended [rows, heads,
+    `page`: where that chunk lies. queries [rows, at least heads, head_dim]; positions [rows]; attended [rows, heads,
     chunks, head_dim + 2].
     """
     size = queries.shape[2]
-    place = text + chunk
-    keys, key_scales = slots.keys[layer, head, place], slots.key_scales[layer, head, place]
-    values, gains = slots.values[layer, head, place], slots.value_scales[layer, head, place]
+    keys, key_scales = slots.keys[page, layer, head], slots.key_scales[page, layer, head]
+    values, gains = slots.values[page, layer, head], slots.value_scales[page, layer, head]
     scores = scratch.ctypes.data
     stride = attended.shape[2] * (size + 2) * 4
     for row in range(positions.shape[0]):
@@ -96,9 +99,24 @@ def attend_chunk(  # type: ignore[no-untyped-def]
 
 @kernel
 def attend_tail(  # type: ignore[no-untyped-def]
-    queries, rows, text, start, row, head, group, slots, layer, attended, positions, window, order, scratch
+    queries,
+    rows,
+    pages,
+    start,
+    row,
+    head,
+    group,
+    slots,
+    layer,
+    attended,
+    positions,
+    window,
+    order,
+    places,
+    scratch,
 ):
-    """One row of a block of `rows` against everything from the last whole chunk on, along its own path."""
+    """One row of a block of `rows` against everything from the last whole chunk on, along its own path. pages [chunks]
+    of its text."""
     size = queries.shape[2]
     begin = start // CHUNK
     chunks = (start + rows - 1) // CHUNK + 1 - begin
@@ -106,8 +124,8 @@ def attend_tail(  # type: ignore[no-untyped-def]
     scores = scratch[: QUERIES * width].reshape(QUERIES, width)
     path = scratch[QUERIES * width : QUERIES * (width + CHUNK)].reshape(QUERIES, CHUNK)
     gains = scratch[QUERIES * (width + CHUNK) : QUERIES * (width + CHUNK) + CHUNK]
-    place = text + begin
-    values, scales = slots.values[layer, head, place], slots.value_scales[layer, head]
+    values = slots.values[0, layer, head]
+    scales = slots.value_scales.reshape(-1)[(layer * slots.values.shape[2] + head) * CHUNK :]
     stride = attended.shape[2] * (size + 2) * 4
     length = positions[row] + 1 - begin * CHUNK
     unseen = max(first_seen(positions[row], window) - begin * CHUNK, 0)
@@ -115,17 +133,17 @@ def attend_tail(  # type: ignore[no-untyped-def]
         number = min(QUERIES, group - first)
         query = queries[row, head * group + first].ctypes.data
         for chunk in range(chunks):
-            keys = slots.keys[layer, head, place + chunk]
-            key_scales = slots.key_scales[layer, head, place + chunk]
+            page = pages[begin + chunk]
+            keys, key_scales = slots.keys[page, layer, head], slots.key_scales[page, layer, head]
             out = scores[0, chunk * CHUNK :]
             score(number, query, keys.ctypes.data, key_scales.ctypes.data, size, out.ctypes.data, width * 4)
         for chunk in range(unseen // CHUNK, -(-length // CHUNK)):
             since = max(unseen - chunk * CHUNK, 0)
             count = min(CHUNK, length - chunk * CHUNK)
-            slot = order[row, chunk * CHUNK : chunk * CHUNK + CHUNK]
+            slot = places[row, chunk * CHUNK : chunk * CHUNK + CHUNK]
             for t in range(since, count):
-                at = slot[t]
-                gains[t] = scales[place + at // CHUNK, at % CHUNK]
+                gains[t] = scales[slot[t]]
+                at = order[row, chunk * CHUNK + t]
                 for q in range(number):
                     path[q, t] = scores[q, at]
             share = attended[row, head * group + first, begin + chunk]

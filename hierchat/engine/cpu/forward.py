@@ -47,12 +47,13 @@ def tick(cycles, part, since):  # type: ignore[no-untyped-def]
 
 @kernel
 def forward(  # type: ignore[no-untyped-def]
-    shape, weights, slots, work, identity, texts, logits, counters, threads, rank, cycles
+    shape, weights, slots, work, identity, texts, told, logits, counters, threads, rank, cycles
 ):
     """Logits of blocks whose embeddings stand in work.x and whose paths in work.order (attention.lay_out).
 
     `texts` (memory.Texts): the sequences that the blocks belong to, one behind the other.
-    `logits` float32 [rows padded to ROWS, vocabulary]; without rows only keys and values are wanted. `counters` int64,
+    `logits` float32 [`told` padded to ROWS, vocabulary]: those of the first `told` rows; of the others only keys and
+    values are wanted. `counters` int64,
     all zero, phases.COUNTER for each counter; `identity` int32 [CHUNK], the numbers from 0 on. Every thread of the
     team calls it with its own `rank`; it returns when all is done. `cycles` int64 [PARTS], or empty: no profile.
     """
@@ -85,8 +86,10 @@ def forward(  # type: ignore[no-untyped-def]
         since = tick(cycles, QKV, since)
         place_phase(counters, phase + 4, rows, texts, shape, weights, slots, work, layer)
         since = tick(cycles, PLACE, since)
-        if layer == shape.layers - 1 and logits.shape[0] == 0:
-            return
+        if layer == shape.layers - 1:
+            if not told:
+                return
+            rows = told
         attention_phase(
             counters, phase + 5, rows, texts, shape, window, slots, work, layer, identity, attended, scratch
         )

@@ -13,7 +13,7 @@ from hierchat.jit import INSTRUCTIONS
 from hierchat.models.formats.layouts import BLOCK
 
 CHUNK = 128
-"""Positions whose scores are added up together; the slots lie in pieces of this size."""
+"""Positions whose scores are added up together; a page of slots holds as many."""
 MOST_QUERIES = 4
 """Queries that attention computes together, at most (softmax.QUERIES)."""
 
@@ -69,8 +69,9 @@ class Weights(NamedTuple):
 
 
 class KeyValues(NamedTuple):
-    """Keys int16 [layers, kv heads, chunks, head_dim, CHUNK], values [layers, kv heads, chunks, CHUNK, head_dim], and
-    a float32 scale for each slot of a head [layers, kv heads, chunks, CHUNK]."""
+    """Keys int16 [pages, layers, kv heads, head_dim, CHUNK], values [pages, layers, kv heads, CHUNK, head_dim], and a
+    float32 scale for each slot of a head [pages, layers, kv heads, CHUNK]. What a page holds lies together: a short
+    text touches little memory, also where the system hands it out in pieces of megabytes."""
 
     keys: NDArray[np.int16]
     key_scales: Floats
@@ -85,8 +86,8 @@ class Texts(NamedTuple):
     """[texts]: positions committed of each."""
     rows: Integers
     """[texts + 1]: the row at which the block of each begins; last, the number of all rows."""
-    chunks: Integers
-    """[texts]: the chunk at which its slots begin."""
+    pages: Integers
+    """[texts, chunks of the longest]: the page that holds each chunk of positions."""
 
 
 class Work(NamedTuple):
@@ -115,6 +116,8 @@ class Work(NamedTuple):
     """[rows]"""
     order: NDArray[np.int32]
     """[rows, tail]: for each position from the last whole chunk on, the slot that holds it, counted from there."""
+    places: NDArray[np.int32]
+    """[rows, tail]: the same slot, counted from the first page's in the same layer and head on."""
     texts: Integers
     """[rows]: the sequence of the forward that each row belongs to, counted from 0."""
 
@@ -150,14 +153,14 @@ def make_work(shape: Shape, rows: int, threads: int) -> Work:
         scratch=np.zeros((threads, scratch_size(rows)), np.float32),
         positions=np.zeros(rows, np.int64),
         order=np.zeros((rows, tail_size(rows)), np.int32),
+        places=np.zeros((rows, tail_size(rows)), np.int32),
         texts=np.zeros(rows, np.int64),
     )
 
 
-def make_key_values(shape: Shape, positions: int) -> KeyValues:
+def make_key_values(shape: Shape, pages: int) -> KeyValues:
     """Empty slots; the system hands out memory only for those that are written."""
-    chunks = -(-positions // CHUNK)
-    head = (shape.layers, shape.kv_heads, chunks)
+    head = (pages, shape.layers, shape.kv_heads)
     return KeyValues(
         keys=np.zeros((*head, shape.head_dim, CHUNK), np.int16),
         key_scales=np.zeros((*head, CHUNK), np.float32),

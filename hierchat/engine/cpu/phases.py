@@ -126,14 +126,14 @@ def place_phase(counters, phase, rows, texts, shape, weights, slots, work, layer
         cosines, sines = weights.cosines[rotation, position], weights.sines[rotation, position]
         text = work.texts[row]
         slot = texts.starts[text] + row - texts.rows[text]
-        chunk, at = texts.chunks[text] + slot // CHUNK, slot % CHUNK
+        page, at = texts.pages[text, slot // CHUNK], slot % CHUNK
         for h in range(shape.heads + 2 * shape.kv_heads):
             head = work.qkv[row, h]
             if weights.biases.shape[0]:
                 added(head, weights.biases[layer, h])
             if h >= shape.heads + shape.kv_heads:
                 kv = h - shape.heads - shape.kv_heads
-                store(head, slots.values[layer, kv, chunk], slots.value_scales[layer, kv, chunk], at, 1)
+                store(head, slots.values[page, layer, kv], slots.value_scales[page, layer, kv], at, 1)
                 continue
             if weights.query_norms.shape[0]:
                 norms = weights.query_norms if h < shape.heads else weights.key_norms
@@ -144,7 +144,7 @@ def place_phase(counters, phase, rows, texts, shape, weights, slots, work, layer
                     head[j] *= factor
             else:
                 kv = h - shape.heads
-                store(head, slots.keys[layer, kv, chunk], slots.key_scales[layer, kv, chunk], at, 0)
+                store(head, slots.keys[page, layer, kv], slots.key_scales[page, layer, kv], at, 0)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -167,8 +167,8 @@ def attention_phase(  # type: ignore[no-untyped-def]
         if chunk < texts.starts[text] // CHUNK:
             first, last = texts.rows[text], texts.rows[text + 1]
             attend_chunk(
-                work.qkv[first:last], work.positions[first:last], window, texts.chunks[text], chunk, head, group,
-                slots, layer, attended[first:last], identity, scratch,
+                work.qkv[first:last], work.positions[first:last], window, texts.pages[text, chunk], chunk, head,
+                group, slots, layer, attended[first:last], identity, scratch,
             )  # fmt: skip
         done(counters, phase)
     tails = rows * shape.kv_heads
@@ -179,8 +179,8 @@ def attention_phase(  # type: ignore[no-untyped-def]
         head, row = task % shape.kv_heads, task // shape.kv_heads
         text = work.texts[row]
         attend_tail(
-            work.qkv, texts.rows[text + 1] - texts.rows[text], texts.chunks[text], texts.starts[text], row, head,
-            group, slots, layer, attended, work.positions, window, work.order, scratch,
+            work.qkv, texts.rows[text + 1] - texts.rows[text], texts.pages[text], texts.starts[text], row, head,
+            group, slots, layer, attended, work.positions, window, work.order, work.places, scratch,
         )  # fmt: skip
         done(counters, phase + 1)
     wait(counters, phase, wholes)

@@ -1,4 +1,4 @@
-"""The runner on the CPU engine, and its sequences."""
+"""The runner on the CPU engine."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from hierchat.engine.cpu.forward import COUNTERS, PARTS, forward
 from hierchat.engine.cpu.memory import (
     CHUNK,
     FIELDS,
-    KeyValues,
     Shape,
     Texts,
     Weights,
     make_key_values,
     make_work,
 )
+from hierchat.engine.cpu.pages import Pages
 from hierchat.engine.cpu.phases import COUNTER
 from hierchat.engine.cpu.products import ROWS
+from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.cpu.team import Team
 from hierchat.engine.cpu.unpacking import PLAIN
 from hierchat.engine.errors import clear_memory_errors
@@ -96,10 +97,12 @@ class CpuRunner:
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
         self._chunks = -(-self.positions // CHUNK)
+        """Pages of a full sequence."""
         sequences = min(sequences, max(1, int(SHARE * free_memory("cpu") / self._slot_bytes)))
-        self.slots = make_key_values(self.shape, sequences * self._chunks * CHUNK)
-        self._free = [number * self._chunks for number in reversed(range(sequences))]
+        self.slots = make_key_values(self.shape, sequences * self._chunks)
+        self.pages = Pages(sequences * self._chunks)
         self.most_sequences = sequences
+        self._opened = 0
         self._work = make_work(self.shape, MOST_ROWS, self.team.threads)
         self._identity = np.arange(CHUNK, dtype=np.int32)
         self._cycles = _NO_CYCLES
@@ -116,18 +119,19 @@ class CpuRunner:
         return self._chunks * CHUNK * one
 
     def open(self) -> CpuSequence:
-        if not self._free:
+        if self._opened == self.most_sequences:
             raise TooManySequences(f"All slots are taken: the runner holds {self.most_sequences} sequences.")
-        return CpuSequence(self, self._free.pop())
+        self._opened += 1
+        return CpuSequence(self)
 
-    def release(self, chunk: int) -> None:
-        """A sequence's slots, from this chunk on, are free."""
-        self._free.append(chunk)
+    def closed(self) -> None:
+        """A sequence has given its pages back: another one may be opened."""
+        self._opened -= 1
 
     def forward(self, blocks: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
-        logits = self.run(blocks, logits=True)
+        logits = self.run(blocks)
         hidden = self._work.plain[: len(logits) * self.shape.hidden].reshape(len(logits), -1)
-        ends = np.cumsum([len(block.tokens) for block in blocks]).tolist()
+        ends = np.cumsum([len(block.tokens) if block.logits else 0 for block in blocks]).tolist()
         return [
             ArrayRows(logits[begin:end], hidden[begin:end])
             for begin, end in zip([0, *ends], ends, strict=False)
@@ -150,8 +154,10 @@ class CpuRunner:
         return max(1, min(MOST_ROWS, ATTENDED // (per_row * chunks)))
 
     @clear_memory_errors()
-    def run(self, blocks: Sequence[Segment], *, logits: bool) -> Any:
-        """Logits [nodes of all blocks, vocabulary], or [0, vocabulary]: a prompt's own logits are never needed."""
+    def run(self, blocks: Sequence[Segment]) -> Any:
+        """Logits [nodes of all blocks that want them, vocabulary]; nobody needs a prompt's own."""
+        blocks = sorted(blocks, key=lambda block: not block.logits)
+        told = sum(len(block.tokens) for block in blocks if block.logits)
         sequences = [_own(block.sequence) for block in blocks]
         tokens = [token for block in blocks for token in block.tokens]
         rows = len(tokens)
@@ -159,29 +165,34 @@ class CpuRunner:
             raise ValueError(f"A forward over {rows} positions: at most {MOST_ROWS} at a time.")
         if min(tokens) < 0 or max(tokens) >= self.vocabulary:
             raise ValueError(f"A token is none of the model's {self.vocabulary}.")
-        texts = Texts(
-            np.array([len(sequence.tokens) for sequence in sequences], np.int64),
-            np.cumsum([0, *(len(block.tokens) for block in blocks)]),
-            np.array([sequence.chunk for sequence in sequences], np.int64),
-        )
-        needed = 0
-        work = self._work
-        for text, (sequence, block) in enumerate(zip(sequences, blocks, strict=True)):
+        for sequence, block in zip(sequences, blocks, strict=True):
             start, width = len(sequence.tokens), len(block.tokens)
             if not width or start + width > self.positions:
                 raise ValueError(
                     f"A block of {width} positions behind {start} does not fit: {self.positions} in all."
                 )
             sequence.block = block.tokens
+            sequence.make_room(start, start + width)
+        needed = max(len(sequence.pages) for sequence in sequences)
+        texts = Texts(
+            np.array([len(sequence.tokens) for sequence in sequences], np.int64),
+            np.cumsum([0, *(len(block.tokens) for block in blocks)]),
+            np.zeros((len(sequences), needed), np.int64),
+        )
+        work = self._work
+        stride = self.shape.layers * self.shape.kv_heads * CHUNK
+        for text, (sequence, block) in enumerate(zip(sequences, blocks, strict=True)):
             mine = slice(texts.rows[text], texts.rows[text + 1])
             work.texts[mine] = text
-            lay_out(np.asarray(block.parents, np.int64), start, work.positions[mine], work.order[mine])
-            needed = max(needed, (start + width - 1) // CHUNK + 1)
+            pages = texts.pages[text]
+            pages[: len(sequence.pages)] = sequence.pages
+            parents, start = np.asarray(block.parents, np.int64), len(sequence.tokens)
+            lay_out(parents, start, pages, stride, work.positions[mine], work.order[mine], work.places[mine])
         work = self._with_attended(rows * self.shape.heads * needed * (self.shape.head_dim + 2))
         embedded = self.model.embedding.floats(np.asarray(tokens, np.int64))
         np.multiply(embedded, self._embedding_scale, out=work.x[:rows])
-        padded = -(-rows // ROWS) * ROWS if rows > 1 else 1
-        out = np.empty((padded if logits else 0, self.vocabulary), np.float32)
+        padded = -(-told // ROWS) * ROWS if told > 1 else told
+        out = np.empty((padded, self.vocabulary), np.float32)
         counters = np.zeros((self.shape.layers * COUNTERS + 2) * COUNTER, np.int64)
 
         def job(rank: int) -> None:
@@ -192,6 +203,7 @@ class CpuRunner:
                 work,
                 self._identity,
                 texts,
+                told,
                 out,
                 counters,
                 self.team.threads,
@@ -200,7 +212,7 @@ class CpuRunner:
             )
 
         self.team.run(job)
-        return out[:rows]
+        return out[:told]
 
     def _with_attended(self, needed: int) -> Any:
         if self._work.attended.size < needed:
@@ -208,77 +220,9 @@ class CpuRunner:
         return self._work
 
 
-class CpuSequence:
-    """One text of a CpuRunner; its slots begin at `chunk`."""
-
-    def __init__(self, runner: CpuRunner, chunk: int) -> None:
-        self.runner = runner
-        self.chunk = chunk
-        self.vocabulary = runner.vocabulary
-        self.context_length = runner.context_length
-        self.exact = runner.exact
-        self.tokens: list[int] = []
-        self.block: Sequence[int] = ()
-
-    def rollback(self, length: int) -> None:
-        del self.tokens[length:]
-
-    def read(self, tokens: Sequence[int]) -> None:
-        rows = self.runner.rows_that_fit(len(self.tokens), len(tokens))
-        for begin in range(0, len(tokens), rows):
-            part = tokens[begin : begin + rows]
-            self.runner.run([Segment(self, part, range(-1, len(part) - 1))], logits=False)
-            self.tokens.extend(part)
-
-    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        return self.runner.forward([Segment(self, tokens, parents)])[0]
-
-    def commit(self, nodes: Sequence[int]) -> None:
-        start = self.chunk * CHUNK + len(self.tokens)
-        for place, node in enumerate(nodes):
-            if node != place:
-                _move(self.runner.slots, start + node, start + place)
-        self.tokens.extend(self.block[node] for node in nodes)
-
-    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
-        """As the contract has it: where `other` is of a CpuRunner of the same shape."""
-        start, end = len(self.tokens), len(self.tokens) + len(tokens)
-        if not isinstance(other, CpuSequence) or other.runner.shape != self.runner.shape:
-            return False
-        if other.tokens[:end] != [*self.tokens, *tokens]:
-            return False
-        _copy(other.runner.slots, self.runner.slots, (other.chunk, self.chunk), start, end)
-        self.tokens.extend(tokens)
-        return True
-
-    def close(self) -> None:
-        self.tokens.clear()
-        self.runner.release(self.chunk)
-
-
 def _own(sequence: CachedSequence) -> CpuSequence:
     assert isinstance(sequence, CpuSequence)
     return sequence
-
-
-def _move(slots: KeyValues, source: int, goal: int) -> None:
-    """A slot's keys and values to an earlier slot, in every layer."""
-    (c, t), (d, u) = divmod(source, CHUNK), divmod(goal, CHUNK)
-    slots.keys[:, :, d, :, u] = slots.keys[:, :, c, :, t]
-    slots.key_scales[:, :, d, u] = slots.key_scales[:, :, c, t]
-    slots.values[:, :, d, u] = slots.values[:, :, c, t]
-    slots.value_scales[:, :, d, u] = slots.value_scales[:, :, c, t]
-
-
-def _copy(source: KeyValues, goal: KeyValues, chunks: tuple[int, int], start: int, end: int) -> None:
-    """Keys and values of positions start .. end - 1, in every layer, between texts that begin at these chunks."""
-    for chunk in range(start // CHUNK, -(-end // CHUNK)):
-        first, last = max(start - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
-        one, other = chunks[0] + chunk, chunks[1] + chunk
-        goal.keys[:, :, other, :, first:last] = source.keys[:, :, one, :, first:last]
-        goal.key_scales[:, :, other, first:last] = source.key_scales[:, :, one, first:last]
-        goal.values[:, :, other, first:last] = source.values[:, :, one, first:last]
-        goal.value_scales[:, :, other, first:last] = source.value_scales[:, :, one, first:last]
 
 
 def _weights(model: BlockModel, architecture: Architecture, positions: int) -> Weights:

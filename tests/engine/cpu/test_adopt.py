@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hierchat.engine.cpu.memory import CHUNK
-from hierchat.engine.cpu.runner import CpuRunner, CpuSequence
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cpu.sequence import CpuSequence
 from tests.tiny import CONTEXT, block_model, random_tokens, tiny_model
 
 

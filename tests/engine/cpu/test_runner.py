@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from hierchat.engine.cpu.runner import CpuRunner, CpuSequence
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.cpu.team import Team
 from hierchat.engine.errors import OutOfMemory
 from hierchat.models.architectures.registry import ARCHITECTURES

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from hierchat.engine.backends import make_runner
-from hierchat.engine.cpu.runner import CpuRunner, CpuSequence
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.jit import LANES
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource

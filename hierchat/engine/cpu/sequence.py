@@ -1,0 +1,106 @@
+"""A text of the CPU engine: its tokens, and the pages of slots that hold their keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hierchat.engine.cpu.memory import CHUNK
+from hierchat.engine.cpu.pages import copy_slots, move_slot
+from hierchat.engine.rows import Rows
+from hierchat.engine.runner import CachedSequence, Segment
+
+if TYPE_CHECKING:
+    from hierchat.engine.cpu.runner import CpuRunner
+
+
+class CpuSequence:
+    """One text of a CpuRunner."""
+
+    def __init__(self, runner: CpuRunner) -> None:
+        self.runner = runner
+        self.vocabulary = runner.vocabulary
+        self.context_length = runner.context_length
+        self.exact = runner.exact
+        self.tokens: list[int] = []
+        self.block: Sequence[int] = ()
+        self.pages: list[int] = []
+        """The page that holds each chunk of positions; pages of committed chunks may be held by others, too."""
+
+    def rollback(self, length: int) -> None:
+        del self.tokens[length:]
+        with self.runner.pages.lock:
+            self._keep(-(-length // CHUNK))
+
+    def read(self, tokens: Sequence[int]) -> None:
+        rows = self.runner.rows_that_fit(len(self.tokens), len(tokens))
+        for begin in range(0, len(tokens), rows):
+            part = tokens[begin : begin + rows]
+            self.runner.run([Segment(self, part, range(-1, len(part) - 1), logits=False)])
+            self.tokens.extend(part)
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        return self.runner.forward([Segment(self, tokens, parents)])[0]
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        start = len(self.tokens)
+        for place, node in enumerate(nodes):
+            if node != place:
+                move_slot(self.runner.slots, self._slot(start + node), self._slot(start + place))
+        self.tokens.extend(self.block[node] for node in nodes)
+
+    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
+        """As the contract has it: where `other` is of a CpuRunner of the same shape. Whole pages of the same runner are
+        held together; what lies behind them, and what another runner holds, is copied."""
+        start, end = len(self.tokens), len(self.tokens) + len(tokens)
+        if not isinstance(other, CpuSequence) or other.runner.shape != self.runner.shape:
+            return False
+        if other.runner is not self.runner:
+            self.make_room(start, end)
+        with other.runner.pages.lock:  # before it is written to or gives pages back, it waits
+            if other.tokens[:end] != [*self.tokens, *tokens]:
+                return False
+            if other.runner is self.runner:
+                for chunk in range(start // CHUNK, end // CHUNK):
+                    self._hold(chunk, other.pages[chunk])
+                start = max(start, end // CHUNK * CHUNK)
+                self._make_room(start, end)
+            for chunk in range(start // CHUNK, -(-end // CHUNK)):
+                first, last = max(start - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
+                pages = other.pages[chunk], self.pages[chunk]
+                copy_slots(other.runner.slots, self.runner.slots, pages, first, last)
+        self.tokens.extend(tokens)
+        return True
+
+    def close(self) -> None:
+        self.rollback(0)
+        self.runner.closed()
+
+    def make_room(self, start: int, end: int) -> None:
+        """Positions from `start` to `end` - 1 may be written from now on: nobody else holds their pages."""
+        with self.runner.pages.lock:
+            self._make_room(start, end)
+
+    def _make_room(self, start: int, end: int) -> None:
+        pages, slots = self.runner.pages, self.runner.slots
+        chunk = start // CHUNK
+        if start < end and chunk < len(self.pages) and pages.shared(self.pages[chunk]):
+            own = pages.take()
+            copy_slots(slots, slots, (self.pages[chunk], own), 0, start % CHUNK)
+            pages.give(self.pages[chunk])
+            self.pages[chunk] = own
+            self._keep(chunk + 1)
+        while len(self.pages) * CHUNK < end:
+            self.pages.append(pages.take())
+
+    def _hold(self, chunk: int, page: int) -> None:
+        """Another text's page in place of an own one."""
+        self._keep(chunk)
+        self.pages.append(self.runner.pages.share(page))
+
+    def _keep(self, chunks: int) -> None:
+        while len(self.pages) > chunks:
+            self.runner.pages.give(self.pages.pop())
+
+    def _slot(self, position: int) -> tuple[int, int]:
+        return self.pages[position // CHUNK], position % CHUNK
