@@ -23,7 +23,7 @@ AFTER = (("5 minutes", 5.0), ("10 minutes", 10.0), ("30 minutes", 30.0), ("an ho
 MOST = tuple((f"{tokens:,} tokens", tokens) for tokens in (100_000, 500_000, 2_000_000))
 _NOT_WHOLE = " The database is in use elsewhere: bytes of it leave the file when hierchat ends."
 _ABOUT = (
-    "<h2>Writing while nobody needs it</h2>"
+    "<h2>Writing while nobody needs the machine</h2>"
     '<p class="hc-quiet">The model can write texts for itself. Replies that say similar things then come faster; no '
     "word of a reply changes. It is off until you allow it.</p>"
     '<dl class="hc-facts hc-learning">'
