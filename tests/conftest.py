@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.flaky(reruns=2))
+
+
+@pytest.fixture(autouse=True)
+def no_texts_that_ship(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny model of a test's own has its texts alone; those that ship are millions of its tokens."""
+    if not request.node.get_closest_marker("slow"):
+        monkeypatch.setattr("hierchat.corpus.seed.seeds_dir", lambda: Path("no-texts-ship-here"))
 
 
 @pytest.fixture(autouse=True)

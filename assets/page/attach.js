@@ -30,7 +30,7 @@ function attach(given) {
 }
 
 function attachFile(file) {
-  const given = { name: file.name || 'File', size: file.size };
+  const given = { name: file.name || _('File'), size: file.size };
   if (file.size > MOST_BYTES) return void attach(given);
   const reader = new FileReader();
   reader.onload = () => attach({ ...given, data: reader.result.split(',')[1] || '' });

@@ -61,11 +61,11 @@ acts.hc_setup_reset = ({ button }) => {
 
 // Deleting asks first: nothing takes it back.
 acts.hc_result_delete = ({ id }) => {
-  const form = titled(id ? 'Delete this comparison?' : 'Delete all comparisons?');
+  const form = titled(id ? _('Delete this comparison?') : _('Delete all comparisons?'));
   const row = made('div', {});
   row.append(
-    made('button', { type: 'button', textContent: 'Cancel', onclick: () => dialog.close() }),
-    made('button', { type: 'submit', textContent: 'Delete', className: 'hc-primary' }),
+    made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),
+    made('button', { type: 'submit', textContent: _('Delete'), className: 'hc-primary' }),
   );
   form.append(row);
   form.onsubmit = () => trigger('hc_result_delete', { id });
@@ -130,7 +130,7 @@ acts.hc_race = ({ button }) => {
     return { text, counter: side.querySelector('.hc-race'), moments, pieces: piecesOf(text), began: moments.find(([, tokens]) => tokens)?.[0] || 0 };
   });
   race = { button, result, sides, label: button.textContent, frame: 0 };
-  button.textContent = 'Stop the replay';
+  button.textContent = _('Stop the replay');
   result.classList.add('hc-racing');
   const began = performance.now();
   const draw = () => {
@@ -150,8 +150,12 @@ acts.hc_race = ({ button }) => {
       const seconds = (Math.min(ms, moments.at(-1)[0]) - first) / 1000;
       counter.hidden = false;
       counter.textContent = tokens
-        ? `${tokens} tokens${seconds > 0.2 ? `, ${(tokens / seconds).toFixed(1)} a second` : ''}${done ? ', done' : ''}`
-        : 'Reading the prompt…';
+        ? [
+          _('{tokens} tokens', { tokens }),
+          ...(seconds > 0.2 ? [_('{speed} a second', { speed: (tokens / seconds).toFixed(1) })] : []),
+          ...(done ? [_('done')] : []),
+        ].join(', ')
+        : _('Reading the prompt…');
     }
     if (later.length) CSS.highlights?.set('hc-later', new Highlight(...later));
     else CSS.highlights?.delete('hc-later');
@@ -189,9 +193,9 @@ function tick(label, checked) {
 acts.hc_picture = ({ button }) => {
   const result = button.closest('.hc-result');
   const whole = new DOMParser().parseFromString(result.dataset.picture, 'image/svg+xml').documentElement;
-  const question = tick('Show the question', true);
-  const dark = tick('Dark', document.body.classList.contains('dark'));
-  const image = made('img', { alt: 'The picture as it will be saved', className: 'hc-picture' });
+  const question = tick(_('Show the question'), true);
+  const dark = tick(_('Dark'), document.body.classList.contains('dark'));
+  const image = made('img', { alt: _('The picture as it will be saved'), className: 'hc-picture' });
 
   const drawing = () => {
     const svg = whole.cloneNode(true);
@@ -221,11 +225,11 @@ acts.hc_picture = ({ button }) => {
   };
   const row = made('div', {});
   row.append(
-    made('button', { type: 'submit', textContent: 'Close' }),
-    made('button', { type: 'button', textContent: 'Save as SVG', onclick: () => save(`${nameOf(result)}.svg`, blob()) }),
-    made('button', { type: 'button', textContent: 'Save as PNG', className: 'hc-primary', onclick: png }),
+    made('button', { type: 'submit', textContent: _('Close') }),
+    made('button', { type: 'button', textContent: _('Save as SVG'), onclick: () => save(`${nameOf(result)}.svg`, blob()) }),
+    made('button', { type: 'button', textContent: _('Save as PNG'), className: 'hc-primary', onclick: png }),
   );
-  const form = titled('Picture of this comparison', { className: 'hc-picture-form' });
+  const form = titled(_('Picture of this comparison'), { className: 'hc-picture-form' });
   form.append(image, question.row, dark.row, row);
   show(form);
 };

@@ -7,7 +7,7 @@ trouble.setAttribute('role', 'alert');
 const words = document.createElement('span');
 const reload = document.createElement('button');
 reload.type = 'button';
-reload.textContent = 'Load the page again';
+reload.textContent = _('Load the page again');
 reload.onclick = () => window.location.reload();
 
 function say(sentence) {
@@ -26,7 +26,7 @@ async function check() {
     if (disconnected || !same) window.location.reload();
   } catch {
     disconnected = true;
-    say('The connection to hierchat was lost. This page comes back by itself as soon as it runs again; what you typed is kept.');
+    say(_('The connection to hierchat was lost. This page comes back by itself as soon as it runs again; what you typed is kept.'));
   }
 }
 clearInterval(window.hcCheck);
@@ -38,7 +38,7 @@ window.hcNotices = new MutationObserver(() => {
     window.hcNotices.disconnect();
     setTimeout(() => window.location.reload(), 800);
   } else if (document.querySelector('[data-testid="toast-body"]') && !disconnected) {
-    say('hierchat did not answer as it should. What you typed is kept: load the page again, then try once more.');
+    say(_('hierchat did not answer as it should. What you typed is kept: load the page again, then try once more.'));
     check();
   }
 });

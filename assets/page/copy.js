@@ -12,7 +12,7 @@ async function copy(button, text) {
     area.remove();
   }
   const label = button.textContent;
-  button.textContent = 'Copied';
+  button.textContent = _('Copied');
   setTimeout(() => { button.textContent = label; }, 1200);
 }
 

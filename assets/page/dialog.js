@@ -28,7 +28,7 @@ function ask({ title, value, action }, then) {
   const field = made('input', { value, ariaLabel: title, dir: 'auto' });
   const row = made('div', {});
   row.append(
-    made('button', { type: 'button', textContent: 'Cancel', onclick: () => dialog.close() }),
+    made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),
     made('button', { type: 'submit', textContent: action, className: 'hc-primary' }),
   );
   form.append(field, row);

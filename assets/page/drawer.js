@@ -43,16 +43,16 @@ on('input', (event) => {
 on('focusout', (event) => { if (event.target.closest('#hc-drawer')) keepSettings(); });
 
 const named = (title, value, action, act) => ask({ title, value, action }, (text) => trigger(act, { text }));
-acts.hc_preset_new = () => named('Name of the new preset', '', 'Save', 'hc_preset_new');
-acts.hc_preset_rename = ({ text }) => named('Rename this preset', text, 'Rename', 'hc_preset_rename');
+acts.hc_preset_new = () => named(_('Name of the new preset'), '', _('Save'), 'hc_preset_new');
+acts.hc_preset_rename = ({ text }) => named(_('Rename this preset'), text, _('Rename'), 'hc_preset_rename');
 acts.hc_preset_default = ({ button }) => trigger('hc_preset_default', { on: button.getAttribute('aria-pressed') !== 'true' });
 
 acts.hc_preset_delete = ({ text }) => {
-  const form = titled(`Delete the preset “${text}”?`);
+  const form = titled(_('Delete the preset “{name}”?', { name: text }));
   const row = made('div', {});
-  const cancel = made('button', { type: 'button', textContent: 'Cancel', onclick: () => dialog.close() });
-  row.append(cancel, made('button', { type: 'submit', textContent: 'Delete', className: 'hc-primary' }));
-  form.append(made('p', { textContent: 'Chats that use it keep their settings.' }), row);
+  const cancel = made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() });
+  row.append(cancel, made('button', { type: 'submit', textContent: _('Delete'), className: 'hc-primary' }));
+  form.append(made('p', { textContent: _('Chats that use it keep their settings.') }), row);
   form.onsubmit = () => trigger('hc_preset_delete', {});
   show(form);
   cancel.focus();

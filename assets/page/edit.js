@@ -12,7 +12,7 @@ const EDITOR_STYLE = `
   button[type=submit] { background: var(--hc-accent); border-color: var(--hc-accent); color: var(--hc-accent-text); }
   :focus-visible { outline: 2px solid var(--hc-accent); outline-offset: 2px; }
 `;
-const WRITING = 'A reply is being written. Send this when it has ended, or stop it first.';
+const WRITING = _('A reply is being written. Send this when it has ended, or stop it first.');
 const drafts = new Map(); // id of a message -> what was typed in an editor that an update closed
 let editor = null;
 
@@ -29,7 +29,7 @@ const messageOf = (article) => (article.dataset.message ? article : article.quer
 acts.hc_edit = ({ button, id }) => {
   const bubble = button.closest('.hc-turn').querySelector('.hc-user');
   edit(button, id, bubble, bubble.textContent, {
-    name: 'Edit your message', save: 'Send', saves: 'Send edited message', sends: (text) => trigger('hc_edit', { id, text }),
+    name: _('Edit your message'), save: _('Send'), saves: _('Send edited message'), sends: (text) => trigger('hc_edit', { id, text }),
   });
 };
 
@@ -38,7 +38,7 @@ acts.hc_edit_reply = ({ button, id }) => {
   const article = button.closest('.hc-turn');
   const text = article.querySelector('[data-act=hc_copy]').dataset.text;
   edit(button, id, article.querySelector('.hc-text, .hc-spans') || article, text, {
-    name: 'Edit the reply', save: 'Save', saves: 'Save as your version of the reply',
+    name: _('Edit the reply'), save: _('Save'), saves: _('Save as your version of the reply'),
     sends: (given) => { if (given !== text) trigger('hc_edit_reply', { id, text: given }); },
   });
 };
@@ -55,7 +55,7 @@ function edit(button, id, bubble, text, { name, save, saves, sends }) {
     field.style.height = `${Math.max(height, field.scrollHeight)}px`;
   };
   const remark = made('p', { role: 'status' });
-  const cancel = made('button', { type: 'button', textContent: 'Cancel' });
+  const cancel = made('button', { type: 'button', textContent: _('Cancel') });
   const row = made('div', {});
   row.append(remark, cancel, made('button', { type: 'submit', textContent: save, ariaLabel: saves }));
   const form = made('form', { ariaLabel: name });

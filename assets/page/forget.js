@@ -1,10 +1,10 @@
 // Everything of this user goes: asked twice, the second time by a word.
-const WORD = 'forget';
+const WORD = _('forget');
 
 function sure({ title, said, action }, then) {
   const form = titled(title);
   const row = made('div', {});
-  const cancel = made('button', { type: 'button', textContent: 'Cancel', onclick: () => dialog.close() });
+  const cancel = made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() });
   row.append(cancel, made('button', { type: 'submit', textContent: action, className: 'hc-danger' }));
   form.append(made('p', { textContent: said }), row);
   form.onsubmit = then;
@@ -13,10 +13,10 @@ function sure({ title, said, action }, then) {
 }
 
 acts.hc_forget = ({ text }) => sure({
-  title: 'Forget everything?',
-  said: `${text} will be deleted for good, with all that was learned from them. Only a backup can bring them back.`,
-  action: 'Go on',
-}, () => setTimeout(() => ask({ title: `Type “${WORD}” to delete ${text}`, value: '', action: 'Delete' }, (given) => {
+  title: _('Forget everything?'),
+  said: _('{what} will be deleted for good, with all that was learned from them. Only a backup can bring them back.', { what: text }),
+  action: _('Go on'),
+}, () => setTimeout(() => ask({ title: _('Type “{word}” to delete {what}', { word: WORD, what: text }), value: '', action: _('Delete') }, (given) => {
   if (given.toLowerCase() !== WORD) return;
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(UNSENT)) sessionStorage.removeItem(key);
   trigger('hc_forget', {});

@@ -64,7 +64,7 @@ acts.hc_open = ({ id, text }) => {
 on('click', (event) => event.target.closest('#hc-list .hc-snippet')?.closest('li').querySelector('.hc-title').click());
 
 function rename(title) {
-  ask({ title: 'Rename this chat', value: title.textContent, action: 'Rename' },
+  ask({ title: _('Rename this chat'), value: title.textContent, action: _('Rename') },
     (given) => trigger('hc_rename', { id: Number(title.dataset.id), text: given }));
 }
 

@@ -9,13 +9,13 @@ async function logOut() {
 // Of a guest nothing stays: that is asked before.
 acts.hc_log_out = ({ text }) => {
   if (!text) return logOut();
-  return sure({ title: 'Log out?', said: 'You are a guest here: all your chats will be deleted for good.', action: 'Log out' }, logOut);
+  return sure({ title: _('Log out?'), said: _('You are a guest here: all your chats will be deleted for good.'), action: _('Log out') }, logOut);
 };
 
 acts.hc_end_guest = ({ text }) => sure({
-  title: 'End the session of a guest?',
-  said: 'All their chats will be deleted for good.',
-  action: 'End session',
+  title: _('End the session of a guest?'),
+  said: _('All their chats will be deleted for good.'),
+  action: _('End session'),
 }, () => trigger('hc_end_session', { text }));
 
 if (!window.hcFetch) {

@@ -23,13 +23,13 @@ acts.hc_menu = ({ button, id }) => {
   const { pinned, archived } = button.dataset;
   menu.setAttribute('aria-label', button.getAttribute('aria-label'));
   menu.replaceChildren(
-    entry('Rename', 'F2', () => rename(title)),
-    ...(archived ? [] : [entry(pinned ? 'Unpin' : 'Pin', '', () => trigger('hc_pin', { id, on: !pinned }))]),
-    entry(archived ? 'Bring back' : 'Archive', '', () => trigger('hc_archive', { id, on: !archived })),
-    entry('Tags', '', () => editTags(id, title.textContent, JSON.parse(button.dataset.tags || '[]'))),
-    entry('Export as Markdown', '', () => trigger('hc_export', { id, text: 'markdown' })),
-    entry('Export as JSON', '', () => trigger('hc_export', { id, text: 'json' })),
-    entry('Delete', 'Delete', () => remove(title)),
+    entry(_('Rename'), 'F2', () => rename(title)),
+    ...(archived ? [] : [entry(pinned ? _('Unpin') : _('Pin'), '', () => trigger('hc_pin', { id, on: !pinned }))]),
+    entry(archived ? _('Bring back') : _('Archive'), '', () => trigger('hc_archive', { id, on: !archived })),
+    entry(_('Tags'), '', () => editTags(id, title.textContent, JSON.parse(button.dataset.tags || '[]'))),
+    entry(_('Export as Markdown'), '', () => trigger('hc_export', { id, text: 'markdown' })),
+    entry(_('Export as JSON'), '', () => trigger('hc_export', { id, text: 'json' })),
+    entry(_('Delete'), 'Delete', () => remove(title)),
   );
   menu.showPopover();
   const at = button.getBoundingClientRect();

@@ -11,19 +11,19 @@ acts.hc_model_file = () => find('#hc-model-file').click();
 
 function copyModel(file) {
   if (modelSending) return;
-  if (!/\.gguf$/i.test(file.name)) return void copying(`${file.name} is no GGUF file. Choose a file whose name ends in .gguf.`);
+  if (!/\.gguf$/i.test(file.name)) return void copying(_('{name} is no GGUF file. Choose a file whose name ends in .gguf.', file));
   modelSending = new XMLHttpRequest();
   const done = (text) => {
     modelSending = null;
     copying(text);
   };
-  modelSending.upload.onprogress = ({ loaded }) => copying(`Copying ${file.name}: ${Math.floor((100 * loaded) / file.size)} %`);
+  modelSending.upload.onprogress = ({ loaded }) => copying(_('Copying {name}: {percent} %', { name: file.name, percent: Math.floor((100 * loaded) / file.size) }));
   modelSending.onload = () => {
     const { status, responseText } = modelSending;
-    done(status === 201 ? '' : responseText || `${file.name} could not be copied.`);
+    done(status === 201 ? '' : responseText || _('{name} could not be copied.', file));
     if (status === 201) trigger('hc_model_add', { id: 0, text: responseText });
   };
-  modelSending.onerror = () => done(`${file.name} could not be copied: the connection was lost. Try again.`);
+  modelSending.onerror = () => done(_('{name} could not be copied: the connection was lost. Try again.', file));
   modelSending.onabort = () => done('');
   const path = window.location.pathname.replace(/[^/]*$/, '');
   modelSending.open('PUT', `${path}models/${encodeURIComponent(file.name)}`);

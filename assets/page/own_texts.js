@@ -13,7 +13,7 @@ on('keydown', (event) => {
 async function sendTexts(name, files) {
   if (sending || !files.length) return;
   const most = Number(textsForm().dataset.most);
-  if (files.length > most) return void tellTexts(`These are more than ${most} files. Type the path of their folder instead: then they are read where they lie.`);
+  if (files.length > most) return void tellTexts(_('These are more than {most} files. Type the path of their folder instead: then they are read where they lie.', { most }));
   const tickets = [];
   try {
     for (const [number, file] of files.entries()) tickets.push(await upload(file, number, files, tellTexts));
@@ -64,9 +64,9 @@ on('drop', async (event) => {
   try {
     const found = entries.length ? (await Promise.all(entries.map((entry) => filesIn(entry, known)))).flat() : loose;
     if (found.length) await sendTexts((entries[0] || loose[0]).name, found);
-    else tellTexts('There is no text in it that can be read.');
+    else tellTexts(_('There is no text in it that can be read.'));
   } catch {
-    tellTexts('It could not be read. Type its path instead.');
+    tellTexts(_('It could not be read. Type its path instead.'));
   }
 });
 

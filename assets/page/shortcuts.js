@@ -3,19 +3,19 @@ const MAC = /Mac|iPhone|iPad/.test(navigator.platform);
 const COMMAND = MAC ? '⌘' : 'Ctrl';
 const ALT = MAC ? '⌥' : 'Alt';
 const SHORTCUTS = [
-  ['Send the message', ['Enter']],
-  ['New line', ['Shift', 'Enter']],
-  ['Edit your last question, from the empty box', ['↑']],
-  ['Stop the reply', ['Escape']],
-  ['New chat', [ALT, 'Shift', 'O']],
-  ['Search the chats', [COMMAND, 'K']],
-  ['Show or hide the list of chats', [ALT, 'Shift', 'S']],
-  ['In the list: another chat', ['↑', '↓']],
-  ['In the list: rename', ['F2']],
-  ['In the list: delete', ['Delete']],
-  ['Undo the deletion', [COMMAND, 'Z']],
-  ['To the beginning or the end of the chat', ['Home', 'End']],
-  ['These shortcuts', ['?']],
+  [_('Send the message'), ['Enter']],
+  [_('New line'), ['Shift', 'Enter']],
+  [_('Edit your last question, from the empty box'), ['↑']],
+  [_('Stop the reply'), ['Escape']],
+  [_('New chat'), [ALT, 'Shift', 'O']],
+  [_('Search the chats'), [COMMAND, 'K']],
+  [_('Show or hide the list of chats'), [ALT, 'Shift', 'S']],
+  [_('In the list: another chat'), ['↑', '↓']],
+  [_('In the list: rename'), ['F2']],
+  [_('In the list: delete'), ['Delete']],
+  [_('Undo the deletion'), [COMMAND, 'Z']],
+  [_('To the beginning or the end of the chat'), ['Home', 'End']],
+  [_('These shortcuts'), ['?']],
 ];
 
 function help() {
@@ -25,10 +25,10 @@ function help() {
     shown.append(...keys.map((key) => made('kbd', { textContent: key })));
     list.append(made('dt', { textContent: does }), shown);
   }
-  const close = made('button', { type: 'submit', textContent: 'Close', className: 'hc-primary' });
+  const close = made('button', { type: 'submit', textContent: _('Close'), className: 'hc-primary' });
   const row = made('div', {});
   row.append(close);
-  const form = titled('Keyboard shortcuts', { className: 'hc-help' });
+  const form = titled(_('Keyboard shortcuts'), { className: 'hc-help' });
   form.append(list, row);
   show(form);
   close.focus();

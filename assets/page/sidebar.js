@@ -15,7 +15,7 @@ if (narrow()) {
 
 when('#hc-sidebar .toggle-button', (toggle) => {
   const say = () => toggle.setAttribute('aria-expanded', String(unfolded()));
-  toggle.setAttribute('aria-label', 'List of chats');
+  toggle.setAttribute('aria-label', _('List of chats'));
   say();
   changes(find('#hc-sidebar'), say, { attributes: true, attributeFilter: ['class'] });
 });

@@ -1,11 +1,11 @@
 // What a screen reader needs beyond the words: landmarks, names, and a reply that is told once.
 const LANDMARKS = {
-  '#hc-sidebar': ['complementary', 'Chats and settings'],
+  '#hc-sidebar': ['complementary', _('Chats and settings')],
   '#hc-main': ['main', ''],
-  '#hc-chat': ['region', 'Conversation'],
-  '#hc-versus': ['region', 'Comparison'],
-  '#hc-composer': ['form', 'Message'],
-  '#hc-drawer': ['region', 'Chat settings'],
+  '#hc-chat': ['region', _('Conversation')],
+  '#hc-versus': ['region', _('Comparison')],
+  '#hc-composer': ['form', _('Message')],
+  '#hc-drawer': ['region', _('Chat settings')],
 };
 for (const [selector, [role, name]] of Object.entries(LANDMARKS)) {
   when(selector, (element) => {
@@ -28,7 +28,7 @@ onBusy.push((writing) => {
   if (writing) {
     told = feet();
     writingIn = props.value;
-    said.textContent = 'A reply is being written.';
+    said.textContent = _('A reply is being written.');
     return;
   }
   setTimeout(() => {

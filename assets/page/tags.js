@@ -14,8 +14,8 @@ acts.hc_filter = ({ button, text }) => {
 };
 
 function editTags(id, title, given) {
-  const form = titled(`Tags of \u201c${title}\u201d`, { className: 'hc-choose-tags' });
-  const choices = made('fieldset', { ariaLabel: 'Tags' });
+  const form = titled(_('Tags of “{title}”', { title }), { className: 'hc-choose-tags' });
+  const choices = made('fieldset', { ariaLabel: _('Tags') });
   const choice = (name, checked) => {
     const same = [...choices.querySelectorAll('input')].find((box) => box.value.toLowerCase() === name.toLowerCase());
     if (same) return void (same.checked = checked || same.checked);
@@ -25,19 +25,19 @@ function editTags(id, title, given) {
   };
   given.forEach((name) => choice(name, true));
   tagsInUse().forEach((name) => choice(name, false));
-  const field = made('input', { type: 'text', placeholder: 'New tag', ariaLabel: 'New tag', maxLength: 40, dir: 'auto' });
+  const field = made('input', { type: 'text', placeholder: _('New tag'), ariaLabel: _('New tag'), maxLength: 40, dir: 'auto' });
   const take = () => {
     const name = field.value.replace(/["#]/g, ' ').trim().replace(/\s+/g, ' ');
     if (name) choice(name, true);
     field.value = '';
   };
-  const add = made('button', { type: 'button', textContent: 'Add', onclick: () => { take(); field.focus(); } });
+  const add = made('button', { type: 'button', textContent: _('Add'), onclick: () => { take(); field.focus(); } });
   const line = made('p', {});
   line.append(field, add);
   const row = made('div', {});
   row.append(
-    made('button', { type: 'button', textContent: 'Cancel', onclick: () => dialog.close() }),
-    made('button', { type: 'submit', textContent: 'Save', className: 'hc-primary' }),
+    made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),
+    made('button', { type: 'submit', textContent: _('Save'), className: 'hc-primary' }),
   );
   form.append(choices, line, row);
   field.onkeydown = (event) => {

@@ -22,3 +22,6 @@ on('change', (event) => {
 when('#hc-theme input', () => {
   find(`#hc-theme input[value=${localStorage.getItem(THEME) || 'system'}]`).checked = true;
 });
+
+on('change', (event) => { if (event.target.matches('#hc-language select')) window.hcLanguage(event.target.value); });
+when('#hc-language select', (select) => { select.value = languageKept(); });

@@ -9,11 +9,12 @@ function upload(file, number, files, tell = tellSending) {
     sending.open('POST', `${root}/transfer/in?name=${encodeURIComponent(file.name)}`);
     const megabytes = (bytes) => (bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0);
     sending.upload.onprogress = ({ loaded }) => {
-      const of = files.length > 1 ? ` (${number + 1} of ${files.length})` : '';
-      tell(`Sending ${file.name}${of}: ${megabytes(loaded)} of ${megabytes(file.size)} MB`);
+      const said = { name: file.name, number: number + 1, all: files.length, done: megabytes(loaded), size: megabytes(file.size) };
+      tell(files.length > 1
+        ? _('Sending {name} ({number} of {all}): {done} of {size} MB', said) : _('Sending {name}: {done} of {size} MB', said));
     };
     sending.onload = () => (sending.status === 200 ? resolve(JSON.parse(sending.responseText).ticket) : reject(new Error(sending.responseText)));
-    sending.onerror = () => reject(new Error('The connection was lost. Choose the file again.'));
+    sending.onerror = () => reject(new Error(_('The connection was lost. Choose the file again.')));
     sending.send(file);
   });
 }

@@ -140,10 +140,8 @@ def _add_traces(kinds: Any) -> None:
         help="milliseconds of a plain step, and of each further row",
     )
     replay.add_argument("--carry", action="store_true", help="history lasts over the questions, as in a log")
-    replay.add_argument("--corpus", type=Path, metavar="PATH", help="texts that draft beside the seed pack")
-    replay.add_argument(
-        "--model", metavar="NAME", help="whose tokenizer and seed pack; by default the recorded one"
-    )
+    replay.add_argument("--corpus", type=Path, metavar="PATH", help="texts that draft beside those that ship")
+    replay.add_argument("--model", metavar="NAME", help="whose tokenizer; by default the recorded one")
     replay.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
 
 

@@ -10,16 +10,17 @@ from pydantic import ValidationError
 
 from hierchat.chat.frames import Arm
 from hierchat.config import GenerationSettings
+from hierchat.language import _, later
 from hierchat.runtime.drafting_choice import ALL, Databases, Drafting
 
 FROM = {
-    "none": "nothing",
-    "chat": "this chat",
-    "replies": "this chat and your earlier ones",
-    "texts": "this chat, your earlier ones and texts",
+    "none": later("nothing"),
+    "chat": later("this chat"),
+    "replies": later("this chat and your earlier ones"),
+    "texts": later("this chat, your earlier ones and texts"),
 }
 """What `Databases` are called on the page."""
-WITHOUT, AS_NOW = "Without drafts", "As now"
+WITHOUT, AS_NOW = later("Without drafts"), later("As now")
 
 
 class WrongConfiguration(ValueError):
@@ -43,8 +44,10 @@ class Configuration:
             return GenerationSettings(**{**now.model_dump(), **given})
         except ValidationError as error:
             name = str(error.errors()[0]["loc"][0])
-            limit = "between 0 and 10" if name == "temperature" else "a whole number, at least 0"
-            raise WrongConfiguration(f"The {name} of a comparison must be {limit}.") from error
+            limit = _("between 0 and 10") if name == "temperature" else _("a whole number, at least 0")
+            raise WrongConfiguration(
+                _("The {name} of a comparison must be {limit}.").format(name=name, limit=limit)
+            ) from error
 
     @property
     def name(self) -> str:
@@ -52,17 +55,19 @@ class Configuration:
         drafting = self.drafting
         parts = [self.model] if self.model else []
         if drafting.nothing:
-            parts.append(WITHOUT)
+            parts.append(_(WITHOUT))
         elif drafting.databases == "none":
-            parts.append("Drafts from draft models alone")
+            parts.append(_("Drafts from draft models alone"))
         elif drafting != ALL:
-            models = "" if drafting.draft_models else ", no draft models"
-            parts.append(f"Drafts from {FROM[drafting.databases]}{models}")
+            models = "" if drafting.draft_models else _(", no draft models")
+            parts.append(
+                _("Drafts from {texts}{models}").format(texts=_(FROM[drafting.databases]), models=models)
+            )
         if self.temperature is not None:
-            parts.append(f"temperature {self.temperature:g}")
+            parts.append(_("temperature {temperature:g}").format(temperature=self.temperature))
         if self.seed is not None:
-            parts.append(f"seed {self.seed}")
-        return ", ".join(parts) or AS_NOW
+            parts.append(_("seed {seed}").format(seed=self.seed))
+        return ", ".join(parts) or _(AS_NOW)
 
     def record(self) -> dict[str, Any]:
         """For a file: `configuration` makes the same of it."""
@@ -87,7 +92,7 @@ def configuration(given: Mapping[str, Any]) -> Configuration:
     """From what a form or a file says; what is missing is as in force. Raises WrongConfiguration."""
     databases: Databases = given.get("databases", "texts")
     if databases not in get_args(Databases):
-        raise WrongConfiguration("A comparison drafts from nothing, this chat, earlier chats or texts.")
+        raise WrongConfiguration(_("A comparison drafts from nothing, this chat, earlier chats or texts."))
     temperature, seed = given.get("temperature"), given.get("seed")
     try:
         made = Configuration(
@@ -98,7 +103,7 @@ def configuration(given: Mapping[str, Any]) -> Configuration:
         )
     except ValueError as error:
         raise WrongConfiguration(
-            "Temperature and seed of a comparison must be numbers, the seed a whole one."
+            _("Temperature and seed of a comparison must be numbers, the seed a whole one.")
         ) from error
     made.settings(GenerationSettings())
     return made

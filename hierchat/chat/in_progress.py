@@ -15,6 +15,7 @@ from typing import Protocol
 from hierchat import logs
 from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.chat.news import News
+from hierchat.language import here
 from hierchat.store import Attachment, NotFound, Store, StoreError, title_of
 
 State = Frame | CompareFrame
@@ -173,7 +174,7 @@ class InProgress:
             else:
                 self._replies[place] = reply
         if not busy:
-            threading.Thread(target=self._write, args=[work], name="in progress", daemon=True).start()
+            threading.Thread(target=here(self._write), args=[work], name="in progress", daemon=True).start()
         elif waits:
             self._news.tell(reply.user_id)
         return not busy

@@ -29,7 +29,7 @@ class IndexMemory:
     history: int
     """Of this user's earlier chats."""
     corpora: int
-    """Of the seed pack and of added texts. They are mapped from files, so that the system may drop them."""
+    """Of the texts that ship and of added ones. They are mapped from files, so that the system may drop them."""
 
 
 def forward_costs(hosted: Hosted) -> ForwardCosts | None:

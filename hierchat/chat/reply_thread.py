@@ -12,6 +12,8 @@ from contextlib import closing
 from queue import SimpleQueue
 from typing import TypeVar
 
+from hierchat.language import here
+
 T = TypeVar("T")
 
 
@@ -39,7 +41,7 @@ def in_reply_thread(
         else:
             items.put(_End())
 
-    thread = threading.Thread(target=work, name="reply", daemon=True)
+    thread = threading.Thread(target=here(work), name="reply", daemon=True)
     thread.start()
     ended: _End | None = None
     try:

@@ -8,6 +8,7 @@ from hierchat.chat.frames import DESERVED_TOKENS, Arm, Verdict
 from hierchat.chat.reply import Reply
 from hierchat.engine.decoding import common_prefix
 from hierchat.engine.engine import Compares
+from hierchat.language import _
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -22,7 +23,11 @@ def verdict(replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Comp
     if "stopped" in (left.finish, right.finish) or not (left.tokens and right.tokens):
         compared = min(len(left.tokens), len(right.tokens))
         so_far = engine and same and same == compared
-        sentence = f"Stopped. Word for word the same so far, {same:,} tokens." if so_far else "Stopped."
+        sentence = (
+            _("Stopped. Word for word the same so far, {same:,} tokens.").format(same=same)
+            if so_far
+            else _("Stopped.")
+        )
         return Verdict(same == compared, same, None, None, sentence)
     speeds = [statistics.figures().tokens_per_second for statistics in (left, right)]
     speedup = speeds[1] / speeds[0] if speeds[0] and speeds[1] else None
@@ -30,23 +35,34 @@ def verdict(replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Comp
     pace = _pace(speedup, names) if deserved else ""
     if (engine and same == total) or (not engine and left.text == right.text):
         precise = (
-            f"Identical, {same:,} of {total:,} tokens." if engine else "Both texts have the same characters."
+            _("Identical, {same:,} of {total:,} tokens.").format(same=same, total=total)
+            if engine
+            else _("Both texts have the same characters.")
         )
-        return Verdict(True, same, None, speedup, f"Word for word the same.{pace}", precise=precise)
+        return Verdict(
+            True, same, None, speedup, _("Word for word the same.{pace}").format(pace=pace), precise=precise
+        )
     word = first_difference(left.text, right.text) + 1
     reason = _reason(first, second)
     if reason:
-        sentence = f"Other words from word {word:,} on, as expected: {reason}.{pace}"
-        precise = f"First difference at token {same + 1:,}." if engine else ""
+        sentence = _("Other words from word {word:,} on, as expected: {reason}.{pace}").format(
+            word=word, reason=reason, pace=pace
+        )
+        precise = _("First difference at token {token:,}.").format(token=same + 1) if engine else ""
         return Verdict(False, same, None, speedup, sentence, precise=precise)
     gap = None
     if engine and same < min(len(left.tokens), len(right.tokens)):
         context = [*first.prompt_ids, *left.tokens[:same]]
         gap = engine.logit_gap(context, left.tokens[same], right.tokens[same])
-    noted = "" if gap is None else f" (logit gap {gap:.4f})"
-    precise = f"First difference at token {same + 1:,}{noted}."
+    noted = "" if gap is None else _(" (logit gap {gap:.4f})").format(gap=gap)
+    precise = _("First difference at token {token:,}{noted}.").format(token=same + 1, noted=noted)
     return Verdict(
-        False, same, gap, speedup, f"The words differ from word {word:,} on.{pace}", precise=precise
+        False,
+        same,
+        gap,
+        speedup,
+        _("The words differ from word {word:,} on.{pace}").format(word=word, pace=pace),
+        precise=precise,
     )
 
 
@@ -58,11 +74,11 @@ def first_difference(first: str, second: str) -> int:
 def _reason(first: Reply, second: Reply) -> str:
     """Why two replies may have other words; empty where they may not."""
     if first.hosted.model_key != second.hosted.model_key:
-        return "the models differ"
+        return _("the models differ")
     if first.settings.temperature != second.settings.temperature:
-        return "the temperatures differ"
+        return _("the temperatures differ")
     if first.settings.temperature and first.settings.seed != second.settings.seed:
-        return "the seeds differ"
+        return _("the seeds differ")
     return ""
 
 
@@ -71,4 +87,8 @@ def _pace(speedup: float | None, names: Mapping[Arm, str]) -> str:
         return ""
     arm: Arm = "second" if speedup >= 1 else "first"
     ratio = f"{max(speedup, 1 / speedup):.1f}"
-    return " Both are as fast." if ratio == "1.0" else f" “{names[arm]}” is {ratio}{TIMES} as fast."
+    return (
+        _(" Both are as fast.")
+        if ratio == "1.0"
+        else _(" “{name}” is {ratio} as fast.").format(name=names[arm], ratio=ratio + TIMES)
+    )

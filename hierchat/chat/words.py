@@ -6,41 +6,44 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hierchat.engine.step import TARGET
+from hierchat.language import _, later
 
 if TYPE_CHECKING:
     from hierchat.runtime.host import HostStatus
 
 SOURCES = {
-    TARGET: "the model itself",
-    "context": "this chat",
-    "history": "your earlier chats",
-    "statistics": "phrases and files",
+    TARGET: later("the model itself"),
+    "context": later("this chat"),
+    "history": later("your earlier chats"),
+    "statistics": later("phrases and files"),
 }
 """In the order of lists; every other source is a draft model's name."""
-NO_MODEL = "No model is loaded. Choose one above, or fetch one under Models."
-SAME_WORDS = "the same words, proved"
-UP_TO_TIES = "the same words but for near ties"
+NO_MODEL = later("No model is loaded. Choose one above, or fetch one under Models.")
+SAME_WORDS = later("the same words, proved")
+UP_TO_TIES = later("the same words but for near ties")
 _LOWER = (":blocks", ":nf4")
 """How the name of a model ends that is the target's own copy in lower precision."""
 _VERBS = {
-    "downloading": "Downloading",
-    "converting": "Converting",
-    "loading": "Loading",
-    "compiling": "Compiling the kernels, once, for",
-    "measuring": "Measuring the speed of",
+    "downloading": later("Downloading {name}"),
+    "converting": later("Converting {name}"),
+    "loading": later("Loading {name}"),
+    "compiling": later("Compiling the kernels, once, for {name}"),
+    "measuring": later("Measuring the speed of {name}"),
 }
 _MEGABYTE = 1_000_000
 
 
 def source_words(source: str) -> str:
     """A source of tokens for a reader."""
-    return SOURCES.get(source) or f"draft model {model_words(source)}"
+    if source in SOURCES:
+        return _(SOURCES[source])
+    return _("draft model {name}").format(name=model_words(source))
 
 
 def model_words(name: str) -> str:
     """A draft model's name for a reader."""
     ending = next((one for one in _LOWER if name.endswith(one)), None)
-    return f"{name.removesuffix(ending)} in lower precision" if ending else name
+    return _("{name} in lower precision").format(name=name.removesuffix(ending)) if ending else name
 
 
 def in_order(sources: Iterable[str]) -> list[str]:
@@ -62,20 +65,21 @@ def percent(share: float) -> str:
 def host_sentence(status: HostStatus) -> str:
     """What the model host is doing now."""
     if status.phase == "ready":
-        ready = f"{status.name} is ready."
+        ready = _("{name} is ready.").format(name=status.name)
         return ready if status.exact is None else f"{ready} {_exactness(status.exact)}"
     if status.phase == "failed":
-        return status.message or f"{status.name} could not be loaded."
+        return status.message or _("{name} could not be loaded.").format(name=status.name)
     verb = _VERBS.get(status.phase)
     if verb is None:
-        return NO_MODEL
+        return _(NO_MODEL)
+    doing = _(verb).format(name=status.name)
     if not status.total:
-        return f"{verb} {status.name}…"
+        return f"{doing}…"
     if status.phase == "downloading":
         done, total = status.done / _MEGABYTE, status.total / _MEGABYTE
-        return f"{verb} {status.name}: {done:,.0f} of {total:,.0f} MB"
-    return f"{verb} {status.name}: {status.done:,} of {status.total:,}"
+        return _("{doing}: {done:,.0f} of {total:,.0f} MB").format(doing=doing, done=done, total=total)
+    return _("{doing}: {done:,} of {total:,}").format(doing=doing, done=status.done, total=status.total)
 
 
 def _exactness(exact: bool) -> str:
-    return f"Replies with drafts have {SAME_WORDS if exact else UP_TO_TIES}."
+    return _("Replies with drafts have {which}.").format(which=_(SAME_WORDS if exact else UP_TO_TIES))

@@ -1,1 +1,1 @@
-"""Text that drafts: corpora that the user adds, and the seed pack that ships. No torch, no gradio, no SQLite."""
+"""Text that drafts: corpora that the user adds, and texts that ship. No torch, no gradio, no SQLite."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import lzma
 import os
 import zlib
 from collections import Counter
@@ -24,6 +25,7 @@ _TEXT = (
 LINES = frozenset((".jsonl", ".ndjson"))
 TABLES = frozenset((".parquet",))
 PDFS = frozenset((".pdf",))
+PACKED = (".gz", ".xz")
 KNOWN = LINES | TABLES | PDFS | {".json"} | set(_TEXT.split())
 """What is read of a folder; a file that is named is read whatever it is called."""
 PASSED_OVER = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
@@ -65,7 +67,7 @@ class Unreadable(Exception):
 def kind(path: Path) -> str:
     """The suffix that decides how a file is read: 'a.jsonl.gz' is read as '.jsonl'."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes[-1:] == [".gz"]:
+    if suffixes and suffixes[-1] in PACKED:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
 
@@ -122,7 +124,7 @@ def _walk(folder: Path, passed_over: list[str], left_out: Counter[str]) -> Itera
 
 @contextmanager
 def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
-    """The characters of an open file, out of gzip where it is packed. Lines end in '\\n', whatever they ended in.
+    """The characters of an open file, out of gzip or xz where it is packed. Lines end in '\\n', whatever they ended in.
 
     Says in `notes` how a file was read that is not UTF-8. Raises Unreadable for what is no text.
     """
@@ -138,12 +140,17 @@ def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
             yield text
         finally:
             text.detach()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise Unreadable(f"no whole gzip file ({error})") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise Unreadable(f"no whole {path.suffix.lower()[1:]} file ({error})") from error
 
 
 def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
-    return cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if path.suffix.lower() == ".gz" else raw
+    match path.suffix.lower():
+        case ".gz":
+            return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+        case ".xz":
+            return cast(BinaryIO, lzma.LZMAFile(raw))
+    return raw
 
 
 def _charset(stream: BinaryIO) -> str:

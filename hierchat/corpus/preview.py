@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.corpus.build import encoded
-from hierchat.corpus.files import LINES, PDFS, TABLES, find, kind
+from hierchat.corpus.files import LINES, PACKED, PDFS, TABLES, find, kind
 from hierchat.corpus.reading import Reader
 from hierchat.models.progress import Progress, Report, silent
 
@@ -62,7 +62,7 @@ def preview(paths: Iterable[Path], tokenizer: Any, report: Report = silent) -> P
 
 
 def _is_closed(file: Path) -> bool:
-    return kind(file) in PDFS | TABLES or file.suffix.lower() == ".gz"
+    return kind(file) in PDFS | TABLES or file.suffix.lower() in PACKED
 
 
 def _spread(files: list[Path]) -> list[Path]:

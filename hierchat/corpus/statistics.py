@@ -1,4 +1,4 @@
-"""Everything of lowest temporal locality that may draft for a model: the seed pack, the user's corpora, one more."""
+"""What of lowest temporal locality may draft for a model: texts that ship, the user's corpora, one more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.files import find
 from hierchat.corpus.format import FORM, Damaged, Statistics, read
 from hierchat.corpus.reading import Reader
-from hierchat.corpus.seed import seed_index
+from hierchat.corpus.seed import kept_seed, seed, seed_files
 from hierchat.corpus.stored import stored_for
 from hierchat.models.cache import known_sha256, locked
 from hierchat.models.catalogue import ModelEntry
@@ -34,14 +34,18 @@ def statistics(
     corpus: Path | None = None,
     stored: bool = True,
     report: Report = silent,
+    waits: bool = True,
 ) -> list[Statistics]:
-    """The seed pack where there is one, the user's corpora unless not `stored`, and the texts in `corpus`.
+    """The texts that ship, the user's corpora unless not `stored`, and the texts in `corpus`.
 
-    What is damaged only leaves a line in the log. Raises CorpusError about `corpus` alone.
+    Where not `waits`, the texts that ship are left out if they are not tokenised yet. What is damaged only leaves a
+    line in the log. Raises CorpusError about `corpus` alone.
     """
     tokens = tokens_sha256(tokenizer)
     note_tokens(entry, tokens)
-    found = [seed] if (seed := seed_index(entry, tokens)) else []
+    files = seed_files(entry)
+    shipped = seed(files, tokenizer, entry.name, report) if waits else kept_seed(files, tokenizer)
+    found = [shipped] if shipped else []
     if stored:
         usable, wrong = stored_for(tokens)
         found += usable

@@ -59,7 +59,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _distil(args: argparse.Namespace) -> None:
     # Seconds to import: only when they are needed
-    from hierchat.corpus.statistics import statistics
     from hierchat.distil.student import make_student
     from hierchat.distil.text import frequent, samples, written
     from hierchat.distil.train import CHECKPOINT, State, train
@@ -74,7 +73,7 @@ def _distil(args: argparse.Namespace) -> None:
     args.folder.mkdir(parents=True, exist_ok=True)
     with terminal_progress() as report:
         loaded = load_torch(entry, best_device(), report, "float32")
-    text = written(statistics(entry, loaded.tokenizer, stored=False))
+    text = written(entry, loaded.tokenizer)
     if args.history:
         text = np.concatenate([text, _own_history(args.db, loaded.model_key)])
     known = frequent(text, args.tokens, loaded.end_ids)

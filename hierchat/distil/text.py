@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.corpus.format import Statistics
-from hierchat.corpus.seed import SEED_NAME
+from hierchat.corpus.seed import seed, seed_files, writer
 from hierchat.drafting.suffix_index import BREAK
+from hierchat.models.catalogue import ModelEntry
 from hierchat.store import Store
 from hierchat.store.drafting_texts import Mark
 from hierchat.store.replies import TOKEN
@@ -25,10 +26,10 @@ class TooLittleText(Exception):
     """There is not enough that the target wrote."""
 
 
-def written(statistics: Collection[Statistics]) -> NDArray[np.int64]:
-    """The packs of what the target itself wrote, of all texts that are loaded; BREAK around each text."""
-    packs = [np.asarray(one.tokens, np.int64) for one in statistics if one.name == SEED_NAME]
-    return np.concatenate([np.array([BREAK]), *packs])
+def written(entry: ModelEntry, tokenizer: Any) -> NDArray[np.int64]:
+    """Of the texts that ship, what the target itself wrote; BREAK around each text."""
+    own = seed([file for file in seed_files(entry) if writer(file) == entry.name], tokenizer, entry.name)
+    return np.concatenate([np.array([BREAK]), *([np.asarray(own.tokens, np.int64)] if own else [])])
 
 
 def replies(store: Store, user_id: int, model_key: str) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Prompts that come with hierchat, made from templates and lists in prompts/*.yaml: for seed packs, and for what a
+"""Prompts that come with hierchat, made from templates and lists in prompts/*.yaml: for texts that ship, and for what a
 model writes for itself.
 
 lists.yaml holds lists by name, which every file may use. A file is a list of sections:

@@ -1,1 +1,2 @@
-"""Tools that make what ships with the program: fit (weights of the acceptance model) and seeds (the seed pack)."""
+"""Tools that make what ships with the program: fit (weights of the acceptance model), seeds (texts that draft) and
+catalogues (translations)."""

@@ -82,12 +82,15 @@ class ModelHost:
         self.hosted: Hosted | None = None
         self.costs: Costs | None = None
         """Where what steps cost is kept from run to run; the chat service sets it."""
+        self.reading: Progress | None = None
+        """How far the texts that ship are tokenised for the present model; None where nothing is to be done."""
         self.leaving = False
         """Whether the present model is to go as soon as its reply has ended."""
         self._report = report
         self._load = load or self._load_model
         self._prepare = prepare or (_nothing if load else self._prepare_model)
         self._starting = threading.Lock()
+        self._shipped = threading.Lock()
         self._asked = 0
         """How often a model was asked for: the last one counts."""
 
@@ -118,8 +121,26 @@ class ModelHost:
         with self.scheduler.turn(first=True):
             hosted = self.hosted
             if hosted and hosted.is_local:
-                texts = statistics(self.catalogue.entry(hosted.name), hosted.prompts.tokenizer)
+                texts = statistics(self.catalogue.entry(hosted.name), hosted.prompts.tokenizer, waits=False)
                 self.hosted = replace(hosted, statistics=tuple(texts))
+
+    def _read_shipped(self, hosted: Hosted) -> None:
+        """Have the texts that ship draft for a model whose tokens they were never cut into. It answers meanwhile."""
+        from hierchat.corpus.seed import seed, seed_files
+
+        def report(progress: Progress) -> None:
+            if self.hosted is None or self.hosted.engine is not hosted.engine:
+                raise _Overtaken
+            self.reading = progress
+
+        with self._shipped, suppress(_Overtaken):
+            try:
+                report(Progress("reading", 0, None, ""))
+                files = seed_files(self.catalogue.entry(hosted.name))
+                if seed(files, hosted.prompts.tokenizer, hosted.name, report):
+                    self.read_texts()
+            finally:
+                self.reading = None
 
     def eject(self) -> None:
         """Let the present model go when no reply is being written, in the background. One that is being loaded goes as
@@ -195,6 +216,16 @@ class ModelHost:
         self.hosted = hosted = self._load(name, report)
         self.scheduler.places = hosted.engine.places
         self.status = HostStatus(name, "ready", message=hosted.note, exact=hosted.engine.exact)
+        if hosted.is_local and self._lacks_shipped(hosted):
+            threading.Thread(
+                target=self._read_shipped, args=(hosted,), name="texts that ship", daemon=True
+            ).start()
+
+    def _lacks_shipped(self, hosted: Hosted) -> bool:
+        from hierchat.corpus.seed import kept_seed, seed_files
+
+        files = seed_files(self.catalogue.entry(hosted.name))
+        return bool(files) and kept_seed(files, hosted.prompts.tokenizer) is None
 
     def _prepare_model(self, name: str, report: Report) -> None:
         entry, device = self.catalogue.entry(name), best_device()
@@ -214,6 +245,7 @@ class ModelHost:
             places=PLACES,
             costs=self.costs,
             catalogue=self.catalogue,
+            waits=False,
         )
 
 

@@ -32,7 +32,7 @@ class Hosted:
     note: str = ""
     """Why it does not run on the engine that would be fastest here."""
     statistics: tuple[Statistics, ...] = ()
-    """The texts of the seed pack and of corpora, to draft from."""
+    """The texts that ship and those of corpora, to draft from."""
     levels: Levels | None = None
     """The draft models below it; None where it has none."""
     machine: str = ""

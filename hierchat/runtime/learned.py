@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -16,7 +18,7 @@ from hierchat.store import Store, StoreError
 SAVE_SECONDS = 30.0
 MOST = 16
 """States held at once, some megabytes each; one that goes is written down."""
-ACCEPTANCE, SUCCESSORS = "acceptance", "successors"
+ACCEPTANCE, SUCCESSORS, LEVELS = "acceptance", "successors", "levels"
 
 T = TypeVar("T")
 
@@ -30,7 +32,7 @@ class LearnedState:
     acceptance: Acceptance = field(default_factory=Acceptance)
     successors: Successors = field(default_factory=Successors)
     levels: dict[str, Acceptance] = field(default_factory=dict)
-    """The same as `acceptance` for the databases below each draft model; learned anew with every start."""
+    """The same as `acceptance` for the databases below each draft model, by its name."""
 
 
 class Learned:
@@ -93,6 +95,7 @@ class Learned:
         state = LearnedState(deletions)
         state.acceptance = self._read(key, ACCEPTANCE, Acceptance.from_bytes) or state.acceptance
         state.successors = self._read(key, SUCCESSORS, Successors.from_bytes) or state.successors
+        state.levels = self._read(key, LEVELS, _levels_from_bytes) or state.levels
         return state
 
     def _read(self, key: tuple[int, str], kind: str, make: Callable[[bytes], T]) -> T | None:
@@ -111,8 +114,20 @@ class Learned:
             for kind, value in (
                 (ACCEPTANCE, state.acceptance.to_bytes()),
                 (SUCCESSORS, state.successors.to_bytes()),
+                *([(LEVELS, _levels_to_bytes(state.levels))] if state.levels else []),
             ):
                 self._store.learn(*key, kind, value, deletions=state.deletions)
+
+
+def _levels_to_bytes(levels: Mapping[str, Acceptance]) -> bytes:
+    return json.dumps(
+        {name: base64.b64encode(one.to_bytes()).decode() for name, one in levels.items()}
+    ).encode()
+
+
+def _levels_from_bytes(data: bytes) -> dict[str, Acceptance]:
+    """Raises ValueError."""
+    return {name: Acceptance.from_bytes(base64.b64decode(one)) for name, one in json.loads(data).items()}
 
 
 def counted(store: Store, user_id: int, model_key: str | None = None) -> Acceptance:

@@ -212,7 +212,7 @@ def replace_context(entry: ModelEntry, context_length: int) -> ModelEntry:
 
 
 def samples(statistics: Sequence[Statistics], loaded: LoadedModel) -> list[list[int]]:
-    """Texts to compare models over: some that the target wrote, where a pack of them is there."""
+    """Texts to compare models over: some of those that draft, where there are any."""
     if not statistics:
         tokens: list[int] = loaded.tokenizer(TEXT, add_special_tokens=False)["input_ids"]
         return [tokens[:SAMPLE]]

@@ -27,12 +27,14 @@ def load_hosted(
     places: int = 1,
     costs: Costs | None = None,
     catalogue: Catalogue | None = None,
+    waits: bool = True,
 ) -> Hosted:
     """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
 
     `places`: replies that it is to write at once; fewer where memory is short. `stored`: the corpora that the user
     added may draft; `corpus`: these texts, too. Raises a ModelError, or a CorpusError about `corpus`. `costs`: where an
-    earlier run's are. `catalogue`: where its draft models stand; None for none.
+    earlier run's are. `catalogue`: where its draft models stand; None for none. Where not `waits`, the texts that ship
+    are left out if they are not tokenised yet.
     """
     # These take seconds to import: only when a model is really loaded
     from hierchat.corpus.statistics import statistics
@@ -46,7 +48,7 @@ def load_hosted(
     engine_there = by_engine(entry, best_device(), backend)
     with closing(Compiling((ENGINE, DRAFTING) if engine_there else (DRAFTING,))) as compiling:
         loaded = load(entry, progress=report, backend=backend)
-        drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report))
+        drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report, waits))
         compiling.wait(ENGINE, report)
         runner = make_runner(loaded, report, places)
         compiling.wait(DRAFTING, report)  # beside it, nothing could be measured

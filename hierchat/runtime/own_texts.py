@@ -6,8 +6,11 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +36,7 @@ from hierchat.models.cache import size_of
 from hierchat.models.errors import ModelError
 from hierchat.models.load.load_tokenizer import known_tokens, load_tokenizer
 from hierchat.models.progress import Progress
+from hierchat.runtime import watching
 from hierchat.runtime.host import ModelHost
 
 Phase = Literal["looking", "looked", "reading", "sorting", "stopping", "done", "failed"]
@@ -78,6 +82,10 @@ class OwnText:
     """or could: that is here to be read, and so are its texts."""
     trouble: str = ""
     """Why it cannot be used."""
+    watched: bool = False
+    """Whether changes are read without being asked for;"""
+    watchable: bool = False
+    """or could be: the files lie where the user has them."""
 
 
 class _Stopped(Exception):
@@ -97,6 +105,9 @@ class OwnTexts:
         self._unwanted = False
         self.addition: Addition | None = None
         """The last one."""
+        self._watcher: threading.Thread | None = None
+        if watching.any_watched():
+            self._start_watching()
 
     @property
     def busy(self) -> bool:
@@ -108,6 +119,11 @@ class OwnTexts:
         """The model for which texts are added, empty where none is loaded here."""
         hosted = self._host.hosted
         return hosted.name if hosted and hosted.is_local else ""
+
+    @property
+    def shipped(self) -> Progress | None:
+        """How far the texts that ship are read for the loaded model; None where they are, or there are none."""
+        return self._host.reading
 
     def rows(self) -> list[OwnText]:
         """All of them, by name."""
@@ -142,6 +158,51 @@ class OwnTexts:
         if row is None or not row.possible:
             raise CorpusError(f"The files of {name} are not there any more. Remove it, and add them anew.")
         self._begin(Addition(name, "reading"), [Path(source) for source in row.sources], None, self._add)
+
+    def watch(self, name: str) -> None:
+        """From now on what changes in its files is read without being asked for; or, where that is so, no more."""
+        row = next((row for row in self.rows() if row.name == name), None)
+        if row is None or not (row.watched or row.watchable):
+            raise CorpusError(f"The files of {name} are not there any more.")
+        if row.watched:
+            watching.unwatch(name)
+        else:
+            watching.watch(name)
+            self._start_watching()
+
+    def look_for_changes(self) -> None:
+        """Reads one of the watched texts anew, if it has changed and nothing else is asked or being done."""
+        if not self.model or self.busy or (self.addition and self.addition.phase == "looked"):
+            return
+        for row in self.rows():
+            with suppress(CorpusError):  # its files are gone, or other texts are being read: another time
+                if not (row.watched and row.drafts):
+                    continue
+                state = watching.stamp(row.sources)
+                if watching.has_changed(row.name, self.model, state):
+                    paths = [Path(source) for source in row.sources]
+                    self._begin(
+                        Addition(row.name, "reading"), paths, None, partial(self._read_again, row.name, state)
+                    )
+                    return
+
+    def _start_watching(self) -> None:
+        with self._lock:
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="watched texts", daemon=True)
+                self._watcher.start()
+
+    def _watch(self) -> None:
+        while True:
+            self.look_for_changes()
+            time.sleep(watching.EVERY)
+
+    def _read_again(self, name: str, state: str) -> Addition:
+        model = self.model
+        try:
+            return self._add(anew=True)
+        finally:  # what failed or was stopped is not tried again before the next change
+            watching.was_read(name, model, state)
 
     def stop(self) -> None:
         """Nothing of it stays."""
@@ -205,7 +266,7 @@ class OwnTexts:
         found = preview(self._paths, self._tokenizer_of(self.model), self._report)
         return replace(self.addition, phase="looked", preview=found)
 
-    def _add(self) -> Addition:
+    def _add(self, anew: bool = False) -> Addition:
         assert self.addition
         name, model = self.addition.name, self.model
         if self._dropped:
@@ -215,9 +276,8 @@ class OwnTexts:
             file for path in self._paths for file in ([path] if path != files_of(name) else path.iterdir())
         ]
         reader = Reader(find(sorted(named), passed_over), passed_over)
-        made = add(
-            name, reader, self._tokenizer_of(model), model, [str(path) for path in self._paths], self._report
-        )
+        sources = [str(path) for path in self._paths]
+        made = add(name, reader, self._tokenizer_of(model), model, sources, self._report, anew)
         self._host.read_texts()
         return Addition(name, "done", tokens=made.order.size, unread=(*reader.notes, *reader.passed_over))
 
@@ -260,4 +320,6 @@ class OwnTexts:
             drafts,
             bool(model and there and not drafts),
             next((one.trouble for one in builds if one.trouble), ""),
+            watching.is_watched(name),
+            there and sources[0] != str(files_of(name)),
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.language import _
 from hierchat.store import StoreError
 from hierchat.ui.actions import button
 from hierchat.ui.doors.files import files
@@ -33,14 +34,14 @@ def wire(app: gr.Blocks, component: Any) -> None:
     def show(request: gr.Request) -> dict[Any, Any]:
         name = request.username or ""
         guest = name.startswith(f"{_GUEST}-")  # no account is called so
-        return {component: line(_GUEST if guest else name, guest=guest)}
+        return {component: line(_("guest") if guest else name, guest=guest)}
 
     app.load(show, None, [component], **QUIET)
 
 
 def line(name: str, *, guest: bool) -> str:
     """The way out, and whose page it is. A guest is asked before (login.js)."""
-    out = button("hc_log_out", "Log out", text=_GUEST if guest else "")
+    out = button("hc_log_out", _("Log out"), text=_GUEST if guest else "")
     return f'<div class="hc-account">{out}<span class="hc-quiet" dir="auto">{html.escape(name)}</span></div>'
 
 
@@ -60,4 +61,4 @@ def forget_guest(service: ChatService, kept: Kept, member: Member) -> None:
     else:  # tried before, or never here
         whole = service.store.rewrite()
     if not whole:
-        raise StoreError("Another program keeps what a guest wrote in the file.")
+        raise StoreError(_("Another program keeps what a guest wrote in the file."))

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import secrets
 
 from hierchat.config import shipped
+from hierchat.language import COOKIE, THIS, _
 
 KEY = secrets.token_hex(16)
 EVENTS = (
@@ -20,8 +22,8 @@ EVENTS = (
     "hc_tags", "hc_titled", "hc_edit_reply", "hc_import", "hc_export", "hc_follow", "hc_watch",
     "hc_model_fetch", "hc_model_stop", "hc_model_load", "hc_model_eject", "hc_model_remove", "hc_model_removed",
     "hc_model_keep", "hc_model_add", "hc_model_draft", "hc_model_undraft",
-    "hc_texts_look", "hc_texts_files", "hc_texts_add", "hc_texts_again", "hc_texts_stop", "hc_texts_remove",
-    "hc_texts_removed", "hc_texts_keep", "hc_end_session",
+    "hc_texts_look", "hc_texts_files", "hc_texts_add", "hc_texts_again", "hc_texts_watch", "hc_texts_stop",
+    "hc_texts_remove", "hc_texts_removed", "hc_texts_keep", "hc_end_session",
     "hc_learned_delete", "hc_learned_deleted", "hc_learned_keep", "hc_typing",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
@@ -39,11 +41,12 @@ def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", 
     )
 
 
+_SAID = re.compile(r"(?<![\w.])_\('((?:[^'\\]|\\.)+)'")
 _SCRIPTS = (
-    "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details", "edit", "drawer",
-    "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget", "comparisons", "hit", "origin",
-    "login", "connection", "tags", "titles", "transfer", "going_on", "models", "own_texts",
-    "learning",
+    "language", "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details",
+    "edit", "drawer", "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget",
+    "comparisons", "hit", "origin", "login", "connection", "tags", "titles", "transfer", "going_on", "models",
+    "own_texts", "learning",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
@@ -54,9 +57,22 @@ _STYLES = (
 
 
 def script() -> str:
-    """The page's script with the key filled in."""
+    """The page's script with the key and its sentences filled in."""
     whole = "\n".join((ASSETS / "page" / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
-    return whole.replace("__KEY__", KEY).replace("__EVENTS__", json.dumps(EVENTS))
+    return (
+        whole.replace("__KEY__", KEY)
+        .replace("__EVENTS__", json.dumps(EVENTS))
+        .replace("__LANGUAGE_COOKIE__", COOKIE)
+        .replace(
+            "__WORDS__",
+            json.dumps({"": _(THIS), **{text: _(text) for text in said(whole)}}, ensure_ascii=False),
+        )
+    )
+
+
+def said(script: str) -> list[str]:
+    """The sentences of a script."""
+    return sorted({found[1].replace("\\'", "'") for found in _SAID.finditer(script)})
 
 
 def style() -> str:

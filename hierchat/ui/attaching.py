@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.attachments.reading import MOST_BYTES, Unreadable, read, too_big
+from hierchat.language import _, later, plural
 from hierchat.ui import status
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
 MOST_FILES = 20
 _KEY = re.compile(r"[0-9a-f]{32}")
-_MOST_MANY = f"A message takes up to {MOST_FILES} files. Remove one first."
-_LOST = "hierchat was started again, and no longer has {}. Attach {} again."
+_MOST_MANY = later("A message takes up to {n} files. Remove one first.")
+_LOST = (
+    later("hierchat was started again, and no longer has {names}. Attach it again."),
+    later("hierchat was started again, and no longer has {names}. Attach them again."),
+)
 
 
 class AttachingHandlers:
@@ -44,7 +48,9 @@ class AttachingHandlers:
         key, chat, name = str(event._data["key"]), int(event._data["chat"]), str(event._data["name"])
         files = session.attached.setdefault(chat, [])
         if not _KEY.fullmatch(key) or len(files) >= MOST_FILES:
-            yield self._views.tray(session, user) | self._views.tell(session, user, status.error(_MOST_MANY))
+            yield self._views.tray(session, user) | self._views.tell(
+                session, user, status.error(_(_MOST_MANY).format(n=MOST_FILES))
+            )
             return
         files.append(new := Attached(key, name))
         yield self._views.tray(session, user)
@@ -90,14 +96,14 @@ class AttachingHandlers:
                 session.attached[chat].append(found)
         if not lost:
             return self._views.tray(session, user)
-        sentence = _LOST.format(", ".join(lost), "it" if len(lost) == 1 else "them")
+        sentence = plural(*_LOST, len(lost), names=", ".join(lost))
         return self._views.tray(session, user) | self._views.tell(session, user, status.notice(sentence))
 
     def show(self, event: gr.EventData, request: gr.Request) -> Update:
         """The text of a file that was sent, or its name alone again."""
         session, user = self._who(request)
         if self._views.now(session, user) is not None:
-            return self._views.tell(session, user, status.notice(status.LATER))
+            return self._views.tell(session, user, status.notice(_(status.LATER)))
         session.shown ^= {int(event._data["id"])}
         return self._views.conversation(session, user)
 
@@ -139,7 +145,9 @@ class AttachingHandlers:
                 raw = base64.b64decode(str(given["data"]), validate=True)
             except (KeyError, binascii.Error) as error:
                 raise Unreadable(
-                    f"{new.name} could not be read by the browser. Attach files, no folders."
+                    _("{name} could not be read by the browser. Attach files, no folders.").format(
+                        name=new.name
+                    )
                 ) from error
             new.file = read(new.name, raw)
             new.name = new.file.name

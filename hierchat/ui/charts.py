@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hierchat.language import _
+
 ACCENT = "var(--hc-accent)"
 _DASHES = {"dashed": "7 4", "dotted": "0.1 4.5"}
 """Of lines, by CSS text-decoration-style."""
@@ -146,7 +148,8 @@ def table(of: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         for row in rows
     )
     return (
-        f'<details class="hc-table"><summary>As a table<span class="hc-spoken">: {html.escape(of)}</span></summary>'
+        f'<details class="hc-table"><summary>{_("As a table")}'
+        f'<span class="hc-spoken">: {html.escape(of)}</span></summary>'
         f'<div tabindex="0" role="group" aria-label="{html.escape(of)}">'
         f"<table><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table></div></details>"
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.chat.settings import keep_settings, settings_of
+from hierchat.language import _, later
 from hierchat.store import ChatSettings, Preset
 from hierchat.ui import sampling
 from hierchat.ui.actions import button
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from hierchat.ui.sessions import Session
 
 NO_PRESET = 0
-_PLACEHOLDER = "For example: You are a patient teacher. Answer in short sentences."
+_PLACEHOLDER = later("For example: You are a patient teacher. Answer in short sentences.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Panel:
 def opener() -> Any:
     """The button in the head of the chat."""
     shown = button(
-        "hc_settings", "Chat settings", css="hc-settings-button", aria_expanded="false", aria_controls="hc-drawer",
-        aria_label="Chat settings", title="System prompt, sampling, presets",
+        "hc_settings", _("Chat settings"), css="hc-settings-button", aria_expanded="false", aria_controls="hc-drawer",
+        aria_label=_("Chat settings"), title=_("System prompt, sampling, presets"),
     )  # fmt: skip
     return gr.HTML(shown, elem_id="hc-chat-settings")
 
@@ -55,17 +56,24 @@ def opener() -> Any:
 def build() -> Panel:
     """The components, in the Blocks context that is open."""
     close = button(
-        "hc_settings_close", "Close", css="hc-icon", aria_label="Close the settings", title="Close"
+        "hc_settings_close", _("Close"), css="hc-icon", aria_label=_("Close the settings"), title=_("Close")
     )
     with gr.Column(elem_id="hc-drawer"):
-        gr.HTML(f'<div class="hc-drawer-head"><h2>Chat settings</h2>{close}</div>', elem_id="hc-drawer-head")
+        gr.HTML(
+            f'<div class="hc-drawer-head"><h2>{_("Chat settings")}</h2>{close}</div>',
+            elem_id="hc-drawer-head",
+        )
         preset = gr.Dropdown(
-            [("No preset", NO_PRESET)], value=NO_PRESET, label="Preset", elem_id="hc-preset", filterable=False
+            [(_("No preset"), NO_PRESET)],
+            value=NO_PRESET,
+            label=_("Preset"),
+            elem_id="hc-preset",
+            filterable=False,
         )
         tools = gr.HTML("", elem_id="hc-preset-tools")
         system = gr.Textbox(
-            "", lines=4, max_lines=12, label="System prompt", info="Goes before every reply of this chat",
-            placeholder=_PLACEHOLDER, elem_id="hc-system",
+            "", lines=4, max_lines=12, label=_("System prompt"), info=_("Goes before every reply of this chat"),
+            placeholder=_(_PLACEHOLDER), elem_id="hc-system",
         )  # fmt: skip
         controls = sampling.controls()
     return Panel(preset, tools, system, controls)
@@ -108,7 +116,7 @@ def taken(
 
 def choices(presets: list[Preset]) -> list[tuple[str, int]]:
     """What the list of presets offers."""
-    return [("No preset", NO_PRESET), *((preset.name, preset.id) for preset in presets)]
+    return [(_("No preset"), NO_PRESET), *((preset.name, preset.id) for preset in presets)]
 
 
 def drawn(
@@ -131,16 +139,16 @@ def drawn(
 def tools(preset: Preset | None, changed: bool) -> str:
     """What can be done with the preset that the chat has, if any; `changed`: the chat differs from it by now."""
     if preset is None:
-        return f'<div class="hc-tools-row">{button("hc_preset_new", "Save as a preset…")}</div>'
+        return f'<div class="hc-tools-row">{button("hc_preset_new", _("Save as a preset…"))}</div>'
     parts = [
-        button("hc_preset_save", "Save changes", title="Into the preset")
+        button("hc_preset_save", _("Save changes"), title=_("Into the preset"))
         if changed
-        else button("hc_preset_save", "Save changes", disabled=""),
-        button("hc_preset_new", "Save as…"),
-        button("hc_preset_rename", "Rename…", text=preset.name),
-        button("hc_preset_delete", "Delete…", text=preset.name),
+        else button("hc_preset_save", _("Save changes"), disabled=""),
+        button("hc_preset_new", _("Save as…")),
+        button("hc_preset_rename", _("Rename…"), text=preset.name),
+        button("hc_preset_delete", _("Delete…"), text=preset.name),
         button(
-            "hc_preset_default", "Use for new chats", aria_pressed="true" if preset.is_default else "false"
+            "hc_preset_default", _("Use for new chats"), aria_pressed="true" if preset.is_default else "false"
         ),
     ]
     return f'<div class="hc-tools-row" role="group" aria-label="{html.escape(preset.name)}">{"".join(parts)}</div>'

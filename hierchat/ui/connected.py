@@ -9,10 +9,12 @@ from typing import Any
 
 import gradio as gr
 
+from hierchat.language import _
 from hierchat.store import Store
 from hierchat.ui import status
 from hierchat.ui.account import shown_name
 from hierchat.ui.actions import button
+from hierchat.ui.dates import moment
 from hierchat.ui.doors.sessions import LoggedIn, LogIns
 from hierchat.ui.owner import require_owner
 from hierchat.ui.panels.panel import QUIET, Who
@@ -36,13 +38,13 @@ class Connected:
         """Join its buttons, which stand in generated HTML."""
 
         def end(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            _, user = who(request)
+            user = who(request)[1]
             require_owner(self._store, user)
             ended = self._log_ins and self._log_ins.end_of(str(event._data["text"]))
             told = (
-                f"The session of {html.escape(shown_name(ended))} has ended."
+                _("The session of {name} has ended.").format(name=html.escape(shown_name(ended)))
                 if ended
-                else "It had ended already."
+                else _("It had ended already.")
             )
             return self.show(user) | {live: status.notice(told)}
 
@@ -63,18 +65,22 @@ class Connected:
 def drawn(sessions: Sequence[LoggedIn], now: float) -> str:
     """The list as HTML; `now`: Unix time."""
     rows = "".join(_row(session, now) for session in sessions)
-    return f'<h2>Who is connected</h2><ul class="hc-rows hc-sessions">{rows}</ul>'
+    return f'<h2>{_("Who is connected")}</h2><ul class="hc-rows hc-sessions">{rows}</ul>'
 
 
 def _row(session: LoggedIn, now: float) -> str:
     name = shown_name(session)
-    owner = " (owner)" if session.owner else ""
-    since = time.strftime("%b %d, %H:%M", time.localtime(session.since))
-    about = f"since {since} · {_seen(now - session.seen)} · {session.address}"
+    owner = _(" (owner)") if session.owner else ""
+    since = moment(session.since)
+    about = f"{_('since {since}').format(since=since)} · {_seen(now - session.seen)} · {_(session.address)}"
     # Ending a guest's session deletes their chats: the page asks first.
     act = "hc_end_session" if session.member.account else "hc_end_guest"
     end = button(
-        act, "End session", text=session.id, css="hc-bordered", aria_label=f"End session: {name}, {about}"
+        act,
+        _("End session"),
+        text=session.id,
+        css="hc-bordered",
+        aria_label=_("End session: {name}, {about}").format(name=name, about=about),
     )
     return (
         f'<li><div><b dir="auto">{html.escape(name)}</b>{owner}<p class="hc-quiet">{html.escape(about)}</p></div>'
@@ -84,9 +90,13 @@ def _row(session: LoggedIn, now: float) -> str:
 
 def _seen(seconds: float) -> str:
     if seconds < _NOW_SECONDS:
-        return "here now"
+        return _("here now")
     minutes = round(seconds / 60)
     if minutes < 60:
-        return f"last seen {minutes} min ago"
+        return _("last seen {minutes} min ago").format(minutes=minutes)
     hours = round(minutes / 60)
-    return f"last seen {hours} h ago" if hours < 48 else f"last seen {round(hours / 24)} days ago"
+    return (
+        _("last seen {hours} h ago").format(hours=hours)
+        if hours < 48
+        else _("last seen {days} days ago").format(days=round(hours / 24))
+    )

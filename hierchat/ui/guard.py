@@ -13,6 +13,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat import logs
+from hierchat.language import ENGLISH, chosen, each_spoken, spoken
 from hierchat.store import NotFound
 from hierchat.ui import status
 from hierchat.ui.layout import Parts
@@ -42,28 +43,32 @@ class Guard:
 
             @functools.wraps(handler)
             def yielding(*args: Any) -> Generator[Update, None, None]:
+                language = _language(args)
                 try:
                     with closing(handler(*args)) as updates:
-                        for update in updates:
-                            yield self._latest(update, args, outputs)
+                        latest = (self._latest(update, args, outputs) for update in updates)
+                        yield from each_spoken(language, latest)
                 except Exception as error:
-                    yield self._mended(error, args, outputs)
+                    with spoken(language):
+                        mended = self._mended(error, args, outputs)
+                    yield mended
 
             return yielding
 
         @functools.wraps(handler)
         def returning(*args: Any) -> Any:
-            try:
-                return self._latest(handler(*args), args, outputs)
-            except Exception as error:
-                mended = self._mended(error, args, outputs)
-                return mended if outputs else None
+            with spoken(_language(args)):
+                try:
+                    return self._latest(handler(*args), args, outputs)
+                except Exception as error:
+                    mended = self._mended(error, args, outputs)
+                    return mended if outputs else None
 
         return returning
 
     def _latest(self, update: Any, args: tuple[Any, ...], outputs: list[Any]) -> Any:
         """An update that shows what is on the screen by now."""
-        request = next((arg for arg in args if isinstance(arg, gr.Request)), None)
+        request = _request(args)
         if request is None or not isinstance(update, dict) or self._parts.bus not in update:
             return update
         return _within(outputs, self._views.latest(*self._who(request), update))
@@ -76,7 +81,7 @@ class Guard:
         if isinstance(error, Stale):
             return {self._parts.live: status.stale(str(error))}
         sentence = status.error(logs.said(error))
-        request = next((arg for arg in args if isinstance(arg, gr.Request)), None)
+        request = _request(args)
         if request is None:
             return {self._parts.live: sentence}
         try:
@@ -87,6 +92,16 @@ class Guard:
         except Exception as another:
             log.debug("the page could not be drawn anew: %s", type(another).__name__)
             return {self._parts.live: sentence}
+
+
+def _request(args: tuple[Any, ...]) -> gr.Request | None:
+    return next((arg for arg in args if isinstance(arg, gr.Request)), None)
+
+
+def _language(args: tuple[Any, ...]) -> str:
+    """Of who asks. A test may ask without a browser."""
+    headers = getattr(_request(args), "headers", None)
+    return chosen(headers) if headers else ENGLISH
 
 
 def _within(outputs: list[Any], update: Update) -> Update:

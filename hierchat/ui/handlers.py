@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.chat.settings import own_settings
+from hierchat.language import _, later
 from hierchat.store import LOCAL_USER
 from hierchat.ui import chat_settings, incognito, sampling, status
 from hierchat.ui.comparisons import setup
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _DIGITS = 18
 """Of a number that SQLite can hold."""
-_NOT_WHOLE = (
+_NOT_WHOLE = later(
     " Bytes of them may be left in the file while another program reads it or the disk is full: run `hierchat forget` "
     "when hierchat has ended."
 )
@@ -76,7 +77,7 @@ class Handlers:
         }
         if wanted and session.conversation is None:
             update |= self.views.tell(
-                session, user, status.error("There is no chat at this address. It may have been deleted.")
+                session, user, status.error(_("There is no chat at this address. It may have been deleted."))
             )
         return update
 
@@ -165,7 +166,7 @@ class Handlers:
         if wanted and not there:
             # Not the value of any other empty page, so that the script sees a change and mends the address.
             update[self._parts.bus] = f"{GONE}{wanted}"
-            update[self._parts.live] = status.notice("The chat that was open here has been deleted.")
+            update[self._parts.live] = status.notice(_("The chat that was open here has been deleted."))
         return update
 
     def forget(self, query: str, request: gr.Request) -> Update:
@@ -177,10 +178,12 @@ class Handlers:
         self._users.pop(request.username or LOCAL_USER, None)
         session.undo, session.marked = "", set()
         self._service.news.tell(user)
-        _, user = self.who(request)
+        user = self.who(request)[1]
         self._service.news.tell(user)
-        gone = f"Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
-        stays = " Texts of your own, models and backups stay." + ("" if whole else _NOT_WHOLE)
+        gone = _(
+            "Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
+        ).format(chats=chats, messages=messages)
+        stays = _(" Texts of your own, models and backups stay.") + ("" if whole else _(_NOT_WHOLE))
         update = self.views.conversation(session, user) | self.views.chats(session, user, query)
         return update | self.views.tell(session, user, status.notice(gone + stays))
 
@@ -222,7 +225,7 @@ class Handlers:
 
     def compare(self, on: bool, request: gr.Request) -> Update:
         """The switch; turned off, the conversation comes back."""
-        box = gr.update(placeholder="Message both…" if on else "Message…")
+        box = gr.update(placeholder=_("Message both…") if on else _("Message…"))
         return {self._parts.box: box} | ({} if on else self.back(request))
 
     def back(self, request: gr.Request) -> Update:
@@ -261,7 +264,7 @@ class Handlers:
 
     def _drawn(self, session: Session, user: int) -> Update:
         if self.views.now(session, user) is not None:
-            self.views.tell(session, user, status.notice(status.LATER))
+            self.views.tell(session, user, status.notice(_(status.LATER)))
         return self.views.conversation(session, user)
 
     def _following(self, name: str, values: list[Any]) -> Update:

@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from hierchat.language import _, later
 from hierchat.store import StoreError
 from hierchat.ui.actions import button
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.ui.sessions import Session
 
-_OFFER = "Not kept: drafts from no other chat and for none, and is erased when you leave it."
-_OPEN = "Incognito. This chat is erased when you leave it, close the page or load it again."
+_OFFER = later("Not kept: drafts from no other chat and for none, and is erased when you leave it.")
+_OPEN = later("Incognito. This chat is erased when you leave it, close the page or load it again.")
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +26,12 @@ def line(session: Session) -> str:
         return ""
     if session.conversation is None:
         on = "true" if session.incognito else "false"
-        switch = button("hc_incognito", "Incognito", css="hc-switch", role="switch", aria_checked=on)
-        return f'<div class="hc-secret">{switch}<span>{_OFFER}</span></div>'
+        switch = button("hc_incognito", _("Incognito"), css="hc-switch", role="switch", aria_checked=on)
+        return f'<div class="hc-secret">{switch}<span>{_(_OFFER)}</span></div>'
     if session.conversation != session.secret:
         return ""
-    keep = button("hc_incognito_keep", "Keep it after all", id=session.conversation)
-    return f'<div class="hc-secret hc-open-secret"><span>{_OPEN}</span>{keep}</div>'
+    keep = button("hc_incognito_keep", _("Keep it after all"), id=session.conversation)
+    return f'<div class="hc-secret hc-open-secret"><span>{_(_OPEN)}</span>{keep}</div>'
 
 
 def begin(service: ChatService, session: Session, user_id: int) -> int:

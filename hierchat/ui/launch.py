@@ -21,6 +21,7 @@ from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
 from hierchat.ui.doors.pages import OwnPages
 from hierchat.ui.doors.sessions import LogIns
 from hierchat.ui.sources import css as source_css
+from hierchat.ui.speaking import Speaks
 
 Before = Callable[[ASGIApp, Callable[[Scope], bool]], ASGIApp]
 """Puts an app in front of the page's; the second argument tells whether a request was made on this machine."""
@@ -77,7 +78,7 @@ class DooredApp(App):
             app = Login(app, self._log_ins, origins, starting=lambda: not self.startup_events_triggered)
         if self._before:
             app = self._before(app, origins.is_local)
-        return OwnOriginOnly(OwnOrigins(app, origins))
+        return OwnOriginOnly(OwnOrigins(Speaks(app), origins))
 
 
 def login(host: str, share: bool, asked: bool, store: Store) -> tuple[LogIns, str] | None:

@@ -12,15 +12,16 @@ import gradio as gr
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.configuration import USUAL
 from hierchat.chat.frames import Arm
+from hierchat.language import _, later
 from hierchat.ui import account, chat_settings
 from hierchat.ui.actions import button, script
 from hierchat.ui.comparisons import setup
 from hierchat.ui.panels.panel import Panel, links
 
 EXAMPLES = (
-    "Write a Python function that reverses a string, and a test for it.",
-    "Explain in simple words why the sky is blue.",
-    "Plan a weekend in Oslo for two people who like museums.",
+    later("Write a Python function that reverses a string, and a test for it."),
+    later("Explain in simple words why the sky is blue."),
+    later("Plan a weekend in Oslo for two people who like museums."),
 )
 OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
@@ -82,23 +83,23 @@ class Parts:
 
 def empty_page(place: str) -> str:
     """What stands where a conversation will be. `place`: where the data lies; empty where it is not the reader's."""
-    cards = "".join(button("hc_example", text, text=text, css="hc-card") for text in EXAMPLES)
-    said = "Everything stays on the machine that hierchat runs on. Nobody else sees your chats."
+    cards = "".join(button("hc_example", text, text=text, css="hc-card") for text in map(_, EXAMPLES))
+    said = _("Everything stays on the machine that hierchat runs on. Nobody else sees your chats.")
     if place:
         said = (
-            f'Everything stays on this machine, in <span class="hc-path">{html.escape(place)}</span>. '
-            f"{button('hc_panel', 'Notes, code and exported chats of yours', text='settings', css='hc-link')} "
-            "can make it faster."
+            f'{_("Everything stays on this machine, in")} <span class="hc-path">{html.escape(place)}</span>. '
+            f"{button('hc_panel', _('Notes, code and exported chats of yours'), text='settings', css='hc-link')} "
+            f"{_('can make it faster.')}"
         )
     return (
-        '<div class="hc-empty"><h2>What shall we talk about?</h2>'
+        f'<div class="hc-empty"><h2>{_("What shall we talk about?")}</h2>'
         f'<div class="hc-cards">{cards}</div><p class="hc-quiet">{said}</p></div>'
     )
 
 
 def model_choices(names: Sequence[str]) -> list[tuple[str, str]]:
     """What the list of models offers: those that are here, and the way to all others."""
-    return [*((name, name) for name in names), ("More models…", MORE)]
+    return [*((name, name) for name in names), (_("More models…"), MORE)]
 
 
 def heading(title: str) -> str:
@@ -114,26 +115,28 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
             gr.HTML('<div class="hc-brand">hierchat</div>')
-            new = gr.Button("New", elem_id="hc-new", size="sm", min_width=0, scale=0)
+            new = gr.Button(_("New"), elem_id="hc-new", size="sm", min_width=0, scale=0)
         query = gr.Textbox(
-            label="Search chats", show_label=False, container=False, placeholder="Search", elem_id="hc-search",
+            label=_("Search chats"), show_label=False, container=False, placeholder=_("Search"), elem_id="hc-search",
             lines=1, max_lines=1,
         )  # fmt: skip
         chats = gr.HTML("", elem_id="hc-list")
         undo = gr.HTML("", elem_id="hc-undo")
         ways = gr.HTML(links(panels), elem_id="hc-links")
         footer = gr.HTML("", elem_id="hc-footer")
-        gr.HTML(button("hc_help", "Keyboard shortcuts", aria_keyshortcuts="?"), elem_id="hc-help")
+        gr.HTML(button("hc_help", _("Keyboard shortcuts"), aria_keyshortcuts="?"), elem_id="hc-help")
         whose = account.build() if login else None
     with gr.Column(elem_id="hc-main"):
         with gr.Row(elem_id="hc-head"):
-            title = gr.HTML(heading("New chat"), elem_id="hc-title")
+            title = gr.HTML(heading(_("New chat")), elem_id="hc-title")
             model = gr.Dropdown(
-                model_choices(names), value=names[0] if names else None, label="Model", show_label=False,
+                model_choices(names), value=names[0] if names else None, label=_("Model"), show_label=False,
                 container=False, elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
             chat_settings.opener()
-            compare = gr.Checkbox(False, label="Compare", container=False, elem_id="hc-compare", min_width=0)
+            compare = gr.Checkbox(
+                False, label=_("Compare"), container=False, elem_id="hc-compare", min_width=0
+            )
         with gr.Row(elem_id="hc-setup"):
             against = gr.HTML(setup.line(USUAL), elem_id="hc-against")
             pair = gr.HTML(setup.form(names), elem_id="hc-pair")
@@ -148,13 +151,14 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             asked = gr.HTML("", elem_id="hc-asked")
             with gr.Row(elem_id="hc-verdict-row"):
                 verdict = gr.HTML("", elem_id="hc-verdict")
-                back = gr.Button("Back to the chat", elem_id="hc-back", size="sm", min_width=0, scale=0)
+                back = gr.Button(_("Back to the chat"), elem_id="hc-back", size="sm", min_width=0, scale=0)
             with gr.Row(elem_id="hc-columns"):
                 columns = {arm: _column(arm) for arm in ARMS}
             result = gr.HTML("", elem_id="hc-result", apply_default_css=False, js_on_load=None)
         places = {panel.name: _place(panel) for panel in panels}
         gr.HTML(
-            button("hc_end", "To the end", css="hc-icon", title="To the end", hidden=""), elem_id="hc-end"
+            button("hc_end", _("To the end"), css="hc-icon", title=_("To the end"), hidden=""),
+            elem_id="hc-end",
         )
         live = gr.HTML("", elem_id="hc-live")
         tray = gr.HTML("", elem_id="hc-tray")
@@ -164,22 +168,24 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
                     "hc_attach",
                     "+",
                     css="hc-attach",
-                    title="Attach text, code or PDF",
-                    aria_label="Attach files",
+                    title=_("Attach text, code or PDF"),
+                    aria_label=_("Attach files"),
                 ),
                 elem_id="hc-attach",
             )
             box = gr.Textbox(
-                label="Message", show_label=False, container=False, placeholder="Message…", elem_id="hc-box", lines=1,
-                max_lines=8, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
+                label=_("Message"), show_label=False, container=False, placeholder=_("Message…"), elem_id="hc-box",
+                lines=1, max_lines=8, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
             )  # fmt: skip
-            send = gr.Button("Send", elem_id="hc-send", variant="primary", min_width=0, scale=0)
-            stop = gr.Button("Stop", elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
+            send = gr.Button(_("Send"), elem_id="hc-send", variant="primary", min_width=0, scale=0)
+            stop = gr.Button(_("Stop"), elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
         with gr.Row(elem_id="hc-under"):
             context = gr.HTML("", elem_id="hc-context")
             count = gr.HTML("", elem_id="hc-count")
             # Where no key sends: on a touch screen, Stop stands in the place of Send.
-            gr.HTML(button("hc_queue", "Send next", title="When this reply has ended"), elem_id="hc-queue")
+            gr.HTML(
+                button("hc_queue", _("Send next"), title=_("When this reply has ended")), elem_id="hc-queue"
+            )
     panel = chat_settings.build()
     return Parts(
         bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, title, model, compare, host, empty,

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.language import _, plural
 from hierchat.store import SelfSize
 from hierchat.ui import status
 from hierchat.ui.actions import button
-from hierchat.ui.insights.parts import counted, size
+from hierchat.ui.insights.parts import size
 from hierchat.ui.panels.panel import QUIET, Who
 
 if TYPE_CHECKING:
@@ -22,21 +23,38 @@ POLL_SECONDS = 1.0
 AFTER = (("5 minutes", 5.0), ("10 minutes", 10.0), ("30 minutes", 30.0), ("an hour", 60.0))
 MOST = tuple((f"{tokens:,} tokens", tokens) for tokens in (100_000, 500_000, 2_000_000))
 _NOT_WHOLE = " The database is in use elsewhere: bytes of it leave the file when hierchat ends."
-_ABOUT = (
-    "<h2>Writing while nobody needs the machine</h2>"
-    '<p class="hc-quiet">The model can write texts for itself. Replies that say similar things then come faster; no '
-    "word of a reply changes. It is off until you allow it.</p>"
-    '<dl class="hc-facts hc-learning">'
-    "<dt>What</dt><dd>Answers to prompts that come with hierchat, and to questions like those that open your chats. "
-    "They are used for your replies alone, and stand in no chat, search or export; a backup holds them.</dd>"
-    "<dt>When</dt><dd>When nobody has asked for a reply for as long as you choose below, no other program needs the "
-    "processor, and the machine runs on mains power. It stops when you type.</dd>"
-    "<dt>Power</dt><dd>As much as while a reply is written, for as long as it goes on: the processor at full load, and "
-    "the fan with it.</dd>"
-    "<dt>Where</dt><dd>In the database with your chats, about 8 bytes for each token. Nothing leaves this machine.</dd>"
-    "<dt>Stop</dt><dd>Switch it off here: what it wrote stays until you delete it. Who deletes a chat deletes what was "
-    "made from its questions, too; “Forget everything” deletes all of it.</dd></dl>"
-)
+
+
+def about() -> str:
+    """What is written, when, at what cost, where, and how to stop it: before it is allowed."""
+    facts = (
+        (_("What"), _(
+            "Answers to prompts that come with hierchat, and to questions like those that open your chats. They are "
+            "used for your replies alone, and stand in no chat, search or export; a backup holds them."
+        )),
+        (_("When"), _(
+            "When nobody has asked for a reply for as long as you choose below, no other program needs the processor, "
+            "and the machine runs on mains power. It stops when you type."
+        )),
+        (_("Power"), _(
+            "As much as while a reply is written, for as long as it goes on: the processor at full load, and the fan "
+            "with it."
+        )),
+        (_("Where"), _(
+            "In the database with your chats, about 8 bytes for each token. Nothing leaves this machine."
+        )),
+        (_("Stop"), _(
+            "Switch it off here: what it wrote stays until you delete it. Who deletes a chat deletes what was made "
+            "from its questions, too; “Forget everything” deletes all of it."
+        )),
+    )  # fmt: skip
+    quiet = _(
+        "The model can write texts for itself. Replies that say similar things then come faster; no word of a reply "
+        "changes. It is off until you allow it."
+    )
+    rows = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
+    title = _("Writing while nobody needs the machine")
+    return f'<h2>{title}</h2><p class="hc-quiet">{quiet}</p><dl class="hc-facts hc-learning">{rows}</dl>'
 
 
 class LearningPart:
@@ -48,21 +66,21 @@ class LearningPart:
 
     def build(self) -> None:
         """The components."""
-        self._about = gr.HTML(_ABOUT, elem_id="hc-learning-about")
+        self._about = gr.HTML(about(), elem_id="hc-learning-about")
         self._on = gr.Checkbox(
-            False, label="The model may write for itself", container=False, elem_id="hc-learning-on"
+            False, label=_("The model may write for itself"), container=False, elem_id="hc-learning-on"
         )
         with gr.Row(elem_id="hc-learning-choice"):
             self._after = gr.Dropdown(
                 [*AFTER],
                 value=10.0,
-                label="Begin after",
+                label=_("Begin after"),
                 elem_id="hc-learning-after",
                 filterable=False,
                 min_width=0,
             )
             self._most = gr.Dropdown(
-                [*MOST], value=500_000, label="Write at most, for each model", elem_id="hc-learning-most",
+                [*MOST], value=500_000, label=_("Write at most, for each model"), elem_id="hc-learning-most",
                 filterable=False, min_width=0,
             )  # fmt: skip
         self._state = gr.HTML("", elem_id="hc-learning-state", apply_default_css=False, js_on_load=None)
@@ -111,7 +129,7 @@ class LearningPart:
             session.removing = ""
             whole = self._service.learning.delete(user)
             said = status.notice(
-                "Deleted: all that models wrote for themselves." + ("" if whole else _NOT_WHOLE)
+                _("Deleted: all that models wrote for themselves.") + ("" if whole else _NOT_WHOLE)
             )
             return {self._state: self._said(user), live: said}
 
@@ -173,16 +191,17 @@ def said(state: LearningState, kept: SelfSize, *, asked: bool = False) -> str:
     drawn = f'<p role="status">{line}</p>' if line else ""
     if not kept.texts:
         return drawn
-    there = f"{counted(kept.tokens, 'token', 'tokens')} in {counted(kept.texts, 'text', 'texts')}, {size(kept.size)}"
+    tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
+    there = f"{tokens} in {plural('{n:,} text', '{n:,} texts', kept.texts)}, {size(kept.size)}"
     if asked:
-        delete = button("hc_learned_deleted", "Delete", css="hc-danger hc-bordered")
-        keep = button("hc_learned_keep", "Keep", css="hc-bordered")
+        delete = button("hc_learned_deleted", _("Delete"), css="hc-danger hc-bordered")
+        keep = button("hc_learned_keep", _("Keep"), css="hc-bordered")
         return (
             f'{drawn}<div class="hc-ask-remove" role="group" aria-label="Delete what was written?">'
             f"<p>Delete {there}? Replies become as slow as they were before.</p>"
             f'<div class="hc-texts-acts">{delete}{keep}</div></div>'
         )
-    delete = button("hc_learned_delete", "Delete what it wrote…", css="hc-bordered")
+    delete = button("hc_learned_delete", _("Delete what it wrote…"), css="hc-bordered")
     return f'{drawn}<p class="hc-quiet">It wrote {there}.</p><div class="hc-texts-acts">{delete}</div>'
 
 
@@ -190,6 +209,7 @@ def _line(state: LearningState) -> str:
     minutes = state.chosen.after_minutes
     wait = "1 minute" if minutes == 1 else f"{minutes:g} minutes"
     at_once = "one reply" if state.streams == 1 else f"{state.streams} replies at once"
+    since = plural("{n:,} token", "{n:,} tokens", state.written)
     return {
         "off": "",
         "refused": "It writes nothing: earlier texts may not be used (see above).",
@@ -197,5 +217,5 @@ def _line(state: LearningState) -> str:
         "full": f"It has written {state.tokens:,} tokens for this model, as many as are allowed.",
         "not now": f"Resting. {state.reason}",
         "waiting": f"Waiting. It begins when nobody has asked for a reply for {wait}.",
-        "writing": f"Writing now, {at_once}: {counted(state.written, 'token', 'tokens')} since it began.",
+        "writing": f"Writing now, {at_once}: {since} since it began.",
     }[state.phase]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hierchat.drafting.growing.layout import MAX_MATCH
 from hierchat.engine.step import TARGET
+from hierchat.language import _, later, plural
 from hierchat.ui.actions import KEY
 from hierchat.ui.markdown import render_marked
 from hierchat.ui.outline import below_message
@@ -53,59 +54,83 @@ def said(run: Run) -> str:
     where = _WHERE.get(origin.slot, _unknown)(run)
     parts = [f"{where}."]
     if origin.matched and origin.slot != "successors":
-        more = " or more" if origin.matched >= MAX_MATCH else ""
-        tokens = f"{origin.matched} tokens{more}" if origin.matched > 1 else "token"
-        parts.append(f"The {tokens} before it {'is' if origin.matched == 1 else 'are'} the same there.")
+        more = _(" or more") if origin.matched >= MAX_MATCH else ""
+        parts.append(
+            plural(
+                "The token before it is the same there.",
+                "The {n} tokens{more} before it are the same there.",
+                origin.matched,
+                more=more,
+            )
+        )
     if origin.chance is not None:
-        each = "Expected to be right" if run.tokens == 1 else "Each token was expected to be right"
-        parts.append(f"{each} with a chance of {chance_words(origin.chance)}.")
+        each = plural(
+            "Expected to be right with a chance of {chance}.",
+            "Each token was expected to be right with a chance of {chance}.",
+            run.tokens,
+            chance=chance_words(origin.chance),
+        )
+        parts.append(each)
     if run.there is not None:
-        parts.append("Click to go there.")
+        parts.append(_("Click to go there."))
     return " ".join(parts)
 
 
 def chance_words(chance: float) -> str:
     """A chance as a percentage that claims neither certainty nor impossibility."""
-    return "over 99 %" if chance > 0.99 else "under 1 %" if chance < 0.01 else f"{chance * 100:.0f} %"
+    return _("over 99 %") if chance > 0.99 else _("under 1 %") if chance < 0.01 else f"{chance * 100:.0f} %"
 
 
 def _unknown(run: Run) -> str:
     if run.source == TARGET:
-        return "Written by the model itself: no draft had it"
-    return f"From {style_of(run.source).label}"
+        return _("Written by the model itself: no draft had it")
+    return _("From {label}").format(label=style_of(run.source).label)
 
 
 def _this_chat(run: Run) -> str:
     place = run.origin.place
     if place is None:
-        return "From this chat"
-    return f"From this chat, earlier in {'this reply' if place >= 0 else 'the conversation'}"
+        return _("From this chat")
+    if place >= 0:
+        return _("From this chat, earlier in this reply")
+    return _("From this chat, earlier in the conversation")
 
 
-def _earlier(what: str) -> Callable[[Run], str]:
+def _earlier(gone: str, there: str) -> Callable[[Run], str]:
     def where(run: Run) -> str:
         if run.gone:
-            return f"From {what} in a chat that was deleted meanwhile"
+            return _(gone)
         if run.there is None:
-            return "From your earlier chats"
-        return f"From {what} in “{run.there.title or UNTITLED}”"
+            return _("From your earlier chats")
+        return _(there).format(title=run.there.title or _(UNTITLED))
 
     return where
 
 
 def _file(run: Run) -> str:
-    return f"From your files: {run.origin.corpus}" if run.origin.corpus else "From your files"
+    return (
+        _("From your files: {corpus}").format(corpus=run.origin.corpus)
+        if run.origin.corpus
+        else _("From your files")
+    )
 
 
 _WHERE: dict[str, Callable[[Run], str]] = {
     "context": _this_chat,
-    "history": _earlier("an earlier reply"),
-    "prompts": _earlier("an earlier message of yours"),
-    "successors": lambda run: (
-        f"From your earlier chats: what this model found likely there after the same "
-        f"{'two tokens' if run.origin.matched > 1 else 'token'}"
+    "history": _earlier(
+        later("From an earlier reply in a chat that was deleted meanwhile"),
+        later("From an earlier reply in “{title}”"),
     ),
-    "self": lambda run: "From what the model wrote for itself",
-    "seed": lambda run: "From the phrases that come with hierchat",
+    "self": lambda run: _("From what the model wrote for itself"),
+    "prompts": _earlier(
+        later("From an earlier message of yours in a chat that was deleted meanwhile"),
+        later("From an earlier message of yours in “{title}”"),
+    ),
+    "successors": lambda run: (
+        _("From your earlier chats: what this model found likely there after the same two tokens")
+        if run.origin.matched > 1
+        else _("From your earlier chats: what this model found likely there after the same token")
+    ),
+    "seed": lambda run: _("From the phrases that come with hierchat"),
     "corpus": _file,
 }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.language import _, later
 from hierchat.ui import status
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
@@ -14,7 +15,9 @@ from hierchat.ui.views import Update, Views
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-_WRITING = "A reply is still being written in this chat. Edit this one when it has ended, or stop it first."
+_WRITING = later(
+    "A reply is still being written in this chat. Edit this one when it has ended, or stop it first."
+)
 
 
 class NamingHandlers:
@@ -56,7 +59,7 @@ class NamingHandlers:
         """The user's version of a reply, beside it; the chat goes on from there."""
         session, user = self._who(request)
         if self._views.now(session, user) is not None:
-            return self._views.tell(session, user, status.notice(_WRITING))
+            return self._views.tell(session, user, status.notice(_(_WRITING)))
         self._service.store.edit_reply(user, int(event._data["id"]), str(event._data["text"]))
         self._service.news.tell(user, session.conversation)
         return self._views.conversation(session, user) | self._views.chats(session, user, query)

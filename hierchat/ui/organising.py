@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
+from hierchat.language import _, later
 from hierchat.store import NotFound, StoreError
 from hierchat.ui import sidebar, status
 from hierchat.ui.guard import Who
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 UNDO_SECONDS = 10.0
 """How long a deletion can be taken back."""
-_TOO_LATE = "That chat was deleted for good. It cannot be brought back."
-_FORKED = "A copy of the chat up to that reply. The other one stays as it was."
+_TOO_LATE = later("That chat was deleted for good. It cannot be brought back.")
+_FORKED = later("A copy of the chat up to that reply. The other one stays as it was.")
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class OrganisingHandlers:
         except NotFound:
             session.undo = ""
             return self._views.chats(session, user, query) | self._views.tell(
-                session, user, status.error(_TOO_LATE)
+                session, user, status.error(_(_TOO_LATE))
             )
         session.undo = ""
         self._news.tell(user, wanted)
@@ -110,12 +111,12 @@ class OrganisingHandlers:
         """The conversation up to a reply, once more, to go on from there."""
         session, user = self._who(request)
         if self._views.now(session, user) is not None:
-            return self._views.tell(session, user, status.notice(status.LATER))
+            return self._views.tell(session, user, status.notice(_(status.LATER)))
         session.leave()
         session.conversation = self._store.fork_conversation(user, int(event._data["id"]))
         session.shelf = False
         self._news.tell(user)
-        return self._all(session, user, query) | self._views.tell(session, user, status.notice(_FORKED))
+        return self._all(session, user, query) | self._views.tell(session, user, status.notice(_(_FORKED)))
 
     def _all(self, session: Session, user: int, query: str) -> Update:
         return self._views.conversation(session, user) | self._views.chats(session, user, query)

@@ -14,18 +14,21 @@ import gradio as gr
 
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.files import KNOWN
+from hierchat.language import _, later, plural
 from hierchat.models.cache import gigabytes
 from hierchat.models.errors import ModelError
 from hierchat.store import LOCAL_USER
 from hierchat.ui import status
 from hierchat.ui.actions import button
 from hierchat.ui.doors.files import files
+from hierchat.ui.figures import tokens
 from hierchat.ui.owner import OwnerOnly, require_owner
 from hierchat.ui.panels.panel import QUIET, Who
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.corpus.preview import Preview
+    from hierchat.models.progress import Progress
     from hierchat.runtime.own_texts import Addition, OwnText
     from hierchat.ui.sessions import Session
 
@@ -33,6 +36,19 @@ MOST_FILES = 1_000
 """That are sent at once; a folder that holds more is read where it lies."""
 _NAMED = 20
 """Files, or kinds of them, that are named at most."""
+_ABOUT = later(
+    "Notes, code, PDF files, exported chats: where a reply says what stands there, it comes faster. They are kept on "
+    "this machine, as a copy."
+)
+_HOW = later(
+    "The path of a file or folder on this machine; or drop files or a folder here. Nothing is added before you have "
+    "seen what it holds."
+)
+_DOING = {
+    "looking": later("Looking at {name}…"),
+    "sorting": later("Sorting {name}…"),
+    "stopping": later("Stopping…"),
+}
 Act = Callable[[str, "Session"], str | None]
 """What a button does to the texts of that name; the sentence to say, where the list does not tell it."""
 
@@ -83,6 +99,7 @@ class OwnTextsHandlers:
             "hc_texts_look": lambda text, session: self._texts.look(text),
             "hc_texts_add": lambda text, session: self._texts.add(),
             "hc_texts_again": lambda text, session: self._texts.add_again(text),
+            "hc_texts_watch": self._watch,
             "hc_texts_stop": lambda text, session: self._texts.stop(),
             "hc_texts_remove": self._ask,
             "hc_texts_removed": self._remove,
@@ -112,10 +129,12 @@ class OwnTextsHandlers:
         texts, panel, owner = self._texts, self._panel, self._store.is_owner(user_id)
         return {
             panel.said: said,
-            panel.list: listing(texts.rows(), texts.model, removing) if owner else "",
+            panel.list: (listing(texts.rows(), texts.model, removing) + shipping(texts.shipped))
+            if owner
+            else "",
             panel.form: form() if owner else "",
             panel.state: progress(texts.addition) if owner and texts.addition else "",
-            panel.timer: gr.Timer(active=owner and texts.busy),
+            panel.timer: gr.Timer(active=owner and (texts.busy or texts.shipped is not None)),
         }
 
     def _answering(self, act: Act, who: Who) -> Callable[..., dict[Any, Any]]:
@@ -142,36 +161,46 @@ class OwnTextsHandlers:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
+    def _watch(self, name: str, session: Session) -> None:
+        self._texts.watch(name)
+
     def _ask(self, name: str, session: Session) -> None:
         session.removing = name
 
     def _remove(self, name: str, session: Session) -> str:
         self._texts.remove(name)
-        return f"{name} drafts no more."
+        return _("{name} drafts no more.").format(name=name)
 
 
 def listing(rows: Sequence[OwnText], model: str, removing: str) -> str:
     """The texts that there are. `removing`: about which is asked."""
     entries = "".join(_entry(row, model, row.name == removing) for row in rows)
     there = f'<ul class="hc-rows hc-texts">{entries}</ul>' if rows else ""
-    return (
-        "<h3>Texts of your own</h3>"
-        '<p class="hc-quiet">Notes, code, PDF files, exported chats: where a reply says what stands there, it comes '
-        f"faster. They are kept on this machine, as a copy.</p>{there}"
+    return f'<h3>{_("Texts of your own")}</h3><p class="hc-quiet">{_(_ABOUT)}</p>{there}'
+
+
+def shipping(reading: Progress | None) -> str:
+    """What comes with the program, on its way to the loaded model; it needs no words once it drafts."""
+    if reading is None:
+        return ""
+    bar = status.progress_bar(reading.done, reading.total) if reading.total else ""
+    said = _(
+        "The phrases that come with hierchat are being read for this model, once. You can chat meanwhile."
     )
+    return f'<div class="hc-wait" role="status">{said}{bar}</div>'
 
 
 def form() -> str:
     """Where to name or drop something; its script is own_texts.js."""
     known = html.escape(" ".join(sorted(KNOWN)))
     return (
-        f'<div class="hc-texts-drop" role="group" aria-label="Add texts" data-known="{known}" data-most="{MOST_FILES}">'
-        '<div class="hc-add"><input type="text" id="hc-texts-path" aria-label="Path of a file or folder" '
+        f'<div class="hc-texts-drop" role="group" aria-label="{_("Add texts")}" data-known="{known}" '
+        f'data-most="{MOST_FILES}">'
+        f'<div class="hc-add"><input type="text" id="hc-texts-path" aria-label="{_("Path of a file or folder")}" '
         'placeholder="~/notes" autocomplete="off" spellcheck="false">'
-        f"{button('hc_texts_path', 'Look', css='hc-strong')}"
-        f"{button('hc_texts_choose', 'Choose texts…', css='hc-bordered')}</div>"
-        '<p class="hc-quiet">The path of a file or folder on this machine; or drop files or a folder here. Nothing is '
-        'added before you have seen what it holds.</p><p class="hc-quiet hc-texts-sending" role="status"></p></div>'
+        f"{button('hc_texts_path', _('Look'), css='hc-strong')}"
+        f"{button('hc_texts_choose', _('Choose texts…'), css='hc-bordered')}</div>"
+        f'<p class="hc-quiet">{_(_HOW)}</p><p class="hc-quiet hc-texts-sending" role="status"></p></div>'
     )
 
 
@@ -180,40 +209,53 @@ def progress(now: Addition) -> str:
     if now.phase == "failed":
         return status.error(now.message)
     if now.phase == "done":
-        told = f"{now.name}: {now.tokens:,} tokens. They draft from the next reply on."
-        return status.notice(told) + _details("What was not read as usual", now.unread)
+        told = plural(
+            "{name}: {n:,} token. It drafts from the next reply on.",
+            "{name}: {n:,} tokens. They draft from the next reply on.",
+            now.tokens,
+            name=now.name,
+        )
+        return status.notice(told) + _details(_("What was not read as usual"), now.unread)
     if now.phase == "looked" and now.preview:
         return _looked(now.name, now.preview)
-    stop = button("hc_texts_stop", "Stop", css="hc-bordered") if now.phase != "stopping" else ""
+    stop = button("hc_texts_stop", _("Stop"), css="hc-bordered") if now.phase != "stopping" else ""
     if now.phase == "reading" and now.total:
-        said = f"Reading {html.escape(now.name)}: {gigabytes(now.done)} of {gigabytes(now.total)}"
+        said = _("Reading {name}: {done} of {total}").format(
+            name=html.escape(now.name), done=gigabytes(now.done), total=gigabytes(now.total)
+        )
         bar = status.progress_bar(now.done, now.total)
         return f'<div class="hc-wait">{said}{bar}</div>{_buttons(stop)}'
-    verb = {"looking": "Looking at", "sorting": "Sorting"}.get(now.phase, "Reading")
-    said = "Stopping…" if now.phase == "stopping" else f"{verb} {now.name}…"
+    said = _(_DOING.get(now.phase, later("Reading {name}…"))).format(name=now.name)
     return status.waiting(said) + _buttons(stop)
 
 
 def _looked(name: str, found: Preview) -> str:
     """What was found, and the choice."""
     if not found.files:
-        said = "Nothing in it can be read as text."
+        said = _("Nothing in it can be read as text.")
     else:
         said = f"{_files(found.files)}, {gigabytes(found.size)}"
-        said += f", roughly {_rounded(found.tokens):,} tokens" if found.tokens else ""
+        said += _(", roughly {tokens:,} tokens").format(tokens=_rounded(found.tokens)) if found.tokens else ""
         said += (
-            f"; how much text {_files(found.closed)} of them hold is seen when they are read"
+            _("; how much text {files} of them hold is seen when they are read").format(
+                files=_files(found.closed)
+            )
             if found.closed
             else ""
         )
         said += "."
     left = _left_out(found.left_out)
-    add = button("hc_texts_add", "Add", css="hc-strong", aria_label=f"Add {name}") if found.files else ""
-    cancel = button("hc_texts_stop", "Cancel", css="hc-bordered")
+    add = (
+        button("hc_texts_add", _("Add"), css="hc-strong", aria_label=_("Add {name}").format(name=name))
+        if found.files
+        else ""
+    )
+    holds = _("What {name} holds").format(name=name)
+    cancel = button("hc_texts_stop", _("Cancel"), css="hc-bordered")
     return (
-        f'<div class="hc-texts-looked" role="group" aria-label="What {html.escape(name)} holds">'
+        f'<div class="hc-texts-looked" role="group" aria-label="{html.escape(holds)}">'
         f"<p><b>{html.escape(name)}</b>: {said}</p>{left}"
-        f"{_details('What cannot be looked into', found.passed_over)}{_buttons(add + cancel)}</div>"
+        f"{_details(_('What cannot be looked into'), found.passed_over)}{_buttons(add + cancel)}</div>"
     )
 
 
@@ -222,38 +264,51 @@ def _left_out(left: Mapping[str, int]) -> str:
         return ""
     kinds = [f"{count:,} {what if count > 1 else what.replace('files', 'file').replace('folders', 'folder')}"
              for what, count in list(left.items())[:_NAMED]]  # fmt: skip
-    more = f" and {len(left) - _NAMED} other kinds" if len(left) > _NAMED else ""
-    return f'<p class="hc-quiet">Left out: {html.escape(", ".join(kinds))}{more}.</p>'
+    more = _(" and {n} other kinds").format(n=len(left) - _NAMED) if len(left) > _NAMED else ""
+    said = _("Left out: {kinds}{more}.").format(kinds=", ".join(kinds), more=more)
+    return f'<p class="hc-quiet">{html.escape(said)}</p>'
 
 
 def _entry(row: OwnText, model: str, asked: bool) -> str:
     name = html.escape(row.name)
-    facts = [f"{row.tokens:,} tokens"] if row.tokens else ["not read to the end"]
-    facts += [gigabytes(row.size), f"from {', '.join(row.sources)}"]
+    facts = [tokens(row.tokens)] if row.tokens else [_("not read to the end")]
+    facts += [gigabytes(row.size), _("from {places}").format(places=", ".join(row.sources))]
     if row.trouble:
         facts.append(row.trouble)
     elif row.drafts:
-        facts.append(f"drafts for {model}")
+        facts.append(_("drafts for {model}").format(model=model))
+        facts += [_("changes are read within a minute")] if row.watched else []
     elif model:
-        made = f", but for {', '.join(row.models)}" if row.models else ""
-        facts.append(f"not for {model}{made}")
+        made = _(", but for {models}").format(models=", ".join(row.models)) if row.models else ""
+        facts.append(_("not for {model}{made}").format(model=model, made=made))
     said = f"<b>{name}</b> <span>{html.escape(' · '.join(facts))}</span>"
     if asked:
-        remove = button("hc_texts_removed", "Remove", text=row.name, css="hc-danger hc-bordered")
-        keep = button("hc_texts_keep", "Keep", text=row.name, css="hc-bordered")
-        own = "Your own files stay where they are. " if not row.sources[0].endswith("/files") else ""
+        remove = button("hc_texts_removed", _("Remove"), text=row.name, css="hc-danger hc-bordered")
+        keep = button("hc_texts_keep", _("Keep"), text=row.name, css="hc-bordered")
+        ask = _("Remove {name}?").format(name=name)
+        frees = _("It frees {size}.").format(size=gigabytes(row.size))
+        own = _("Your own files stay where they are. ") if not row.sources[0].endswith("/files") else ""
         return (
-            f'<li>{said}<div class="hc-ask-remove" role="group" aria-label="Remove {name}?">'
-            f"<p>Remove {name}? {own}It frees {gigabytes(row.size)}.</p>{_buttons(remove + keep)}</div></li>"
+            f'<li>{said}<div class="hc-ask-remove" role="group" aria-label="{ask}">'
+            f"<p>{ask} {own}{frees}</p>{_buttons(remove + keep)}</div></li>"
         )
     acts = ""
     if row.possible:
-        label = f"Read for {model}, too"
+        label = _("Read for {model}, too").format(model=model)
         acts += button(
             "hc_texts_again", label, text=row.name, css="hc-bordered", aria_label=f"{label}: {row.name}"
         )
+    if row.watched or (row.drafts and row.watchable):
+        label = _("Stop watching") if row.watched else _("Watch for changes")
+        acts += button(
+            "hc_texts_watch", label, text=row.name, css="hc-bordered", aria_label=f"{label}: {row.name}"
+        )
     acts += button(
-        "hc_texts_remove", "Remove", text=row.name, css="hc-bordered", aria_label=f"Remove {row.name}"
+        "hc_texts_remove",
+        _("Remove"),
+        text=row.name,
+        css="hc-bordered",
+        aria_label=_("Remove {name}").format(name=row.name),
     )
     return f"<li>{said}{_buttons(acts)}</li>"
 
@@ -262,7 +317,7 @@ def _details(title: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
     named = "".join(f"<li>{html.escape(line)}</li>" for line in lines[:_NAMED])
-    more = f"<li>and {len(lines) - _NAMED:,} more</li>" if len(lines) > _NAMED else ""
+    more = f"<li>{_('and {n:,} more').format(n=len(lines) - _NAMED)}</li>" if len(lines) > _NAMED else ""
     return f"<details><summary>{title}</summary><ul>{named}{more}</ul></details>"
 
 
@@ -271,7 +326,7 @@ def _buttons(buttons: str) -> str:
 
 
 def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count:,} files"
+    return plural("{n:,} file", "{n:,} files", count)
 
 
 def _rounded(count: int) -> int:

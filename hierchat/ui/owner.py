@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hierchat.language import _
 from hierchat.store import Store
 
 
@@ -12,4 +13,4 @@ class OwnerOnly(Exception):
 def require_owner(store: Store, user_id: int) -> None:
     """Raises OwnerOnly. The user is that of the request, never one that the page names."""
     if not store.is_owner(user_id):
-        raise OwnerOnly("Only the owner of this hierchat can do that.")
+        raise OwnerOnly(_("Only the owner of this hierchat can do that."))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.engine.scheduler import MOST_WAITING
+from hierchat.language import marked
 from hierchat.runtime.host import PLACES
 from hierchat.ui import account, layout
 from hierchat.ui.attaching import AttachingHandlers
@@ -23,6 +24,7 @@ from hierchat.ui.panels.panel import QUIET, Panel
 from hierchat.ui.panels.settings import SettingsPanel
 from hierchat.ui.presets import PresetHandlers
 from hierchat.ui.replies import ReplyHandlers
+from hierchat.ui.speaking import Page
 from hierchat.ui.transfer_panel import TransferHandlers
 from hierchat.ui.unsent import Kept
 
@@ -46,7 +48,8 @@ _STEP: dict[str, Any] = {
 
 def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `log_ins`: where there is a login."""
-    with gr.Blocks(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True) as app:
+    page = Page(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True)
+    with page as app, marked():
         models = ModelsPanel(service, shared=lambda: bool(app.share_url))
         settings_panel = SettingsPanel(service, log_ins)
         comparisons = ComparisonsPanel(service.store)

@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from hierchat.chat.words import model_words
+from hierchat.language import _
 
 if TYPE_CHECKING:
     from hierchat.chat.plan import PlanView
@@ -15,24 +16,27 @@ def plan_picture(view: PlanView | None) -> str:
     """The picture as HTML; empty where there is no hierarchy."""
     if view is None:
         return ""
-    levels = [_level("earlier texts", "as many tokens ahead as save time")] if view.retrieval else []
+    levels = [_level(_("earlier texts"), _("as many tokens ahead as save time"))] if view.retrieval else []
     levels += [
         _level(
             model_words(level.name),
-            f"{level.length} tokens ahead" if level.length else "writes, and checks every draft",
+            _("{length} tokens ahead").format(length=level.length)
+            if level.length
+            else _("writes, and checks every draft"),
         )
         for level in view.levels
     ]
-    measured = "" if view.measured_ms is None else f", {view.measured_ms:.1f} measured"
+    measured = "" if view.measured_ms is None else _(", {ms:.1f} measured").format(ms=view.measured_ms)
+    expected = _("{ms:.1f} ms a token expected").format(ms=view.expected_ms)
     left_out = "".join(
         f"<li><b>{html.escape(model_words(one.name))}</b> {html.escape(one.reason)}</li>"
         for one in view.left_out
     )
     listed = f'<ol aria-label="{html.escape(_sentence(view))}">{"".join(reversed(levels))}</ol>'
     return (
-        f'<div class="hc-plan"><h3>What drafts</h3>{listed}'
-        f'<p class="hc-quiet">{view.expected_ms:.1f} ms a token expected{measured}</p>'
-        + (f'<h3>What does not, and why</h3><ul class="hc-quiet">{left_out}</ul>' if left_out else "")
+        f'<div class="hc-plan"><h3>{_("What drafts")}</h3>{listed}'
+        f'<p class="hc-quiet">{expected}{measured}</p>'
+        + (f'<h3>{_("What does not, and why")}</h3><ul class="hc-quiet">{left_out}</ul>' if left_out else "")
         + "</div>"
     )
 
@@ -42,6 +46,6 @@ def _level(name: str, does: str) -> str:
 
 
 def _sentence(view: PlanView) -> str:
-    names = ["earlier texts"] if view.retrieval else []
+    names = [_("earlier texts")] if view.retrieval else []
     names += [model_words(level.name) for level in view.levels]
-    return f"What drafts: {', then '.join(names)}."
+    return _("What drafts: {names}.").format(names=_(", then ").join(names))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Arm, CompareFrame, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
+from hierchat.language import _
 from hierchat.ui import status, thread
 from hierchat.ui.figures import figures_line
 from hierchat.ui.markdown import Growing
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def line(reply: ReplyInProgress, host: ModelHost) -> str:
     """What it does: waits, reads the prompt, or its figures so far. Nothing for a comparison: its columns say it."""
     if (state := reply.latest) is None:
-        return status.waiting("Waiting for the model…")
+        return status.waiting(_("Waiting for the model…"))
     if (ahead := places_ahead(state)) is not None:
         return status.waiting_line(ahead, host)
     if isinstance(state, CompareFrame):
@@ -62,5 +63,5 @@ def remark(reply: ReplyInProgress) -> str:
     if not isinstance(state := reply.latest, Frame):
         return ""
     if state.finish == "error":
-        return status.error(state.notice or "The reply could not be finished.")
+        return status.error(state.notice or _("The reply could not be finished."))
     return status.notice(state.notice) if state.notice else ""

@@ -16,6 +16,7 @@ from hierchat.attachments.prompt import with_files
 from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
 from hierchat.chat.settings import reply_settings
+from hierchat.language import _, later
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Attachment, NotFound
 from hierchat.ui import chat_settings, incognito, progress, status, versus
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
     from hierchat.store import ChatSettings, Message
 
 Draw = Callable[[Session, ReplyInProgress, State], Update]
-_STAYS = (
+_STAYS = later(
     "A reply is still being written in this chat. Your message stays in the box: send it when the reply has ended, "
     "or stop the reply first."
 )
-_STILL = "A reply is still being written in this chat. Stop it first."
-_READING = "A file is still being read. Send the message when that is done."
-_GONE = "This message is not in the open chat any more."
+_STILL = later("A reply is still being written in this chat. Stop it first.")
+_READING = later("A file is still being read. Send the message when that is done.")
+_GONE = later("This message is not in the open chat any more.")
 
 
 class ReplyHandlers:
@@ -62,7 +63,7 @@ class ReplyHandlers:
             yield self._nothing
             return
         if len(files) < len(attached):
-            yield self._views.tell(session, user, status.notice(_READING))
+            yield self._views.tell(session, user, status.notice(_(_READING)))
             return
         settings = self._settings(session, user, values)
         try:
@@ -109,13 +110,13 @@ class ReplyHandlers:
         session, user = self._who(request)
         session.unsent = text = str(event._data["text"])  # not lost, whatever comes
         if self._views.now(session, user) is not None:
-            yield self._views.tell(session, user, status.notice(_STAYS))
+            yield self._views.tell(session, user, status.notice(_(_STAYS)))
             return
         settings = self._settings(session, user, values)
         path = self._path(session, user)
         place = next((i for i, m in enumerate(path) if m.id == int(event._data["id"])), None)
         if place is None or path[place].role != "user":
-            yield self._views.tell(session, user, status.error(_GONE))
+            yield self._views.tell(session, user, status.error(_(_GONE)))
             return
         session.unsent = ""
         files = self._service.store.attachments(user, path[place].id)
@@ -129,7 +130,7 @@ class ReplyHandlers:
         settings = self._settings(session, user, values)
         question = next((m.id for m in self._path(session, user) if m.id == int(event._data["id"])), None)
         if question is None or session.conversation is None:
-            yield self._views.tell(session, user, status.error(_GONE))
+            yield self._views.tell(session, user, status.error(_(_GONE)))
             return
         reply = ReplyInProgress(user, session.conversation, below=question)
         seed_of = int(event._data.get("text") or 0) or None
@@ -147,7 +148,7 @@ class ReplyHandlers:
         more = int(self._settings(session, user, values).sampling["max_new_tokens"])
         path = self._path(session, user)
         if not path or path[-1].id != int(event._data["id"]):
-            yield self._views.tell(session, user, status.error(_GONE))
+            yield self._views.tell(session, user, status.error(_(_GONE)))
             return
         cut = path[-1]
         reply = ReplyInProgress(user, cut.conversation_id, below=cut.parent_id, resumed=cut.text)
@@ -208,7 +209,7 @@ class ReplyHandlers:
             yield self._views.tray(session, user)
         else:
             take_back(reply)
-            yield self._views.tray(session, user) | self._views.tell(session, user, status.notice(_STAYS))
+            yield self._views.tray(session, user) | self._views.tell(session, user, status.notice(_(_STAYS)))
 
     def _go_on(self, session: Session, reply: ReplyInProgress, query: str, start: Start) -> Iterator[Update]:
         """A reply to what is stored already."""
@@ -216,7 +217,7 @@ class ReplyHandlers:
             self._begun(session)
             yield from self._follow(session, reply, query)
         else:
-            yield self._views.tell(session, reply.user_id, status.notice(_STILL))
+            yield self._views.tell(session, reply.user_id, status.notice(_(_STILL)))
 
     def _begun(self, session: Session) -> None:
         session.listed = PAGE  # a long list would slow each frame of the reply

@@ -11,28 +11,30 @@ from pydantic import ValidationError
 
 from hierchat.chat.settings import own_sampling
 from hierchat.config import GenerationSettings
+from hierchat.language import _, later, plural
 
 LABELS = {
-    "temperature": "Temperature",
-    "max_new_tokens": "Longest reply",
-    "top_p": "Top-p",
-    "top_k": "Top-k",
-    "min_p": "Min-p",
-    "repetition_penalty": "Repetition penalty",
-    "presence_penalty": "Presence penalty",
-    "frequency_penalty": "Frequency penalty",
-    "seed": "Seed",
-    "stop": "Stop strings",
+    "temperature": later("Temperature"),
+    "max_new_tokens": later("Longest reply"),
+    "top_p": later("Top-p"),
+    "top_k": later("Top-k"),
+    "min_p": later("Min-p"),
+    "repetition_penalty": later("Repetition penalty"),
+    "presence_penalty": later("Presence penalty"),
+    "frequency_penalty": later("Frequency penalty"),
+    "seed": later("Seed"),
+    "stop": later("Stop strings"),
 }
 """What each control is called on the page, and in a sentence about it."""
 FIELDS = tuple(LABELS)
 _BOUNDS = {
-    "greater_than_equal": ("ge", "must be at least {}"),
-    "greater_than": ("gt", "must be more than {}"),
-    "less_than_equal": ("le", "must be at most {}"),
-    "less_than": ("lt", "must be less than {}"),
+    "greater_than_equal": ("ge", later("{name} must be at least {bound}. Change it in Chat settings.")),
+    "greater_than": ("gt", later("{name} must be more than {bound}. Change it in Chat settings.")),
+    "less_than_equal": ("le", later("{name} must be at most {bound}. Change it in Chat settings.")),
+    "less_than": ("lt", later("{name} must be less than {bound}. Change it in Chat settings.")),
 }
-_KINDS = {"int_from_float": "must be a whole number"}
+_KINDS = {"int_from_float": later("{name} must be a whole number. Change it in Chat settings.")}
+_NO_NUMBER = later("{name} must be a number. Change it in Chat settings.")
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _ESCAPED = re.compile(r"\\[\\ntr]")
 
@@ -45,23 +47,30 @@ def controls() -> list[Any]:
     """The controls in the order of FIELDS."""
 
     def slider(field: str, low: float, high: float, value: float, step: float, info: str) -> Any:
-        return gr.Slider(low, high, value, step=step, label=LABELS[field], info=info, buttons=[])
+        return gr.Slider(low, high, value, step=step, label=_(LABELS[field]), info=info, buttons=[])
 
     return [
-        slider("temperature", 0, 2, 0, 0.05, "0 always takes the likeliest"),
+        slider("temperature", 0, 2, 0, 0.05, _("0 always takes the likeliest")),
         # Without bounds: Gradio answers a number beyond them by itself, and not with a sentence.
-        gr.Number(1024, label=LABELS["max_new_tokens"], info="In tokens"),
-        slider("top_p", 0.05, 1, 1, 0.05, "1 is off"),
-        slider("top_k", 0, 200, 0, 1, "0 is off"),
-        slider("min_p", 0, 1, 0, 0.01, "0 is off"),
-        slider("repetition_penalty", 0.5, 2, 1, 0.05, "1 is off"),
-        slider("presence_penalty", -2, 2, 0, 0.1, "0 is off"),
-        slider("frequency_penalty", -2, 2, 0, 0.1, "0 is off"),
+        gr.Number(1024, label=_(LABELS["max_new_tokens"]), info=_("In tokens")),
+        slider("top_p", 0.05, 1, 1, 0.05, _("1 is off")),
+        slider("top_k", 0, 200, 0, 1, _("0 is off")),
+        slider("min_p", 0, 1, 0, 0.01, _("0 is off")),
+        slider("repetition_penalty", 0.5, 2, 1, 0.05, _("1 is off")),
+        slider("presence_penalty", -2, 2, 0, 0.1, _("0 is off")),
+        slider("frequency_penalty", -2, 2, 0, 0.1, _("0 is off")),
         gr.Number(
-            None, label=LABELS["seed"], placeholder="A new one for each reply", info="Same seed, same words"
+            None,
+            label=_(LABELS["seed"]),
+            placeholder=_("A new one for each reply"),
+            info=_("Same seed, same words"),
         ),
         gr.Textbox(
-            "", lines=2, max_lines=6, label=LABELS["stop"], info="One a line; \\n stands for a line break"
+            "",
+            lines=2,
+            max_lines=6,
+            label=_(LABELS["stop"]),
+            info=_("One a line; \\n stands for a line break"),
         ),
     ]
 
@@ -81,7 +90,9 @@ def sampling_of(values: list[Any]) -> dict[str, Any]:
     if random:
         del given["seed"]
     if empty := next((field for field, value in given.items() if value is None), None):
-        raise SettingsError(f"{LABELS[empty]} is empty. Enter a number in Chat settings.")
+        raise SettingsError(
+            _("{name} is empty. Enter a number in Chat settings.").format(name=_(LABELS[empty]))
+        )
     try:
         sampling = GenerationSettings(**given).model_dump(mode="json")
     except ValidationError as error:
@@ -102,9 +113,10 @@ def _unescaped(line: str) -> str:
 def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     field, kind = str(first["loc"][0]), first["type"]
+    label = _(LABELS[field])
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         bound = first["ctx"][name]
-        unit = "" if field != "max_new_tokens" else " token" if bound == 1 else " tokens"
-        return f"{LABELS[field]} {words.format(f'{bound:,}')}{unit}. Change it in Chat settings."
-    return f"{LABELS[field]} {_KINDS.get(kind, 'must be a number')}. Change it in Chat settings."
+        shown = f"{bound:,}" if field != "max_new_tokens" else plural("{n:,} token", "{n:,} tokens", bound)
+        return _(words).format(name=label, bound=shown)
+    return _(_KINDS.get(kind, _NO_NUMBER)).format(name=label)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hierchat.chat.configuration import USUAL, Pair
 from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.language import _
 from hierchat.ui.unsent import Attached
 
 PAGE = 100
@@ -124,7 +125,7 @@ class Sessions:
         """The session of this page. Raises Stale: never begin a chat of which the page shows another one."""
         with self._lock:
             if (session := self._sessions.get(key or "")) is None:
-                raise Stale("This page lost its connection to hierchat.")
+                raise Stale(_("This page lost its connection to hierchat."))
             return session
 
     def close(self, key: str | None) -> Session | None:

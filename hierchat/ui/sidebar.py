@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import html
 import json
 import re
@@ -11,15 +10,17 @@ from datetime import date, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from hierchat.language import _, later, plural
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS
 from hierchat.store.text import split_tags
 from hierchat.ui.actions import button
+from hierchat.ui.dates import MONTHS
 
 if TYPE_CHECKING:
     from hierchat.store.records import Conversation, Totals
 
-UNTITLED = "New chat"
-_AGES = ((0, "Today"), (1, "Yesterday"), (7, "Last 7 days"), (30, "Last 30 days"))
+UNTITLED = later("New chat")
+_AGES = ((0, later("Today")), (1, later("Yesterday")), (7, later("Last 7 days")), (30, later("Last 30 days")))
 _FOUND = re.compile(f"{FOUND_BEGINS}([^{FOUND_BEGINS}{FOUND_ENDS}]*){FOUND_ENDS}")
 _LEFT_OVER = re.compile(f"[{FOUND_BEGINS}{FOUND_ENDS}]")
 
@@ -29,8 +30,8 @@ def day_of(updated_at: float, today: date) -> str:
     day = datetime.fromtimestamp(updated_at).date()
     for age, heading in _AGES:
         if (today - day).days <= age:
-            return heading
-    month = calendar.month_name[day.month]
+            return _(heading)
+    month = _(MONTHS[day.month - 1])
     return month if day.year == today.year else f"{month} {day.year}"
 
 
@@ -49,31 +50,35 @@ def conversation_list(
 
     def heading(conversation: Conversation) -> str:
         if conversation.archived and not shelf:
-            return "Archived"
-        return "Pinned" if conversation.pinned else day_of(conversation.updated_at, today)
+            return _("Archived")
+        return _("Pinned") if conversation.pinned else day_of(conversation.updated_at, today)
 
     parts = []
     if shelf:
-        parts.append(button("hc_shelf", "All chats", css="hc-shelf hc-back", aria_label="Back to all chats"))
+        parts.append(
+            button("hc_shelf", _("All chats"), css="hc-shelf hc-back", aria_label=_("Back to all chats"))
+        )
     parts += [
         f"<h2>{name}</h2><ul>{''.join(_entry(c, c.id == current, c.id in writing) for c in group)}</ul>"
         for name, group in groupby(conversations, key=heading)
     ]
     if not parts:
-        empty = "Nothing found." if query.strip() else "Your chats will appear here."
+        empty = _("Nothing found.") if query.strip() else _("Your chats will appear here.")
         parts = [f'<p class="hc-quiet">{empty}</p>']
     if more:
-        parts.append(button("hc_more", "Show more", css="hc-more"))
+        parts.append(button("hc_more", _("Show more"), css="hc-more"))
     if archived and not shelf and not query.strip():
-        parts.append(button("hc_shelf", f"Archived ({archived:,})", css="hc-shelf"))
-    name = "Archived conversations" if shelf else "Conversations"
+        parts.append(
+            button("hc_shelf", _("Archived ({archived:,})").format(archived=archived), css="hc-shelf")
+        )
+    name = _("Archived conversations") if shelf else _("Conversations")
     return f'<nav class="hc-list" aria-label="{name}">{"".join(parts)}</nav>'
 
 
 def _entry(conversation: Conversation, current: bool, writing: bool) -> str:
-    title = conversation.title or UNTITLED
+    title = conversation.title or _(UNTITLED)
     marks = {"aria_current": "page"} if current else {}
-    news = "A reply is being written" if writing else "A new reply" if conversation.unread else ""
+    news = _("A reply is being written") if writing else _("A new reply") if conversation.unread else ""
     kind = "hc-writing" if writing else "hc-unread" if news else "hc-no-mark"
     marks |= {"aria_description": news} if news else {}
     state = {"data_pinned": "1"} if conversation.pinned else {}
@@ -85,8 +90,9 @@ def _entry(conversation: Conversation, current: bool, writing: bool) -> str:
                  title=title, dir="auto", tabindex="-1", aria_keyshortcuts="F2 Delete", **marks)
         + f'<span class="hc-mark {kind}" aria-hidden="true"></span>'
         + '<span class="hc-tools">'
-        + button("hc_menu", "Options", id=conversation.id, css="hc-icon hc-dots", tabindex="-1",
-                 aria_label=f"Options for {title}", title="Options", aria_haspopup="menu", **state)
+        + button("hc_menu", _("Options"), id=conversation.id, css="hc-icon hc-dots", tabindex="-1",
+                 aria_label=_("Options for {title}").format(title=title), title=_("Options"),
+                 aria_haspopup="menu", **state)
         + f"</span>{_tags(conversation.tags)}{_snippet(conversation.snippet)}</li>"
     )  # fmt: skip
 
@@ -106,8 +112,12 @@ def filters(tags: Iterable[str], query: str) -> str:
     )  # fmt: skip
     if not drawn:
         return ""
-    clear = button("hc_filter", "Clear", css="hc-clear", aria_label="Show chats of all tags") if asked else ""
-    return f'<div class="hc-filters" role="group" aria-label="Tags">{drawn}{clear}</div>'
+    clear = (
+        button("hc_filter", _("Clear"), css="hc-clear", aria_label=_("Show chats of all tags"))
+        if asked
+        else ""
+    )
+    return f'<div class="hc-filters" role="group" aria-label="{_("Tags")}">{drawn}{clear}</div>'
 
 
 def _snippet(text: str) -> str:
@@ -120,10 +130,13 @@ def _snippet(text: str) -> str:
 
 def undo_line(conversation: int, title: str, seconds: float) -> str:
     """What was deleted, and the way back for so many seconds: the script takes it away then."""
-    undo = button("hc_restore", "Undo", id=conversation, css="hc-undo-button", aria_keyshortcuts="Control+Z")
+    said = _("Deleted “{title}”.").format(title=title)
+    undo = button(
+        "hc_restore", _("Undo"), id=conversation, css="hc-undo-button", aria_keyshortcuts="Control+Z"
+    )
     return (
         f'<div class="hc-undo" data-seconds="{seconds:g}" role="status">'
-        f'<span dir="auto">Deleted “{html.escape(title)}”.</span>{undo}</div>'
+        f'<span dir="auto">{html.escape(said)}</span>{undo}</div>'
     )
 
 
@@ -131,6 +144,7 @@ def footer(totals: Totals) -> str:
     """How much has been written for this user."""
     if not totals.replies:
         return ""
-    replies = "1 reply" if totals.replies == 1 else f"{totals.replies:,} replies"
-    tokens = "1 token" if totals.tokens == 1 else f"{totals.tokens:,} tokens"
-    return f'<p class="hc-quiet">{replies}, {tokens} written on this machine</p>'
+    replies = plural("{n:,} reply", "{n:,} replies", totals.replies)
+    tokens = plural("{n:,} token", "{n:,} tokens", totals.tokens)
+    said = _("{replies}, {tokens} written on this machine").format(replies=replies, tokens=tokens)
+    return f'<p class="hc-quiet">{said}</p>'

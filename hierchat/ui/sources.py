@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from hierchat.chat.words import SOURCES, in_order, source_words
 from hierchat.engine.step import TARGET
+from hierchat.language import _, later
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +28,34 @@ class Style:
 
 STYLES = {
     TARGET: Style(
-        "target", SOURCES[TARGET], "No draft had it: the model wrote it in a run of its own.",
+        "target", SOURCES[TARGET], later("No draft had it: the model wrote it in a run of its own."),
         "#8A8F98", "#6B7280", "#9CA3AF", "none",
     ),
     "context": Style(
-        "context", SOURCES["context"], "It stood earlier in this chat, behind the same words.",
+        "context", SOURCES["context"], later("It stood earlier in this chat, behind the same words."),
         "#0072B2", "#0072B2", "#4BA3DB", "solid",
     ),
     "history": Style(
-        "history", SOURCES["history"], "It stood in another chat of yours with this model, behind the same words.",
+        "history", SOURCES["history"],
+        later("It stood in another chat of yours with this model, behind the same words."),
         "#E69F00", "#A66F00", "#E69F00", "dashed",
     ),
     "statistics": Style(
         "statistics", SOURCES["statistics"],
-        "It stood in the phrases that come with hierchat, or in files that you added, behind the same words.",
+        later("It stood in the phrases that come with hierchat, or in files that you added, behind the same words."),
         "#009E73", "#00805D", "#1FBF92", "dotted",
     ),
 }  # fmt: skip
 _DRAFT = Style(
-    "draft", "draft model", "A smaller model guessed it ahead of the large one.",
+    "draft", later("draft model"), later("A smaller model guessed it ahead of the large one."),
     "#CC79A7", "#B3558A", "#CC79A7", "double",
 )  # fmt: skip
 
 
 def style_of(source: str) -> Style:
-    """The style of a source; every name that is not in the table is a draft model's."""
-    known = STYLES.get(source)
-    return replace(_DRAFT, label=source_words(source)) if known is None else known
+    """The style of a source, its words in the reader's language; other names are draft models'."""
+    style = STYLES.get(source, _DRAFT)
+    return replace(style, label=source_words(source), explained=_(style.explained))
 
 
 def css() -> str:
@@ -85,7 +87,7 @@ def legend(sources: Iterable[str]) -> str:
     """What the sources are, beside their samples."""
     entries = "".join(
         f"<li>{swatch(source)}<span><b>{html.escape(style_of(source).label)}</b>"
-        f"{' (unmarked)' if source == TARGET else ''} {style_of(source).explained}</span></li>"
+        f"{_(' (unmarked)') if source == TARGET else ''} {style_of(source).explained}</span></li>"
         for source in in_order(sources)
     )
-    return f'<ul class="hc-legend" aria-label="Where the words came from">{entries}</ul>'
+    return f'<ul class="hc-legend" aria-label="{_("Where the words came from")}">{entries}</ul>'

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.words import SAME_WORDS, UP_TO_TIES, host_sentence
+from hierchat.language import _, later, plural
 
 if TYPE_CHECKING:
     from hierchat.runtime.host import HostStatus, ModelHost
 
-LATER = "A reply is still being written in this chat. Do this when it has ended, or stop it first."
-_PROVED = (
+LATER = later("A reply is still being written in this chat. Do this when it has ended, or stop it first.")
+_PROVED = later(
     "The model computes a token from the same bits whatever drafts stand beside it, so drafts cannot change a word; "
     "tested on this machine at start."
 )
-_NOT_PROVED = (
+_NOT_PROVED = later(
     "On this machine the last bits of a token's score depend on the drafts beside it: where two tokens are almost "
     "equally likely, a reply with drafts may take the other one."
 )
-_UNPADDED = f"{_PROVED} The plain side runs without padding, at its fastest, where last bits may differ."
+_UNPADDED = later("The plain side runs without padding, at its fastest, where last bits may differ.")
 
 
 def host_line(status: HostStatus) -> str:
@@ -38,9 +39,10 @@ def proof_line(exact: bool | None, identical: bool = True) -> str:
     """What the self-test says about replies with drafts, as HTML. `identical`: a comparison found no difference."""
     if exact is None:
         return ""
-    said, why = (SAME_WORDS, _PROVED) if exact else (UP_TO_TIES, _NOT_PROVED)
+    said, why = (_(SAME_WORDS), _(_PROVED)) if exact else (_(UP_TO_TIES), _(_NOT_PROVED))
     if exact and not identical:
-        said, why = f"where both are computed alike, {SAME_WORDS}", _UNPADDED
+        said = _("where both are computed alike, {same}").format(same=said)
+        why = f"{why} {_(_UNPADDED)}"
     why = html.escape(why)
     return f'<span class="hc-proof" tabindex="0" role="note" aria-label="{said}. {why}" data-said="{why}">{said}</span>'
 
@@ -48,37 +50,40 @@ def proof_line(exact: bool | None, identical: bool = True) -> str:
 def model_proof(status: HostStatus) -> str:
     """The same for the model that is ready."""
     line = proof_line(status.exact) if status.phase == "ready" else ""
-    return line and f'<div class="hc-quiet">With drafts and without: {line}</div>'
+    return line and f'<div class="hc-quiet">{_("With drafts and without:")} {line}</div>'
 
 
 def progress_bar(done: int, total: int | None) -> str:
     """A thin bar; nothing where the total is unknown."""
     if not total:
         return ""
-    return f'<progress aria-label="Progress" value="{min(done, total)}" max="{total}"></progress>'
+    return f'<progress aria-label="{_("Progress")}" value="{min(done, total)}" max="{total}"></progress>'
 
 
 def waiting_line(ahead: int, host: ModelHost) -> str:
     """What a reply waits for before its turn, as HTML: other replies, then the model."""
     if not ahead and host.hosted is None and (line := host_line(host.status)):
         return line
-    return waiting(place_sentence(ahead) if ahead else "Waiting for the model…")
+    return waiting(place_sentence(ahead) if ahead else _("Waiting for the model…"))
 
 
 def place_sentence(ahead: int) -> str:
     """The place in the queue for the engine."""
-    return "Waiting for one other reply." if ahead == 1 else f"Waiting: {ahead} replies are before yours."
+    return plural("Waiting for one other reply.", "Waiting: {n} replies are before yours.", ahead)
 
 
 def reading_line(frame: Frame) -> str:
     """How much of the prompt is read, as HTML."""
     if not frame.prompt_tokens:
-        return waiting("Reading the prompt…")
+        return waiting(_("Reading the prompt…"))
     return (
         # No role: the counter would be read out at every step.
         '<div class="hc-wait">'
-        f"Reading the prompt: {frame.prompt_read:,} of {frame.prompt_tokens:,} tokens"
-        f"{progress_bar(frame.prompt_read, frame.prompt_tokens)}</div>"
+        + _("Reading the prompt: {read:,} of {total:,} tokens").format(
+            read=frame.prompt_read, total=frame.prompt_tokens
+        )
+        + progress_bar(frame.prompt_read, frame.prompt_tokens)
+        + "</div>"
     )
 
 
@@ -99,18 +104,21 @@ def error(sentence: str) -> str:
 
 def stale(sentence: str) -> str:
     """The page has to be loaded again: its script does it, and keeps what was typed."""
-    return f'<div class="hc-error" role="alert" data-reload>{html.escape(sentence)} It is loaded again…</div>'
+    return f'<div class="hc-error" role="alert" data-reload>{html.escape(sentence)} {_("It is loaded again…")}</div>'
 
 
 def count_line(tokens: int, limit: int) -> str:
     """How long the message in the box is, as HTML."""
-    over = f": {tokens - limit:,} too many" if tokens > limit else ""
+    over = _(": {n:,} too many").format(n=tokens - limit) if tokens > limit else ""
+    said = _("Your message: {tokens:,} of {limit:,} tokens").format(tokens=tokens, limit=limit)
     kind = "hc-count hc-over" if over else "hc-count"
-    return f'<div class="{kind}">Your message: {tokens:,} of {limit:,} tokens{over}</div>'
+    return f'<div class="{kind}">{said}{over}</div>'
 
 
 def context_line(frame: Frame) -> str:
     """How much of what the model can remember is in use."""
     if not frame.context_limit:
         return ""
-    return f"Memory of this chat: {frame.context_tokens:,} of {frame.context_limit:,} tokens"
+    return _("Memory of this chat: {tokens:,} of {limit:,} tokens").format(
+        tokens=frame.context_tokens, limit=frame.context_limit
+    )

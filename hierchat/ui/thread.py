@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Figures
+from hierchat.language import _, later
 from hierchat.ui import figures as figures_view
 from hierchat.ui.actions import button
 from hierchat.ui.markdown import Growing, render
 from hierchat.ui.marked import marked as marked_words
 from hierchat.ui.outline import below_message, message_heading
 from hierchat.ui.status import notice
-from hierchat.ui.unsent import size
+from hierchat.ui.unsent import shown_name, size
 
 if TYPE_CHECKING:
     from hierchat.chat.origins import Run
@@ -25,22 +26,26 @@ _BACK, _FORTH = (
     "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
     "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
 )
-_NO_RUNS = (
+_NO_RUNS = later(
     "Where the words came from can be shown only while the model that wrote this reply is loaded, and of no imported "
     "reply."
 )
-_NOTES = {"stopped": "stopped", "interrupted": "interrupted", "writing": "still being written"}
-_EDITED = "edited by you"
-_CUT = "cut at the limit of {:,} tokens"
+_NOTES = {
+    "stopped": later("stopped"),
+    "interrupted": later("interrupted"),
+    "writing": later("still being written"),
+}
+_EDITED = later("edited by you")
+_CUT = later("cut at the limit of {n:,} tokens")
 _SHOWN = 100_000
 """Characters of a file that are shown: a page of millions would be slow."""
-_FULL = "cut here: the context window is full"
+_FULL = later("cut here: the context window is full")
 
 
 def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> str:
     """What the user typed, as typed: no Markdown, white space kept. Without actions their place stays free."""
     return (
-        f'<article class="hc-turn" aria-label="You" data-message="{id}">{message_heading("You")}{files}'
+        f'<article class="hc-turn" aria-label="{_("You")}" data-message="{id}">{message_heading(_("You"))}{files}'
         f'<div class="hc-user" dir="auto">{html.escape(text)}</div>'
         f'<div class="hc-actions hc-mine">{actions}</div></article>'
     )
@@ -54,18 +59,18 @@ def files(heads: Iterable[Attachment | AttachmentHead], shown: Mapping[int, Atta
 
 
 def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
-    label = f"{head.name} · {size(head.size)}"
+    label = f"{shown_name(head.name)} · {size(head.size)}"
     id = getattr(head, "id", 0)
     if not id:
         return f'<span class="hc-chip hc-chip-name">{html.escape(label)}</span>'
-    name = f"{'Hide' if shown else 'Show'} the text of {head.name}"
+    name = (_("Hide the text of {name}") if shown else _("Show the text of {name}")).format(name=head.name)
     chip = button("hc_attachment", label, id=id, css="hc-chip", aria_expanded="true" if shown else "false",
                   title=name, aria_label=f"{label}. {name}")  # fmt: skip
     if shown is None:
         return chip
     more = len(shown.text) - _SHOWN
-    rest = f"\n… and {more:,} more characters" if more > 0 else ""
-    label = html.escape(f"Text of {head.name}")
+    rest = "\n" + _("… and {n:,} more characters").format(n=more) if more > 0 else ""
+    label = html.escape(_("Text of {name}").format(name=head.name))
     text = html.escape(shown.text[:_SHOWN] + rest)
     return (
         f'{chip}<pre class="hc-file" dir="auto" tabindex="0" role="region" aria-label="{label}">{text}</pre>'
@@ -78,9 +83,8 @@ def growing(text: str, words: Growing) -> str:
 
 
 def _turn(inside: str) -> str:
-    return (
-        f'<article class="hc-turn hc-reply" aria-label="Reply">{message_heading("Reply")}{inside}</article>'
-    )
+    who = _("Reply")
+    return f'<article class="hc-turn hc-reply" aria-label="{who}">{message_heading(who)}{inside}</article>'
 
 
 def _text(drawn: str) -> str:
@@ -98,27 +102,29 @@ def _siblings(message: Message) -> str:
         return button("hc_branch", label, disabled="", aria_label=name)
 
     count = f'<span class="hc-figure">{place + 1}/{len(message.siblings)}</span>'
-    inside = step(place - 1, _BACK, "Previous version") + count + step(place + 1, _FORTH, "Next version")
+    inside = (
+        step(place - 1, _BACK, _("Previous version")) + count + step(place + 1, _FORTH, _("Next version"))
+    )
     return f'<span class="hc-branches">{inside}</span>'
 
 
 def _user(message: Message, last: bool, shown: Mapping[int, Attachment]) -> str:
     # A question without a reply (stopped in the queue, or the machine went down) can be asked again.
-    again = button("hc_again", "Again", id=message.id) if last else ""
-    edit = button("hc_edit", "Edit", id=message.id)
-    copy = button("hc_copy", "Copy", text=message.text)
+    again = button("hc_again", _("Again"), id=message.id) if last else ""
+    edit = button("hc_edit", _("Edit"), id=message.id)
+    copy = button("hc_copy", _("Copy"), text=message.text)
     attached = files(message.attachments, shown)
     return user_message(message.text, f"{_siblings(message)}{again}{edit}{copy}", message.id, attached)
 
 
 def _note(message: Message, figures: Figures) -> str:
     """How a reply ended, where it did not come to its end by itself."""
-    note = _NOTES.get(message.state, "")
-    if note:
-        return note if message.text else f"{note} before the first word"
+    if message.state in _NOTES:
+        note = _(_NOTES[message.state])
+        return note if message.text else _("{note} before the first word").format(note=note)
     if figures.finish == "length":
-        return _CUT.format(figures.tokens)
-    return _FULL if figures.finish == "context" else ""
+        return _(_CUT).format(n=figures.tokens)
+    return _(_FULL) if figures.finish == "context" else ""
 
 
 def _cut(message: Message, figures: Figures) -> bool:
@@ -131,8 +137,8 @@ def _same_seed(message: Message, figures: Figures, question: int | None) -> str:
     """Nothing for a greedy reply: Again writes the same words."""
     if figures.seed is None or question is None:
         return ""
-    title = f"The same words, if the settings are the same (seed {figures.seed})"
-    return button("hc_again", "Same seed", id=question, text=str(message.id), title=title)
+    title = _("The same words, if the settings are the same (seed {seed})").format(seed=figures.seed)
+    return button("hc_again", _("Same seed"), id=question, text=str(message.id), title=title)
 
 
 def _reply(
@@ -146,21 +152,21 @@ def _reply(
     """`question`: the user's message above it; an imported chat may begin with a reply. `named`: the line below it says
     which model wrote it."""
     known = figures or Figures()
-    note = _EDITED if message.edited else _note(message, known)
+    note = _(_EDITED) if message.edited else _note(message, known)
     buttons = [
         _siblings(message),
-        button("hc_continue", "Continue", id=message.id) if last and _cut(message, known) else "",
-        "" if message.edited else button("hc_sources", "Sources", id=message.id,
+        button("hc_continue", _("Continue"), id=message.id) if last and _cut(message, known) else "",
+        "" if message.edited else button("hc_sources", _("Sources"), id=message.id,
                                          aria_pressed="false" if runs is None else "true"),
-        button("hc_again", "Again", id=question, title="Another reply") if question else "",
+        button("hc_again", _("Again"), id=question, title=_("Another reply")) if question else "",
         _same_seed(message, known, question),
-        button("hc_edit_reply", "Edit", id=message.id) if message.text else "",
-        button("hc_copy", "Copy", text=message.text),
-        button("hc_fork", "Fork", id=message.id, title="Continue in a new chat from here",
-               aria_label="Fork: continue in a new chat"),
+        button("hc_edit_reply", _("Edit"), id=message.id) if message.text else "",
+        button("hc_copy", _("Copy"), text=message.text),
+        button("hc_fork", _("Fork"), id=message.id, title=_("Continue in a new chat from here"),
+               aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip
     facts = (
-        f'<details class="hc-details"><summary>Details</summary>{figures_view.details(figures, message.model)}'
+        f'<details class="hc-details"><summary>{_("Details")}</summary>{figures_view.details(figures, message.model)}'
         "</details>"
         if figures or message.model
         else ""
@@ -173,7 +179,7 @@ def _reply(
     if runs and "".join(run.text for run in runs).startswith(message.text):
         body = marked_words(runs, message.text)
     elif message.text:
-        body = _text(render(message.text)) + (notice(_NO_RUNS) if runs is not None else "")
+        body = _text(render(message.text)) + (notice(_(_NO_RUNS)) if runs is not None else "")
     else:
         body = ""
     return _turn(body + footer)

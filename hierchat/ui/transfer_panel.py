@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import gradio as gr
 
+from hierchat.language import _, later, plural
 from hierchat.store import LOCAL_USER
 from hierchat.transfer.exporting import export_json, export_markdown, export_zip
 from hierchat.transfer.importing import KNOWN, Import
@@ -31,6 +32,9 @@ SHOW_SECONDS = 0.25
 MOST_NAMED = 20
 """Chats that are named, of those that could not be read."""
 MOST_FILES = 200
+_BRING_IN = later(
+    "Bring in chats of ChatGPT, Open WebUI, LM Studio or another hierchat: drop their export here, a zip or JSON."
+)
 _ENOUGH_TOKENS = 1_000
 """So many must have been written here before it is said which part of them earlier chats drafted."""
 
@@ -48,12 +52,11 @@ class Panel:
 def build() -> Panel:
     """The panel, inside the Blocks context that is open: in nothing that folds, for Gradio draws no folded part."""
     gr.HTML(
-        '<section class="hc-transfer" aria-label="Import and export"><h3>In and out</h3>'
-        '<div class="hc-drop"><p>Bring in chats of ChatGPT, Open WebUI, LM Studio or another hierchat: '
-        "drop their export here, a zip or JSON.</p>"
-        f'{button("hc_choose", "Choose files")}<p class="hc-sending" role="status" hidden></p></div>'
-        f"<p></p>{button('hc_export_all', 'Export all as JSON', text='json')}"
-        f"{button('hc_export_all', 'Export all as Markdown', text='markdown')}</section>",
+        f'<section class="hc-transfer" aria-label="{_("Import and export")}"><h3>{_("In and out")}</h3>'
+        f'<div class="hc-drop"><p>{_(_BRING_IN)}</p>'
+        f'{button("hc_choose", _("Choose files"))}<p class="hc-sending" role="status" hidden></p></div>'
+        f"<p></p>{button('hc_export_all', _('Export all as JSON'), text='json')}"
+        f"{button('hc_export_all', _('Export all as Markdown'), text='markdown')}</section>",
         elem_id="hc-transfer",
     )
     return Panel(gr.HTML("", elem_id="hc-transfer-state"), gr.HTML("", elem_id="hc-out"))
@@ -87,23 +90,29 @@ class TransferHandlers:
                 paths.append(files.take(str(ticket), request.username or LOCAL_USER))
                 done.callback(files.remove, paths[-1])
             importing = Import(self._service.store, user, paths)
-            for _ in _now_and_then(importing):
-                yield {state: progress("Taking in chats", importing.taken, importing.done, importing.total)}
+            for _step in _now_and_then(importing):
+                yield {
+                    state: progress(_("Taking in chats"), importing.taken, importing.done, importing.total)
+                }
         self._service.news.tell(user)
         if importing.presets:
             self._service.news.tell_settings(user)
-        yield {state: status.waiting("Reading them…")} | self._views.chats(session, user, query)
+        yield {state: status.waiting(_("Reading them…"))} | self._views.chats(session, user, query)
         worth = ""
         if importing.messages:
             tokens: int | None = None
             for tokens in _now_and_then(self._service.read_in(user)):
-                yield {state: status.waiting(f"Reading them: {tokens:,} tokens can draft so far")}
+                yield {
+                    state: status.waiting(
+                        _("Reading them: {tokens:,} tokens can draft so far").format(tokens=tokens)
+                    )
+                }
             worth = self._worth(user, tokens)
         yield {state: outcome(importing, worth)} | self._views.chats(session, user, query)
 
     def bring_out(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
         """One chat, or all for 0, as a file that the page fetches."""
-        _, user = self._who(request)
+        user = self._who(request)[1]
         store, panel = self._service.store, self._panel
         wanted, markdown = int(event._data["id"]), event._data["text"] == "markdown"
         if wanted:
@@ -129,55 +138,60 @@ class TransferHandlers:
         try:
             for count in _now_and_then(written):
                 if not wanted:
-                    yield {panel.state: progress("Writing chats", count, count, len(ids))}
+                    yield {panel.state: progress(_("Writing chats"), count, count, len(ids))}
             (path,) = place.iterdir() if place.is_dir() else [place]
             ticket = files.hold(_beside(place, path), request.username or LOCAL_USER)
         except BaseException:
             files.remove(place)
             raise
         link = f'<a href="transfer/out/{ticket}" data-key="{KEY}"></a>'
-        told = {} if wanted else {panel.state: status.notice(f"{_chats(count)} exported.")}
+        told = (
+            {} if wanted else {panel.state: status.notice(_("{count} exported.").format(count=_chats(count)))}
+        )
         yield {panel.out: link, self._parts.live: gr.skip(), **told}
 
     def _worth(self, user: int, tokens: int | None) -> str:
         """What imported chats are worth, as far as it is known. `tokens`: None where no model is loaded here."""
         if tokens is None:
-            return "What they say drafts as soon as a model is loaded."
+            return _("What they say drafts as soon as a model is loaded.")
         host = self._service.host
-        said = (
-            f"What they say drafts from the next reply on: {tokens:,} tokens of your chats can draft for "
-            f"{host.status.name}."
-        )
+        said = _(
+            "What they say drafts from the next reply on: {tokens:,} tokens of your chats can draft for {name}."
+        ).format(tokens=tokens, name=host.status.name)
         totals = self._service.store.totals(user)
         history = totals.accepted_by_source.get("history", 0)
         if totals.tokens >= _ENOUGH_TOKENS and history:
-            said += (
-                f" So far {history / totals.tokens:.0%} of the tokens written here came from earlier chats."
+            said += _(" So far {share:.0%} of the tokens written here came from earlier chats.").format(
+                share=history / totals.tokens
             )
         return said
 
 
 def progress(what: str, count: int, done: int, total: int) -> str:
     """How far it is, as HTML without a role: the counter would be read out at every step."""
-    return f'<div class="hc-wait">{what}: {count:,} so far{status.progress_bar(done, total)}</div>'
+    said = _("{what}: {n:,} so far").format(what=what, n=count)
+    return f'<div class="hc-wait">{said}{status.progress_bar(done, total)}</div>'
 
 
 def outcome(importing: Import, worth: str) -> str:
     """What came of an import, as HTML."""
     new, grown, same = (importing.outcomes[which] for which in ("new", "grown", "same"))
     if not (importing.taken or importing.bad or importing.presets):
-        return _ended(status.error(f"No chat was found. What can be read is {KNOWN}."))
-    parts = [f"{_chats(new)} came in"]
-    parts += [f"{grown:,} got new messages"] if grown else []
-    parts += [f"{importing.presets:,} new preset{'s' * (importing.presets > 1)}"] if importing.presets else []
-    parts += [f"{same:,} {'was' if same == 1 else 'were'} here already"] if same else []
-    parts += [f"{importing.bad:,} could not be read"] if importing.bad else []
+        return _ended(status.error(_("No chat was found. What can be read is {kinds}.").format(kinds=KNOWN)))
+    parts = [_("{new} came in").format(new=_chats(new))]
+    parts += [_("{grown:,} got new messages").format(grown=grown)] if grown else []
+    presets = plural("{n:,} new preset", "{n:,} new presets", importing.presets)
+    parts += [presets] if importing.presets else []
+    parts += [plural("{n:,} was here already", "{n:,} were here already", same)] if same else []
+    parts += [_("{bad:,} could not be read").format(bad=importing.bad)] if importing.bad else []
     told = status.notice(f"{', '.join(parts)}. {worth}".strip())
     if importing.bad:
         named = [f"<li>{html.escape(reason)}</li>" for reason in importing.reasons[:MOST_NAMED]]
         more = importing.bad - len(named)
-        named += [f"<li>and {more:,} more</li>"] if more else []
-        told += f"<details><summary>What could not be read</summary><ul>{''.join(named)}</ul></details>"
+        named += [f"<li>{_('and {n:,} more').format(n=more)}</li>"] if more else []
+        told += (
+            f"<details><summary>{_('What could not be read')}</summary><ul>{''.join(named)}</ul></details>"
+        )
     return _ended(told)
 
 
@@ -186,7 +200,7 @@ def _ended(told: str) -> str:
 
 
 def _chats(count: int) -> str:
-    return "1 chat" if count == 1 else f"{count:,} chats"
+    return plural("{n:,} chat", "{n:,} chats", count)
 
 
 def _beside(place: Path, path: Path) -> Path:

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.language import _, later
 from hierchat.store import Attachment
 from hierchat.ui.actions import KEY, button
 
-PASTED = "Pasted text"
+PASTED = later("Pasted text")
 MOST_CHARACTERS = 50_000_000
 """Of files that are kept for pages that may be loaded again; beyond, the oldest go."""
 _CROSS = "\N{MULTIPLICATION SIGN}"
@@ -90,10 +91,14 @@ def tray(
     files = "".join(map(_chip, attached.get(chat, ())))
     waiting = "".join(_waiting(one) for one in queued if one.conversation_id == chat)
     lists = (
-        f'<ol class="hc-next" aria-label="Messages that will be sent next">{waiting}</ol>' if waiting else ""
+        f'<ol class="hc-next" aria-label="{_("Messages that will be sent next")}">{waiting}</ol>'
+        if waiting
+        else ""
     )
     lists += (
-        f'<ul class="hc-files" aria-label="Attached files" aria-live="polite">{files}</ul>' if files else ""
+        f'<ul class="hc-files" aria-label="{_("Attached files")}" aria-live="polite">{files}</ul>'
+        if files
+        else ""
     )
     state = html.escape(json.dumps(_state(attached, queued)))
     return f'<div class="hc-tray" data-state="{state}" data-known="{"yes" if known else ""}">{lists}</div>'
@@ -111,17 +116,25 @@ def _state(
 
 
 def _chip(file: Attached) -> str:
-    name = html.escape(file.name)
+    name = html.escape(shown_name(file.name))
     if file.file is None:
         return (
             f'<li class="hc-chip" data-file="{file.key}" data-reading><span class="hc-chip-name">{name}</span>'
-            f"{_fact('being read…')}</li>"
+            f"{_fact(_('being read…'))}</li>"
         )
     facts = (
-        size(file.file.size) if file.tokens is None else f"{size(file.file.size)} · {file.tokens:,} tokens"
+        size(file.file.size)
+        if file.tokens is None
+        else _("{size} · {tokens:,} tokens").format(size=size(file.file.size), tokens=file.tokens)
     )
-    inline = button("hc_inline", "Insert as text", text=file.key) if file.pasted else ""
-    away = button("hc_detach", _CROSS, text=file.key, aria_label=f"Remove {file.name}", title="Remove")
+    inline = button("hc_inline", _("Insert as text"), text=file.key) if file.pasted else ""
+    away = button(
+        "hc_detach",
+        _CROSS,
+        text=file.key,
+        aria_label=_("Remove {name}").format(name=file.name),
+        title=_("Remove"),
+    )
     return (
         f'<li class="hc-chip" data-file="{file.key}"><span class="hc-chip-name" title="{name}">{name}</span>'
         f"{_fact(facts)}{inline}{away}</li>"
@@ -132,13 +145,13 @@ def _waiting(one: ReplyInProgress) -> str:
     title = html.escape(one.title)
     edit = button(
         "hc_next_edit",
-        "Edit",
+        _("Edit"),
         text=str(one.number),
-        aria_label=f"Edit “{one.title}”, which will be sent next",
+        aria_label=_("Edit “{title}”, which will be sent next").format(title=one.title),
     )
-    away = button("hc_next_cancel", _CROSS, text=str(one.number), title="Do not send",
-                  aria_label=f"Do not send “{one.title}”")  # fmt: skip
-    said = f'{_fact("Will be sent next:")}<span class="hc-chip-name" dir="auto">{title}</span>'
+    away = button("hc_next_cancel", _CROSS, text=str(one.number), title=_("Do not send"),
+                  aria_label=_("Do not send “{title}”").format(title=one.title))  # fmt: skip
+    said = f'{_fact(_("Will be sent next:"))}<span class="hc-chip-name" dir="auto">{title}</span>'
     return f'<li class="hc-chip">{said}{edit}{away}</li>'
 
 
@@ -146,8 +159,13 @@ def _fact(text: str) -> str:
     return f'<span class="hc-chip-fact">{text}</span>'
 
 
+def shown_name(name: str) -> str:
+    """The name of a file for the eye: of pasted text, which has none of its own, in the reader's language."""
+    return _(PASTED) if name == PASTED else name
+
+
 def size(amount: int) -> str:
     """Bytes for the eye."""
     if amount < 1_000:
-        return f"{amount} bytes"
+        return _("{bytes:.0f} bytes").format(bytes=amount)
     return f"{amount / 1e3:,.0f} KB" if amount < 1_000_000 else f"{amount / 1e6:,.1f} MB"

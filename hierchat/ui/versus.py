@@ -6,6 +6,7 @@ import html
 
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.frames import Arm, CompareFrame, Frame
+from hierchat.language import _
 from hierchat.ui import status
 from hierchat.ui.actions import button
 from hierchat.ui.comparisons.result import drawn, verdict_line
@@ -22,23 +23,23 @@ def words() -> dict[Arm, Growing]:
 def column(frame: Frame | None, words: Growing) -> tuple[str, str]:
     """Name and text, and figures, of one arm."""
     if frame is None:
-        return "", status.waiting("Not started yet")
+        return "", status.waiting(_("Not started yet"))
     name = f'<div class="hc-arm" role="heading" aria-level="2">{html.escape(frame.name)}</div>'
     if frame.phase == "waiting":
-        return name, status.waiting(frame.notice or "Not started yet")
+        return name, status.waiting(frame.notice or _("Not started yet"))
     if frame.phase == "reading":
         return name, status.reading_line(frame)
     text = name + below_message(words.render(frame.text, ended=frame.phase == "done"))
     if frame.finish == "error":
-        return text, status.error(frame.notice or "This side failed.")
-    return text, figures_line(frame.figures, "stopped" if frame.finish == "stopped" else "")
+        return text, status.error(frame.notice or _("This side failed."))
+    return text, figures_line(frame.figures, _("stopped") if frame.finish == "stopped" else "")
 
 
 def ended(last: CompareFrame | None) -> tuple[str, str]:
     """Verdict and result of a comparison that has ended; empty where it did not come to them."""
     if last is None or last.verdict is None:
         return "", ""
-    kept = button("hc_panel", "All comparisons", text="comparisons", css="hc-plain")
+    kept = button("hc_panel", _("All comparisons"), text="comparisons", css="hc-plain")
     result = drawn(last.result, kept if last.result.id else "") if last.result else ""
     return verdict_line(last.verdict), result
 

@@ -14,6 +14,7 @@ from hierchat.attachments.prompt import fenced
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.settings import settings_of
+from hierchat.language import _
 from hierchat.store import NotFound
 from hierchat.ui import chat_settings, incognito, progress, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
@@ -91,7 +92,11 @@ class Views:
             return session.remark
         for other in self._service.in_progress.all_of(user_id):
             with suppress(NotFound):  # deleted elsewhere
-                return status.waiting(f"Still writing in “{self.title_of(user_id, other.conversation_id)}”")
+                return status.waiting(
+                    _("Still writing in “{title}”").format(
+                        title=self.title_of(user_id, other.conversation_id)
+                    )
+                )
         return ""
 
     def chats(self, session: Session, user_id: int, query: str) -> Update:
@@ -131,7 +136,7 @@ class Views:
             self._parts.bus: self.place(session),
         }
         if panel := self._panels.get(session.panel):
-            return shown | {self._parts.title: heading(panel.title), self._parts.incognito: ""}
+            return shown | {self._parts.title: heading(_(panel.title)), self._parts.incognito: ""}
         title = self.title_of(user_id, session.conversation)
         return shown | {self._parts.title: heading(title), self._parts.incognito: incognito.line(session)}
 
@@ -153,11 +158,11 @@ class Views:
     def title_of(self, user_id: int, conversation: int | None) -> str:
         """A conversation's title for the eye."""
         if conversation is None:
-            return sidebar.UNTITLED
+            return _(sidebar.UNTITLED)
         if title := self._service.store.conversation(user_id, conversation).title:
             return title
         reply = self._service.in_progress.of(user_id, conversation)  # its first message is not stored yet
-        return (reply and reply.title) or sidebar.UNTITLED
+        return (reply and reply.title) or _(sidebar.UNTITLED)
 
     def conversation(self, session: Session, user_id: int, stage: Stage | None = None) -> Update:
         """The open conversation: as stored, or as its reply in progress draws it."""
@@ -240,7 +245,7 @@ class Views:
         p, hidden = self._parts, gr.update(visible="hidden")
         return self.columns(progress.arms(reply.latest)) | {
             p.asked: versus.asked(reply.text, files(reply.files)), p.result: "", p.back: hidden,
-            p.verdict: status.waiting("Running both, one after the other"),
+            p.verdict: status.waiting(_("Running both, one after the other")),
         }  # fmt: skip
 
     def has_panel(self, name: str) -> bool:
@@ -249,7 +254,7 @@ class Views:
 
     def missing(self, session: Session, user_id: int, *, kept: bool) -> Update:
         """A chat, or what was clicked in it, is not there any more. `kept`: a message stands in the box."""
-        sentence = "That chat was deleted in another tab. The list is up to date again."
+        sentence = _("That chat was deleted in another tab. The list is up to date again.")
         if session.conversation is not None and not self.exists(user_id, session.conversation):
             session.conversation = None
             sentence = deleted(kept)
@@ -280,8 +285,8 @@ class Views:
 
 def deleted(kept: bool) -> str:
     """A sentence on the open chat. `kept`: a message stands in the box."""
-    more = " Your message is still in the box: send it to begin a new chat." if kept else ""
-    return f"This chat was deleted in another tab.{more}"
+    more = _(" Your message is still in the box: send it to begin a new chat.") if kept else ""
+    return _("This chat was deleted in another tab.{more}").format(more=more)
 
 
 def cue(kind: Literal["reply", "news"], number: int) -> str:

@@ -83,7 +83,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--corpus",
         type=Path,
         metavar="PATH",
-        help="texts that draft beside the seed pack, as for `corpus add`",
+        help="texts that draft beside those that ship, as for `corpus add`",
     )
     parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     parser.add_argument("--resume", action="store_true", help="go on from OUT")

@@ -21,10 +21,9 @@ from tests.chat import tiny
 
 @pytest.fixture(autouse=True)
 def whole_model(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`tiny` has weights, and no pack ships for it; the user has added a corpus for it."""
+    """`tiny` has weights, and the user has added a corpus for it."""
     tiny.model().save_pretrained(places / "models" / "tiny")
     tiny.tokenizer().save_pretrained(places / "models" / "tiny")
-    monkeypatch.setattr("hierchat.corpus.seed.seeds_dir", lambda: places / "none")
     (places / "mine.txt").write_text("The user added this.")
     assert main(["corpus", "add", str(places / "mine.txt")]) == 0
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import os
 import random
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -146,16 +147,24 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     assert read(tmp_path / "a.txt", b"\xef\xbb\xbfone")[0] == ["one"]
 
 
+def test_what_is_packed_by_xz(tmp_path: Path) -> None:
+    assert read(tmp_path / "a.jsonl.xz", lzma.compress(b'{"text": "one"}\n"two"'))[0] == ["one", "two"]
+
+
 @pytest.mark.parametrize("cut", [10, -3])
-def test_a_gzip_cut_off_is_named(tmp_path: Path, cut: int) -> None:
-    texts, reader = read(tmp_path / "a.txt.gz", gzip.compress(b"one two three four\n" * 99)[:cut])
+@pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("xz", lzma.compress)])
+def test_a_packed_file_cut_off_is_named(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes], cut: int
+) -> None:
+    texts, reader = read(tmp_path / f"a.txt.{suffix}", compress(b"one two three four\n" * 99)[:cut])
     assert texts == []
-    assert "no whole gzip file" in reader.passed_over[0]
+    assert f"no whole {suffix} file" in reader.passed_over[0]
 
 
-def test_no_gzip_at_all_is_named(tmp_path: Path) -> None:
-    _, reader = read(tmp_path / "a.txt.gz", "plain")
-    assert "no whole gzip file" in reader.passed_over[0]
+@pytest.mark.parametrize("suffix", ["gz", "xz"])
+def test_what_is_not_packed_at_all_is_named(tmp_path: Path, suffix: str) -> None:
+    _, reader = read(tmp_path / f"a.txt.{suffix}", "plain")
+    assert f"no whole {suffix} file" in reader.passed_over[0]
 
 
 def test_parquet_without_pyarrow_says_what_to_install(

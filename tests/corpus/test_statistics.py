@@ -1,4 +1,4 @@
-"""What may draft for a model: the seed pack, the user's corpora, and one more file."""
+"""What may draft for a model: the texts that ship, the user's corpora, and one more file."""
 
 from __future__ import annotations
 
@@ -16,30 +16,23 @@ from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.reading import Reader
 from hierchat.corpus.statistics import require_readable, statistics
 from hierchat.corpus.stored import add, corpora_dir
-from hierchat.drafting.pack import write_pack
 from hierchat.drafting.suffix_index import BREAK
+from hierchat.makers.seeds.pack import write_texts
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.load_tokenizer import load_tokenizer
-from hierchat.models.load.token_map import tokens_sha256
 
 
 @pytest.fixture(autouse=True)
 def seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this test's packs lie."""
+    """Where the texts lie that ship."""
     folder = tmp_path / "seeds"
     monkeypatch.setattr(seed, "seeds_dir", lambda: folder)
     module._warn.cache_clear()
     return folder
 
 
-def pack(folder: Path, name: str, tokenizer: Any, texts: list[str]) -> None:
-    write_pack(
-        folder / f"{name}.xz",
-        [tokenizer(text)["input_ids"] for text in texts],
-        model=name,
-        model_key="0" * 64,
-        tokenizer=tokens_sha256(tokenizer),
-    )
+def pack(folder: Path, name: str, texts: list[str]) -> None:
+    write_texts(folder / f"{name}.jsonl.xz", texts)
 
 
 def entry(name: str = "tiny") -> ModelEntry:
@@ -57,7 +50,7 @@ def store(tmp_path: Path, tokenizer: Any, name: str, text: str) -> None:
 
 
 def test_seed_stored_and_extra_in_this_order(tmp_path: Path, seeds: Path, tokenizer: Any) -> None:
-    pack(seeds, "tiny", tokenizer, ["seed one", "seed two"])
+    pack(seeds, "tiny", ["seed one", "seed two"])
     store(tmp_path, tokenizer, "mine", "my text")
     (tmp_path / "extra.jsonl").write_text('{"text": "extra"}')
     found = statistics(entry(), tokenizer, tmp_path / "extra.jsonl")
@@ -72,44 +65,53 @@ def test_nothing_at_all(tokenizer: Any) -> None:
     assert statistics(entry(), tokenizer) == []
 
 
-def test_a_pack_serves_models_with_the_same_tokens(seeds: Path, tokenizer: Any) -> None:
-    other = load_tokenizer(entry("other"))
-    pack(seeds, "other", other, ["not these tokens"])
-    pack(seeds, "a-model", tokenizer, ["same tokens"])
-    (found,) = statistics(entry("twin"), tokenizer)
-    assert texts_of(tokenizer, found) == ["same tokens"]
-    pack(seeds, "twin", tokenizer, ["its own"])
-    (found,) = statistics(entry("twin"), tokenizer)
-    assert texts_of(tokenizer, found) == ["its own"]
+def test_texts_that_ship_draft_for_every_model_its_own_ones_last(seeds: Path, tokenizer: Any) -> None:
+    pack(seeds, "tiny", ["by tiny", " ", "abab"])
+    pack(seeds, "twin", ["by twin"])
+    pack(seeds, "much", [f"much {number**9}" for number in range(99)])
+    expected = {"tiny": ["by twin", "by tiny", "abab"], "twin": ["by tiny", "abab", "by twin"]}
+    for name, own in {**expected, "other": ["by tiny", "abab", "by twin"]}.items():
+        tokens = load_tokenizer(entry(name))
+        (found,) = statistics(entry(name), tokens)
+        texts = texts_of(tokens, found)
+        assert [text for text in texts if not text.startswith("much")] == own
+        assert len(texts) == 99 + 3
 
 
-def test_a_pack_is_sorted_once(seeds: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pack(seeds, "tiny", tokenizer, ["one"])
+def test_who_wrote_more_than_all_others_has_that_alone(seeds: Path, tokenizer: Any) -> None:
+    pack(seeds, "twin", ["by twin"])
+    pack(seeds, "tiny", [f"much {number**9}" for number in range(99)])
+    assert len(texts_of(tokenizer, statistics(entry(), tokenizer)[0])) == 99
+    assert len(texts_of(tokenizer, statistics(entry("twin"), tokenizer)[0])) == 99 + 1
+
+
+def test_texts_that_ship_are_read_once_for_their_content(
+    seeds: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(seeds, "tiny", ["one"])
+    assert statistics(entry(), tokenizer, waits=False) == []
     statistics(entry(), tokenizer)
     with monkeypatch.context() as closed:
-        closed.setattr(seed, "write", None)
-        (found,) = statistics(entry(), tokenizer)
-    pack(seeds, "tiny", tokenizer, ["changed"])
+        closed.setattr(seed, "build", None)
+        for waits in (True, False):
+            (found,) = statistics(entry(), tokenizer, waits=waits)
+            assert texts_of(tokenizer, found) == ["one"]
+    pack(seeds, "tiny", ["changed"])
+    assert statistics(entry(), tokenizer, waits=False) == []
     (found,) = statistics(entry(), tokenizer)
     assert texts_of(tokenizer, found) == ["changed"]
 
 
 @pytest.mark.parametrize("cut", [0, 20, -9])
-def test_a_damaged_pack_only_leaves_a_line(
+def test_damaged_texts_that_ship_only_leave_a_line(
     seeds: Path, tokenizer: Any, caplog: pytest.LogCaptureFixture, cut: int
 ) -> None:
-    pack(seeds, "tiny", tokenizer, ["one " * 500])
-    file = seeds / "tiny.xz"
+    pack(seeds, "tiny", ["one " * 500])
+    file = seeds / "tiny.jsonl.xz"
     file.write_bytes(file.read_bytes()[:cut])
     assert statistics(entry(), tokenizer) == []
     (line,) = caplog.messages
-    assert "The seed pack" in line
-
-
-def test_an_empty_pack_is_none(seeds: Path, tokenizer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    pack(seeds, "tiny", tokenizer, [])
-    assert statistics(entry(), tokenizer) == []
-    assert not caplog.messages
+    assert "that ship are not used" in line
 
 
 def test_an_unwritable_cache_only_leaves_a_line(
@@ -119,13 +121,13 @@ def test_an_unwritable_cache_only_leaves_a_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pack(seeds, "tiny", tokenizer, ["one"])
+    pack(seeds, "tiny", ["one"])
     store(tmp_path, tokenizer, "mine", "my text")
     (tmp_path / "no-folder").write_text("")
     monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path / "no-folder"))
     (found,) = statistics(entry(), tokenizer)
     assert found.name == "mine"
-    assert "The seed pack" in caplog.text
+    assert "that ship are not used" in caplog.text
 
 
 def test_a_damaged_corpus_is_said_once_and_the_others_draft(

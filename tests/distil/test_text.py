@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.corpus.format import Statistics
-from hierchat.corpus.seed import SEED_NAME
+from hierchat.corpus import seed
 from hierchat.distil.text import WINDOW, TooLittleText, frequent, replies, samples, written
 from hierchat.drafting.suffix_index import BREAK
+from hierchat.makers.seeds.pack import write_texts
 from hierchat.store import NewTurn, Store, TurnFigures
+from tests.chat import tiny
 
 END = 2
 LEAST = 9 * WINDOW + 1
@@ -44,10 +45,6 @@ def reply(store: Store, user: int, model_key: str, tokens: Sequence[int]) -> Non
     store.finish_reply(message, "text", "complete", TurnFigures())
 
 
-def of(name: str, tokens: Sequence[int]) -> Statistics:
-    return Statistics(name, np.array(tokens, np.int32), np.zeros(0, np.int32))
-
-
 def texts(length: int, seed: int = 0) -> np.ndarray:
     """Tokens from 3 to 39, and now and then a BREAK."""
     text = np.random.default_rng(seed).integers(3, 40, length)
@@ -55,12 +52,19 @@ def texts(length: int, seed: int = 0) -> np.ndarray:
     return text
 
 
-def test_the_seed_packs_alone_are_what_the_target_wrote() -> None:
-    packs = [of(SEED_NAME, [5, 6, BREAK]), of("my-notes", [7, 8, BREAK]), of(SEED_NAME, [9, BREAK])]
-    text = written(packs)
-    assert text.tolist() == [BREAK, 5, 6, BREAK, 9, BREAK]
+def test_of_the_texts_that_ship_only_those_that_the_target_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(seed, "seeds_dir", lambda: tmp_path)
+    write_texts(tmp_path / "tiny.jsonl.xz", ["one", "two"])
+    write_texts(tmp_path / "other.jsonl.xz", ["three"])
+    entries, tokens = tiny.catalogue("tiny", "none"), tiny.tokenizer()
+    text = written(entries.entry("tiny"), tokens)
+    one, two = (tokens(word)["input_ids"] for word in ("one", "two"))
+    assert text.tolist() == [BREAK, *one, BREAK, *two, BREAK]
     assert text.dtype == np.int64
-    assert written([of("extra", [7, BREAK])]).tolist() == written([]).tolist() == [BREAK]
+    assert written(entries.entry("none"), tokens).tolist() == [BREAK]
 
 
 def test_finished_replies_of_one_user_and_model(store: Store) -> None:
@@ -142,4 +146,4 @@ def test_too_little_text_says_how_much_there_is_and_what_to_do() -> None:
         samples(texts(LEAST - 1), known, END)
     assert "Chat more" in str(caught.value)
     with pytest.raises(TooLittleText, match="written 1 tokens"):
-        samples(written([]), known, END)
+        samples(np.array([BREAK]), known, END)

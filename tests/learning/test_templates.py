@@ -1,4 +1,4 @@
-"""The prompts of a seed pack."""
+"""The prompts of the texts that ship."""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.successors import TOP
 from hierchat.runtime import learned as module
-from hierchat.runtime.learned import ACCEPTANCE, MOST, SUCCESSORS, Learned, LearnedState
+from hierchat.runtime.learned import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
 from hierchat.store import Store
 from tests.deleting import delete_for_good
 
@@ -42,6 +43,24 @@ def test_it_lives_from_reply_to_reply_and_over_a_restart(tmp_path: Path) -> None
         again = Learned(store).held(user, "m")
         assert again.successors.after_pair(3, 5) == ROW[0].tolist()
         assert again.acceptance.to_bytes() == state.acceptance.to_bytes()
+
+
+def test_what_databases_below_draft_models_learned_is_kept_and_forgotten(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        user, learned = user_of(store), Learned(store)
+        state = learned.held(user, "m")
+        state.levels["small"] = below = Acceptance()
+        below.curve += 3
+        conversation = store.create_conversation(user)
+        assert learned.save(now=True)
+    with Store.open(tmp_path / "a.db") as store:
+        again = Learned(store).held(user, "m").levels
+        assert {name: one.to_bytes() for name, one in again.items()} == {"small": below.to_bytes()}
+        assert Learned(store).held(user, "other").levels == {}
+        store.learn(user, "m", LEVELS, b'{"small": "bm8="}')
+        assert Learned(store).held(user, "m").levels == {}  # damaged: learned anew
+        delete_for_good(store, user, conversation)
+        assert store.learned(user, "m", LEVELS) is None
 
 
 def test_it_is_written_seldom(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

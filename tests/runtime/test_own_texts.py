@@ -12,6 +12,7 @@ import pytest
 from hierchat.corpus import build
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.stored import corpora_dir, files_of
+from hierchat.makers.seeds.pack import write_texts
 from hierchat.models.load.load_tokenizer import note_tokens
 from hierchat.models.load.token_map import tokens_sha256
 from hierchat.runtime.host import ModelHost
@@ -189,3 +190,154 @@ def test_a_path_that_is_none(texts: OwnTexts, said: str, answer: str) -> None:
     with pytest.raises(CorpusError, match=answer):
         texts.look(said)
     assert texts.addition is None
+
+
+def held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Texts ship, of which none is tokenised before the second event; the first tells that one is to be."""
+    monkeypatch.setattr("hierchat.corpus.seed.seeds_dir", lambda: tmp_path / "seeds")
+    write_texts(tmp_path / "seeds" / "another.jsonl.xz", ["The lighthouse stands on a rock."])
+    reached, go_on = threading.Event(), threading.Event()
+    encode = build.encoded
+
+    def encoded(tokenizer: object, texts: list[str]) -> list[list[int]]:
+        reached.set()
+        assert go_on.wait(60)
+        return encode(tokenizer, texts)
+
+    monkeypatch.setattr(build, "encoded", encoded)
+    return reached, go_on
+
+
+def test_texts_that_ship_come_while_the_model_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = held_up(tmp_path, monkeypatch)
+    host = tiny.ready_host()
+    shown = OwnTexts(host, lambda name: tiny.tokenizer())
+    assert reached.wait(60)
+    assert (shown.shipped.phase, shown.shipped.done) == ("reading", 0)  # type: ignore[union-attr]
+    with host.scheduler.turn() as mine:
+        assert mine
+        assert drafting(host) == []
+        go_on.set()
+        wait(lambda: list((tmp_path / "cache" / "seeds").glob("*/meta.json")))
+        assert drafting(host) == []  # a reply in progress keeps its databases
+    wait(lambda: drafting(host))
+    assert drafting(host) == ["seed"]
+    wait(lambda: shown.shipped is None)
+
+
+def test_texts_that_ship_are_given_up_with_their_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = held_up(tmp_path, monkeypatch)
+    host = tiny.ready_host()
+    assert reached.wait(60)
+    host.eject()
+    wait(lambda: not host.leaving)
+    go_on.set()
+    wait(lambda: host.reading is None)
+    assert host.hosted is None
+    assert not list((tmp_path / "cache" / "seeds").glob("*/meta.json"))
+
+
+def added(texts: OwnTexts, path: Path) -> None:
+    texts.look(str(path))
+    assert phase(texts) == "looked"
+    texts.add()
+    assert phase(texts) == "done"
+
+
+def tokens(host: ModelHost) -> list[int]:
+    assert host.hosted
+    return [one.order.size for one in host.hosted.statistics]
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is looked at but by the test."""
+    monkeypatch.setattr(OwnTexts, "_start_watching", lambda texts: None)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_what_changes_in_a_watched_folder_drafts(texts: OwnTexts, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.txt").write_text("The lighthouse.")
+    added(texts, folder)
+    before = tokens(texts._host)
+    (folder / "b.txt").write_text("It stands on a rock.")
+    texts.look_for_changes()
+    assert not texts.busy  # nobody asked for it
+    texts.watch("folder")
+    texts.look_for_changes()
+    assert phase(texts) == "done"
+    assert tokens(texts._host) > before
+    (row,) = texts.rows()
+    assert row.watched
+    (folder / "a.txt").unlink()
+    texts.look_for_changes()
+    assert phase(texts) == "done"
+    (size,) = tokens(texts._host)
+    assert size == len(tiny.tokenizer()("It stands on a rock.")["input_ids"])
+    texts.look_for_changes()
+    assert not texts.busy  # nothing changed
+    texts.watch("folder")
+    (folder / "c.txt").write_text("No more.")
+    texts.look_for_changes()
+    assert not texts.busy
+    assert tokens(texts._host) == [size]
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_watched_folder_waits_for_an_answer_and_for_its_files(texts: OwnTexts, tmp_path: Path) -> None:
+    added(texts, tmp_path / "notes.txt")
+    texts.watch("notes")
+    texts.look_for_changes()
+    assert phase(texts) == "done"
+    (tmp_path / "other.txt").write_text("Other text.")
+    texts.look(str(tmp_path / "other.txt"))
+    assert phase(texts) == "looked"
+    (tmp_path / "notes.txt").write_text("Changed.")
+    texts.look_for_changes()
+    assert texts.addition
+    assert (texts.addition.name, texts.addition.phase) == ("other", "looked")
+    texts.stop()
+    (tmp_path / "notes.txt").unlink()
+    texts.look_for_changes()
+    assert not texts.busy
+    assert drafting(texts._host) == ["notes"]
+    (tmp_path / "notes.txt").write_bytes(b"\0\1\2" * 99)
+    texts.look_for_changes()
+    assert phase(texts) == "failed"
+    texts.stop()
+    texts.look_for_changes()  # not again before the next change
+    assert not texts.busy
+    assert drafting(texts._host) == ["notes"]
+
+
+def test_watching_begins_at_once_and_again_with_the_program(texts: OwnTexts, tmp_path: Path) -> None:
+    added(texts, tmp_path / "notes.txt")
+    before = tokens(texts._host)
+    (tmp_path / "notes.txt").write_text("The lighthouse stands on a rock, and it is white.")
+    texts.watch("notes")
+    wait(lambda: tokens(texts._host) > before)
+    assert phase(texts) == "done"
+    (tmp_path / "notes.txt").write_text("Short.")
+    later = OwnTexts(texts._host, lambda name: tiny.tokenizer())
+    wait(lambda: tokens(texts._host) < before)
+    assert phase(later) == "done"
+
+
+def test_what_was_dropped_cannot_be_watched(texts: OwnTexts, tmp_path: Path) -> None:
+    dropped = tmp_path / "in"
+    dropped.mkdir()
+    (dropped / "a.txt").write_text("The lighthouse.")
+    texts.look_at_files(dropped, "a")
+    assert phase(texts) == "looked"
+    texts.add()
+    assert phase(texts) == "done"
+    (row,) = texts.rows()
+    assert not row.watchable
+    with pytest.raises(CorpusError, match="are not there"):
+        texts.watch("a")

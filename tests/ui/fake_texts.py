@@ -8,9 +8,12 @@ from pathlib import Path
 
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.preview import Preview
+from hierchat.models.progress import Progress
 from hierchat.runtime.own_texts import Addition, OwnText
 
-NOTES = OwnText("notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False)
+NOTES = OwnText(
+    "notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False, watchable=True
+)
 CODE = OwnText("code", 900_000, 98_000, ("Qwen3 0.6B",), ("/home/you/code",), False, True)
 FOUND = Preview(
     14,
@@ -32,12 +35,19 @@ class FakeTexts:
         self.model = "SmolLM2 135M"
         self.listed = [CODE, NOTES]
         self.addition: Addition | None = None
+        self.shipped: Progress | None = None
         self.asked: list[tuple[str, str]] = []
         self.dropped: dict[str, bytes] = {}
 
     @property
     def busy(self) -> bool:
         return self.addition is not None and self.addition.under_way
+
+    def watch(self, name: str) -> None:
+        self.asked.append(("watch", name))
+        self.listed = [
+            replace(one, watched=not one.watched) if one.name == name else one for one in self.listed
+        ]
 
     def rows(self) -> list[OwnText]:
         return self.listed

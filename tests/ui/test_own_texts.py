@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
+from hierchat.models.progress import Progress
 from tests import browser as driving
 from tests.browser import Chat
 from tests.ui.fake_service import FakeService
@@ -45,6 +46,26 @@ def test_a_path_is_looked_at_before_anything_is_added(chat: Chat, service: FakeS
     expect(state).to_contain_text("diary: 1,190,000 tokens. They draft from the next reply on.")
     expect(text(chat, "diary")).to_contain_text("drafts for SmolLM2 135M")
     assert service.texts.asked == [("look", "~/none"), ("look", "/home/you/diary"), ("add", "diary")]
+
+
+def test_phrases_that_ship_are_seen_on_their_way(chat: Chat, service: FakeService) -> None:
+    service.texts.shipped = Progress("reading", 30, 100, "seed")
+    chat.open("?view=settings")
+    said = chat.page.locator("#hc-texts [role=status]")
+    expect(said).to_contain_text("are being read for this model, once. You can chat meanwhile.")
+    expect(said.locator("progress")).to_have_attribute("value", "30")
+    service.texts.shipped = None
+    expect(said).to_have_count(0)
+
+
+def test_a_folder_is_watched_where_the_user_asks(chat: Chat, service: FakeService) -> None:
+    chat.open("?view=settings")
+    expect(text(chat, "code").get_by_role("button", name="Watch for changes")).to_have_count(0)
+    press(chat, "Watch for changes: notes")
+    expect(text(chat, "notes")).to_contain_text("changes are read within a minute")
+    press(chat, "Stop watching: notes")
+    expect(text(chat, "notes")).not_to_contain_text("changes are read")
+    assert service.texts.asked == [("watch", "notes"), ("watch", "notes")]
 
 
 def test_what_is_on_its_way_can_be_stopped(chat: Chat, service: FakeService) -> None:

@@ -134,7 +134,7 @@ def test_details_name_every_measured_figure() -> None:
     assert "Drafts on" in text
     assert "Draft models tiny in lower precision (6 tokens ahead)" in text
     assert "Seed 7" in text
-    assert "Sampling temperature 0.7, top-p 0.9, stop strings “END”" in text
+    assert "Sampling Temperature 0.7, Top-p 0.9, Stop strings “END”" in text
 
 
 def test_what_an_old_reply_does_not_tell_is_a_dash() -> None:

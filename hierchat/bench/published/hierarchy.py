@@ -2,9 +2,9 @@
 
 Three databases lead from one token to the four that may follow it: W holds prompt and reply, up to seven continuations
 of each token, the least recently used leaving first; S the 100,000 most frequent 5-grams of the model's earlier
-replies, the seed pack among them; L is a corpus, searched by the last two tokens, then by the last one. They are asked
-in this order until the budget is full: seven branches in the paper, here as many as the width has room for, the last
-one cut short.
+replies and of the texts that ship; L is a corpus, searched by the last two tokens, then by the last one. They are
+asked in this order until the budget is full: seven branches in the paper, here as many as the width has room for, the
+last one cut short.
 
 Left out is the lookahead window, which fills W with 28 more positions in every forward and needs the target's choices
 at positions that no text leads to: no width measured here could afford it. Not repeated are mistakes of the published

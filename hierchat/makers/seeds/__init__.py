@@ -1,4 +1,4 @@
-"""Makes the seed pack of a model: what it replies to prompts that were written for this project.
+"""Makes texts that ship: what a model replies to prompts that were written for this project.
 
 `python -m hierchat.makers.seeds --help`
 """

@@ -1,4 +1,4 @@
-"""python -m hierchat.makers.seeds FOLDER [--tokens N]: writes replies; --pack makes the seed pack of what is there.
+"""python -m hierchat.makers.seeds FOLDER [--tokens N]: writes replies; --pack packs what is there, as it ships.
 
 The same command goes on where it was stopped.
 """
@@ -11,10 +11,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from hierchat.corpus.seed import seeds_dir
-from hierchat.drafting.pack import write_pack
+from hierchat.corpus.seed import SUFFIX, seeds_dir
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.learning.templates import scripts
+from hierchat.makers.seeds.pack import write_texts
 from hierchat.makers.seeds.progress import WritingProgress
 from hierchat.makers.seeds.streams import Streams
 from hierchat.makers.seeds.write import WorkFile, Writer
@@ -22,7 +22,6 @@ from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError
 from hierchat.models.load.load_blocks import load_blocks
 from hierchat.models.load.loaded import LoadedModel
-from hierchat.models.load.token_map import tokens_sha256
 from hierchat.runtime.prompt import PromptBuilder
 
 CONTEXT = 1024
@@ -85,33 +84,26 @@ def _write(entry: ModelEntry, loaded: LoadedModel, file: WorkFile, args: argpars
 def _pack(loaded: LoadedModel, file: WorkFile, args: argparse.Namespace) -> int:
     """Of what was written, only replies to prompts that still stand in the lists, and each text once."""
     wanted = {one.turns[0] for one in scripts(seed=args.seed)}
-    kinds, texts = Counter[str](), dict[tuple[int, ...], None]()
+    kinds, texts = Counter[str](), dict[str, None]()
     for row in file.rows():
         if row["turns"][0] not in wanted:
             continue
-        texts |= dict.fromkeys(map(tuple, row["replies"]))
+        for reply in row["replies"]:
+            texts[loaded.tokenizer.decode(reply, skip_special_tokens=True)] = None
         kinds[row["kind"]] += sum(map(len, row["replies"]))
-    path = args.out or seeds_dir() / f"{loaded.name}.xz"
-    header = write_pack(
-        path,
-        texts,
-        model=loaded.name,
-        model_key=loaded.model_key,
-        tokenizer=tokens_sha256(loaded.tokenizer),
-    )
+    path = args.out or seeds_dir() / f"{loaded.name}{SUFFIX}"
+    count = write_texts(path, texts)
     for kind, tokens in kinds.most_common():
         print(f"{tokens:>10,}  {kind}")
-    print(f"{header.tokens:,} tokens, {header.texts:,} texts, {path.stat().st_size:,} bytes: {path}")
+    print(f"{kinds.total():,} tokens, {count:,} texts, {path.stat().st_size:,} bytes: {path}")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("hierchat.makers.seeds", description=__doc__)
     parser.add_argument("folder", type=Path, help="where the replies are collected")
-    parser.add_argument(
-        "--pack", action="store_true", help="make the pack of what is there, and write nothing"
-    )
-    parser.add_argument("--out", type=Path, help="the pack; by default assets/seeds/MODEL.xz")
+    parser.add_argument("--pack", action="store_true", help="pack what is there, and write nothing")
+    parser.add_argument("--out", type=Path, help="the packed file; by default assets/seeds/MODEL.jsonl.xz")
     parser.add_argument("--model", metavar="NAME", help="a model of the catalogue; by default its default")
     parser.add_argument("--tokens", type=int, default=1_200_000, help="how many are enough (%(default)s)")
     parser.add_argument("--minutes", type=float, default=1e6, help="how long is enough")

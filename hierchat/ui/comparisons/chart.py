@@ -6,6 +6,7 @@ import html
 from collections.abc import Sequence
 
 from hierchat.chat.comparison import ARMS, Comparison, Moment
+from hierchat.language import _
 
 WIDTH, HEIGHT = 560, 220
 LEFT, RIGHT, TOP, BOTTOM = 44, 16, 12, 36
@@ -19,7 +20,9 @@ def chart(result: Comparison) -> str:
     lines = "".join(f'<path class="hc-line-{arm}" d="{_path(tracks[arm], last_ms, most)}"/>' for arm in ARMS)
     up, across = HEIGHT - BOTTOM, WIDTH - RIGHT
     said = "; ".join(
-        f"{result.sides[arm].name}: {track[-1][1]:,} tokens after {track[-1][0] / 1e3:.1f} seconds"
+        _("{name}: {tokens:,} tokens after {seconds:.1f} seconds").format(
+            name=result.sides[arm].name, tokens=track[-1][1], seconds=track[-1][0] / 1e3
+        )
         for arm, track in tracks.items()
         if track
     )
@@ -37,7 +40,7 @@ def chart(result: Comparison) -> str:
         f'<text x="{LEFT}" y="{HEIGHT - 14}">0 s</text>'
         f'<text x="{across}" y="{HEIGHT - 14}" text-anchor="end">{last_ms / 1e3:.1f} s</text>'
         f'{lines}<path class="hc-now" d="M{LEFT} {TOP}V{up}" visibility="hidden"/></svg>'
-        f"<figcaption>Tokens over time<ul>{key}</ul></figcaption></figure>"
+        f"<figcaption>{_('Tokens over time')}<ul>{key}</ul></figcaption></figure>"
     )
 
 

@@ -6,6 +6,8 @@ import html
 import re
 from difflib import SequenceMatcher
 
+from hierchat.language import _
+
 BEFORE = 12
 """Words that are shown before the first difference."""
 MOST = 1500
@@ -24,7 +26,7 @@ def difference(first: str, second: str) -> tuple[str, str]:
         return "", ""
     shown: tuple[list[str], list[str]] = ([], [])
     if at:  # what both begin with
-        _, low, high, *_ = codes[at - 1]
+        _kind, low, high, *_rest = codes[at - 1]
         cut = max(low, high - BEFORE)
         lead = ("… " if cut else "") + html.escape("".join(left[cut:high]))
         for side in shown:
@@ -36,7 +38,7 @@ def difference(first: str, second: str) -> tuple[str, str]:
             if kind == "equal":
                 side.append(text)
             elif text or marks:
-                side.append(f'<mark class="hc-other{marks}">{text or "(nothing)"}</mark>')
+                side.append(f'<mark class="hc-other{marks}">{text or _("(nothing)")}</mark>')
         if kind != "equal":
             marks = ""
     return "".join(shown[0]), "".join(shown[1])

@@ -10,6 +10,7 @@ from typing import Any
 from hierchat.chat.comparison import ARMS, Comparison
 from hierchat.chat.configuration import USUAL
 from hierchat.config import GenerationSettings
+from hierchat.language import _
 
 _VARIED = ("temperature", "seed", "max_new_tokens")
 """What `verify` and `bench decode` can be told of a reply's settings."""
@@ -48,5 +49,7 @@ def repeated(result: Comparison) -> dict[str, Any] | None:
         "question.jsonl": json.dumps({"turns": [result.question], "category": "chat"}, ensure_ascii=False),
         "words": f"python -m hierchat verify {options} --json words.json",
         "speed": f"python -m hierchat bench decode {options} --arms vanilla,hierchat --json speed.json",
-        "note": "These commands begin with an empty history, so fewer drafts are found than in a chat of yours.",
+        "note": _(
+            "These commands begin with an empty history, so fewer drafts are found than in a chat of yours."
+        ),
     }

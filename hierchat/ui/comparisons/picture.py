@@ -8,10 +8,12 @@ import time
 
 from hierchat.chat.comparison import ARMS, Comparison
 from hierchat.chat.words import number
+from hierchat.language import _
 
 WIDTH, PAD = 1200, 64
 _LINE, _MOST_LINES, _WRAP = 46, 3, 54
 _BARS = 640
+_TIMES = "\N{MULTIPLICATION SIGN}"
 _STYLE = (
     "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans',sans-serif}"
     ".page{fill:#fff}.ink{fill:#1d1d21}.quiet{fill:#63636c}.first{fill:#8a8f98}.second{fill:#5b5bd6}.rule{fill:#e4e4e9}"
@@ -36,14 +38,20 @@ def picture(result: Comparison) -> str:
         f'width="{max(8.0, speeds[arm] / most * _BARS):.0f}"/>'
         + _text(
             PAD + 20 + max(8.0, speeds[arm] / most * _BARS), above + 196 + 108 * at, 30, "ink",
-            f"{number(speeds[arm])} tokens/s", bold=True,
+            _("{speed} tokens/s").format(speed=number(speeds[arm])), bold=True,
         )
         for at, arm in enumerate(ARMS)
     )  # fmt: skip
-    models = " and ".join(dict.fromkeys(result.sides[arm].model for arm in ARMS))
+    models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in ARMS))
     day = time.strftime("%Y-%m-%d", time.localtime(result.at))
     foot = _text(
-        PAD, above + 408, 22, "quiet", textwrap.shorten(f"{models} on {result.machine}", 92, placeholder=" …")
+        PAD,
+        above + 408,
+        22,
+        "quiet",
+        textwrap.shorten(
+            _("{models} on {machine}").format(models=models, machine=result.machine), 92, placeholder=" …"
+        ),
     )
     foot += _text(PAD, above + 442, 22, "quiet", f"{day}, hierchat {result.hierchat}")
     return (
@@ -56,13 +64,14 @@ def picture(result: Comparison) -> str:
 
 def headline(result: Comparison) -> str:
     """How fast the second side is against the first, and whether the words are the same."""
-    same = "word for word the same" if result.verdict.identical else "other words"
+    same = _("word for word the same") if result.verdict.identical else _("other words")
     if not (speedup := result.deserved_speedup):
         return same.capitalize()
     ratio = f"{max(speedup, 1 / speedup):.1f}"
     if ratio == "1.0":
-        return f"As fast, {same}"
-    return f"{ratio}\N{MULTIPLICATION SIGN} {'as fast' if speedup > 1 else 'slower'}, {same}"
+        return _("As fast, {same}").format(same=same)
+    faster, slower = _("{ratio} as fast, {same}"), _("{ratio} slower, {same}")
+    return (faster if speedup > 1 else slower).format(ratio=ratio + _TIMES, same=same)
 
 
 def _quoted(lines: list[str]) -> list[str]:

@@ -20,46 +20,55 @@ from hierchat.chat.configuration import (
     names,
 )
 from hierchat.chat.frames import Arm
+from hierchat.language import _, later
 from hierchat.ui import status
 from hierchat.ui.actions import button
 from hierchat.ui.panels.panel import Who
 
-_LEGENDS: dict[Arm, str] = {"first": "First", "second": "Second, which stays in the chat"}
+_BOTH = later(
+    "Both answer the next message, one after the other. Two models are loaded in turn, and the present one comes back "
+    "at the end."
+)
+_LEGENDS: dict[Arm, str] = {"first": later("First"), "second": later("Second, which stays in the chat")}
 
 
 def line(pair: Pair) -> str:
     """Both sides in a few words."""
     named = names(pair)
     first, second = (f"<b>{html.escape(named[arm])}</b>" for arm in ARMS)
-    return f'<p class="hc-against" role="status">{first} against {second}</p>'
+    return f'<p class="hc-against" role="status">{first} {_("against")} {second}</p>'
 
 
 def form(models: Sequence[str]) -> str:
     """The form, folded, as the usual pair has it. Its values reach the server as JSON (comparisons.js)."""
     sides = "".join(_side(arm, USUAL[arm], models) for arm in ARMS)
-    reset = button("hc_setup_reset", "As at first")
+    reset = button("hc_setup_reset", _("As at first"))
     return (
-        f'<details class="hc-setup"><summary>Change</summary><form autocomplete="off">{sides}'
-        '<p class="hc-quiet">Both answer the next message, one after the other. Two models are loaded in turn, and the '
-        f"present one comes back at the end.</p>{reset}</form></details>"
+        f'<details class="hc-setup"><summary>{_("Change")}</summary><form autocomplete="off">{sides}'
+        f'<p class="hc-quiet">{_(_BOTH)}</p>{reset}</form></details>'
     )
 
 
 def _side(arm: Arm, chosen: Configuration, models: Sequence[str]) -> str:
-    databases = _select("Drafts come from", "databases", FROM, chosen.drafting.databases)
+    databases = _select(
+        _("Drafts come from"),
+        "databases",
+        {name: _(said) for name, said in FROM.items()},
+        chosen.drafting.databases,
+    )
     drafts = _select(
-        "Draft models",
+        _("Draft models"),
         "draft_models",
-        {"1": "as planned", "": "none"},
+        {"1": _("as planned"), "": _("none")},
         "1" if chosen.drafting.draft_models else "",
     )
     of_model = _select(
-        "Model", "model", {"": "the one that is loaded", **{name: name for name in models}}, ""
+        _("Model"), "model", {"": _("the one that is loaded"), **{name: name for name in models}}, ""
     )
     return (
-        f'<fieldset data-arm="{arm}"><legend>{_LEGENDS[arm]}</legend>{of_model}{databases}{drafts}'
-        '<label>Temperature<input name="temperature" inputmode="decimal" placeholder="as set"></label>'
-        '<label>Seed<input name="seed" inputmode="numeric" placeholder="as set"></label></fieldset>'
+        f'<fieldset data-arm="{arm}"><legend>{_(_LEGENDS[arm])}</legend>{of_model}{databases}{drafts}'
+        f'<label>{_("Temperature")}<input name="temperature" inputmode="decimal" placeholder="{_("as set")}"></label>'
+        f'<label>{_("Seed")}<input name="seed" inputmode="numeric" placeholder="{_("as set")}"></label></fieldset>'
     )
 
 
@@ -86,9 +95,12 @@ class SetupHandlers:
 
     def choose(self, event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
         """The pair for the next comparison of this page. A wrong value leaves it as it was."""
-        session, _ = self._who(request)
+        session = self._who(request)[0]
         try:
             session.pair = pair_of(str(event._data["text"]))
         except WrongConfiguration as error:
-            return {self._shown: line(session.pair) + status.error(f"{error} The pair stays as above.")}
+            return {
+                self._shown: line(session.pair)
+                + status.error(_("{error} The pair stays as above.").format(error=error))
+            }
         return {self._shown: line(session.pair)}

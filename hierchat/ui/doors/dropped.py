@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
 from hierchat.config import models_dir
+from hierchat.language import _
 from hierchat.ui.doors.login import is_owner
 
 _NAME = re.compile(r"[\w][\w .()+-]{0,200}\.gguf", re.IGNORECASE)
@@ -36,31 +37,41 @@ async def take_model(request: Request) -> Response:
     page is heard, and none that is shared by a public link."""
     try:
         if not is_owner(request.scope):
-            raise Refused(403, "Only the owner of this hierchat adds models.")
+            raise Refused(403, _("Only the owner of this hierchat adds models."))
         if request.app.get_blocks().share_url:
-            raise Refused(403, "This page is shared by a public link, so it takes no files.")
+            raise Refused(403, _("This page is shared by a public link, so it takes no files."))
         return PlainTextResponse(await _take(request, request.path_params["name"]), 201)
     except Refused as refused:
         return PlainTextResponse(str(refused), refused.status)
     except ClientDisconnect:
         return PlainTextResponse("", 400)
     except OSError as error:
-        sentence = f"The file could not be written into {models_dir()} ({error.strerror})."
+        sentence = _("The file could not be written into {folder} ({why}).").format(
+            folder=models_dir(), why=error.strerror
+        )
         return PlainTextResponse(sentence, 507)
 
 
 async def _take(request: Request, name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise Refused(400, "Only GGUF files with plain names are taken. Rename the file.")
+        raise Refused(400, _("Only GGUF files with plain names are taken. Rename the file."))
     target = models_dir() / name
     if target.exists():
         raise Refused(
-            409, f"There is a file {name} in {models_dir()} already. Add it by its path, or rename this."
+            409,
+            _("There is a file {name} in {folder} already. Add it by its path, or rename this.").format(
+                name=name, folder=models_dir()
+            ),
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length) + _SPARE > shutil.disk_usage(target.parent).free:
-        raise Refused(507, f"The disk that holds {models_dir()} has too little room for {name}.")
+        raise Refused(
+            507,
+            _("The disk that holds {folder} has too little room for {name}.").format(
+                folder=models_dir(), name=name
+            ),
+        )
     part = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         await _write(request, part)
@@ -79,11 +90,11 @@ async def _write(request: Request, part: Path) -> None:
             waiting += chunk
             if not checked and len(waiting) >= len(_MAGIC):
                 if waiting[: len(_MAGIC)] != _MAGIC:
-                    raise Refused(415, "This is no GGUF file, whatever its name says.")
+                    raise Refused(415, _("This is no GGUF file, whatever its name says."))
                 checked = True
             if len(waiting) >= _PIECE:
                 await to_thread.run_sync(file.write, bytes(waiting))
                 waiting.clear()
         if not checked:
-            raise Refused(415, "This is no GGUF file, whatever its name says.")
+            raise Refused(415, _("This is no GGUF file, whatever its name says."))
         await to_thread.run_sync(file.write, bytes(waiting))

@@ -23,6 +23,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 
 from hierchat.config import data_dir
+from hierchat.language import _
 from hierchat.store import LOCAL_USER
 from hierchat.store.writers import is_running, this_process
 from hierchat.ui.doors.login import USER
@@ -79,7 +80,7 @@ class Files:
         with self._lock:
             held = self._held.get(ticket)
             if held is None or held.owner != owner:
-                raise Gone("This file is not here any more. Choose it, or export it, again.")
+                raise Gone(_("This file is not here any more. Choose it, or export it, again."))
             del self._held[ticket]
         held.timer.cancel()
         return held.path
@@ -150,8 +151,8 @@ async def take_in(request: Request) -> Response:
     except (_TooLarge, OSError, ClientDisconnect) as error:
         files.remove(path)
         if isinstance(error, _TooLarge):
-            return PlainTextResponse(f"The file has more than {MOST_BYTES >> 30} GB.", 413)
-        return PlainTextResponse("The file could not be kept. Is the disk full?", 507)
+            return PlainTextResponse(_("The file has more than {n} GB.").format(n=MOST_BYTES >> 30), 413)
+        return PlainTextResponse(_("The file could not be kept. Is the disk full?"), 507)
     return JSONResponse({"ticket": files.hold(path, _owner(request))}, headers={"Cache-Control": "no-store"})
 
 

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
+from hierchat.language import _, current, later, plural
 from hierchat.store import StoreError
 from hierchat.ui.actions import ASSETS
 from hierchat.ui.doors.members import GUEST_LOGIN
@@ -27,13 +28,13 @@ USER = "hierchat.user"
 """Where the name of who is logged in stands in a request's scope."""
 SESSION = "hierchat.session"
 """Where their LoggedIn stands there."""
-WRONG = "Name and password do not match."
+WRONG = later("Name and password do not match.")
 _MOST_BYTES = 4096
-_GUESTS = (
-    f"Name ({GUEST_LOGIN}) and password stand in the terminal where hierchat was started; the password is new at each "
-    "start. What you write is deleted when you log out, after a week at the latest."
+_GUESTS = later(
+    "Name ({name}) and password stand in the terminal where hierchat was started; the password is new at each start. "
+    "What you write is deleted when you log out, after a week at the latest."
 )
-_ACCOUNTS = "Whoever runs hierchat here makes accounts, and new passwords for forgotten ones."
+_ACCOUNTS = later("Whoever runs hierchat here makes accounts, and new passwords for forgotten ones.")
 
 
 def is_owner(scope: Scope) -> bool:
@@ -89,16 +90,16 @@ class Login:
         if request.method in ("GET", "HEAD"):
             return _to_page(request) if session else await self._page()
         if request.method != "POST":
-            return PlainTextResponse("Open this page to log in.\n", 405, {"Allow": "GET, HEAD, POST"})
+            return PlainTextResponse(_("Open this page to log in.") + "\n", 405, {"Allow": "GET, HEAD, POST"})
         body = b""
         async for chunk in request.stream():
             body += chunk
             if len(body) > _MOST_BYTES:
-                return await self._page("That is too long for a name and a password.", status=413)
+                return await self._page(_("That is too long for a name and a password."), status=413)
         given = parse_qs(body.decode("latin-1"), encoding="utf-8")
         name, password = (given.get(field, [""])[-1].strip() for field in ("username", "password"))
         if not name or not password:
-            return await self._page("Type the name and the password.", name, 400)
+            return await self._page(_("Type the name and the password."), name, 400)
         try:
             return await self._answer(request, name, password)
         except StoreError as error:
@@ -109,13 +110,13 @@ class Login:
         lanes = self._lanes(request, name)
         async with self._guessing:
             if wait := self._throttle.wait(lanes):
-                return await self._too_many("Too many attempts.", name, wait, 429)
+                return await self._too_many(_("Too many attempts."), name, wait, 429)
             member = await to_thread.run_sync(
                 self._log_ins.members.recognise, name, password, limiter=self._threads
             )
             if member is None:
                 self._throttle.failed(lanes)
-                return await self._too_many(WRONG, name, self._throttle.wait(lanes), 401)
+                return await self._too_many(_(WRONG), name, self._throttle.wait(lanes), 401)
             self._throttle.succeeded(lanes)
         token = self._log_ins.begin(member, self._address(request))
         # Programs that log in, such as Gradio's own client, expect no redirect.
@@ -128,7 +129,9 @@ class Login:
 
     def _log_out(self, request: Request, token: str | None) -> Response:
         if request.method != "POST":
-            return PlainTextResponse("To log out, use the button on the page.\n", 405, {"Allow": "POST"})
+            return PlainTextResponse(
+                _("To log out, use the button on the page.") + "\n", 405, {"Allow": "POST"}
+            )
         self._log_ins.end(token)
         answer = RedirectResponse("login", 303)
         answer.delete_cookie(_cookie(request.scope), httponly=True, samesite="lax")
@@ -146,16 +149,17 @@ class Login:
     def _address(self, request: Request) -> str:
         """Where a browser is, in words."""
         if self._origins.is_shared(request.scope):
-            return "over the public link"
+            return later("over the public link")
         if self._origins.is_local(request.scope):
-            return "this machine"
-        return request.client.host if request.client else "unknown"
+            return later("this machine")
+        return request.client.host if request.client else later("unknown")
 
     async def _too_many(self, what: str, name: str, wait: float, status: int) -> Response:
         if not wait:
             return await self._page(what, name, status)
         seconds = math.ceil(wait)
-        sentence = f"{what} Try again in {seconds} second{'s' if seconds > 1 else ''}."
+        again = plural("Try again in {n} second.", "Try again in {n} seconds.", seconds)
+        sentence = f"{what} {again}"
         answer = await self._page(sentence, name, status)
         answer.headers["Retry-After"] = str(seconds)
         return answer
@@ -167,7 +171,7 @@ class Login:
             )
         except StoreError:
             guests = False
-        return _page(said, name, status, _GUESTS if guests else _ACCOUNTS)
+        return _page(said, name, status, _(_GUESTS).format(name=GUEST_LOGIN) if guests else _(_ACCOUNTS))
 
 
 def _cookie(scope: Scope) -> str:
@@ -199,13 +203,17 @@ def _closed(request: Request) -> Response:
     if request.method in ("GET", "HEAD") and _is_page_load(request):
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"/login{query}", 303, {"Cache-Control": "no-store"})
-    return PlainTextResponse("Log in first, at /login.\n", 401, {"Cache-Control": "no-store"})
+    return PlainTextResponse(_("Log in first, at /login.") + "\n", 401, {"Cache-Control": "no-store"})
 
 
 def _page(said: str, name: str, status: int, about: str) -> Response:
     palette = (ASSETS / "style" / "palette.css").read_text(encoding="utf-8")
     icon = base64.b64encode((ASSETS / "icon.svg").read_bytes()).decode()
     page = Template((ASSETS / "login.html").read_text(encoding="utf-8")).substitute(
+        language=current(),
+        log_in=_("Log in"),
+        label_name=_("Name"),
+        label_password=_("Password"),
         # Without scripts, the colours of the dark theme come by what the browser prefers.
         palette=palette.replace(".dark {", "@media (prefers-color-scheme: dark) { :root {") + "}",
         icon=icon,

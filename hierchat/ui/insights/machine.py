@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hierchat.chat.words import in_order, percent
+from hierchat.language import _, plural
 from hierchat.ui import charts
 from hierchat.ui.charts import Axis, Ink, Line
-from hierchat.ui.insights.parts import DASH, TIMES, card, counted, ink_of, note, nothing, size
+from hierchat.ui.insights.parts import DASH, TIMES, card, ink_of, note, nothing, size
 from hierchat.ui.plan import plan_picture
 from hierchat.ui.sources import style_of
 
@@ -53,7 +54,7 @@ def machine_page(
 
 def match_card(counts: Sequence[Sequence[float]]) -> str:
     """By length of match, how often the likeliest draft was right. `counts` [length]: how many, how many right."""
-    title = "Drafts that were right, by what matched"
+    title = _("Drafts that were right, by what matched")
     ends = [*_MATCHES[1:], len(counts)]
     groups = [
         (first, end, *(sum(row[i] for row in counts[first:end]) for i in (0, 1)))
@@ -61,29 +62,29 @@ def match_card(counts: Sequence[Sequence[float]]) -> str:
     ]
     if not any(number >= _FEW for _, _, number, _ in groups):
         return card(title, nothing(
-            "A draft is found by the words before it. The more of them match, the more often it is right.",
-            "It is counted while replies are written, and kept twice a minute.", False,
+            _("A draft is found by the words before it. The more of them match, the more often it is right."),
+            _("It is counted while replies are written, and kept twice a minute."), False,
         ))  # fmt: skip
     labels = [_group(first, end) for first, end in pairwise([*_MATCHES, 0])]
     ticks = [(n + 0.5, label) for n, label in enumerate(labels)]
-    across = Axis("tokens before it that matched", 0.0, float(len(groups)), ticks)
+    across = Axis(_("tokens before it that matched"), 0.0, float(len(groups)), ticks)
     stacks = [[(Ink(), right / number if number >= _FEW else 0.0)] for _, _, number, right in groups]
     rows = [
         (label, percent(right / number) if number else DASH, f"{number:,.0f}")
         for label, (_, _, number, right) in zip(labels, groups, strict=True)
     ]
-    said = "Share of likeliest drafts that were right, by how many tokens matched. A table follows."
+    said = _("Share of likeliest drafts that were right, by how many tokens matched. A table follows.")
     return card(
         title,
-        charts.columns(stacks, across, charts.percentages("of the likeliest drafts were right"), said)
-        + note("Of all days.")
-        + charts.table(title, ("Tokens that matched", "Right", "Drafts"), rows),
+        charts.columns(stacks, across, charts.percentages(_("of the likeliest drafts were right")), said)
+        + note(_("Of all days."))
+        + charts.table(title, (_("Tokens that matched"), _("Right"), _("Drafts")), rows),
     )
 
 
 def calibration_card(calibration: Calibration) -> str:
     """Expected chances of drafts against what came true."""
-    title = "Are the expected chances true?"
+    title = _("Are the expected chances true?")
     series = []
     for name in in_order(calibration):
         points = [(chance, right) for chance, right, count in calibration[name] if count >= _FEW]
@@ -91,75 +92,92 @@ def calibration_card(calibration: Calibration) -> str:
             series.append(Line(style_of(name).label, ink_of(name), points))
     if not series:
         return card(title, nothing(
-            "Of drafts with an expected chance of 60 %, six in ten should be right: then no time is lost on bad ones.",
-            "It is counted while replies are written, and kept twice a minute.", False,
+            _("Of drafts with an expected chance of 60 %, six in ten should be right: then no time is lost on bad "
+              "ones."),
+            _("It is counted while replies are written, and kept twice a minute."), False,
         ))  # fmt: skip
     rows = [
         (style_of(name).label, percent(chance), percent(right), f"{count:,}")
         for name in in_order(calibration)
         for chance, right, count in calibration[name]
     ]
-    across = charts.percentages("expected chance of a draft")
-    said = "Expected chances of drafts against the share that was right. A table follows."
+    across = charts.percentages(_("expected chance of a draft"))
+    said = _("Expected chances of drafts against the share that was right. A table follows.")
     return card(
         title,
-        charts.lines(series, across, charts.percentages("were right"), said, charts.diagonal())
+        charts.lines(series, across, charts.percentages(_("were right")), said, charts.diagonal())
         + charts.key((line.name, line.ink) for line in series)
-        + note("On the dashed line, what was expected came true. Of all days.")
-        + charts.table(title, ("Source", "Expected", "Right", "Drafts"), rows),
+        + note(_("On the dashed line, what was expected came true. Of all days."))
+        + charts.table(title, (_("Source"), _("Expected"), _("Right"), _("Drafts")), rows),
     )
 
 
 def costs_card(costs: ForwardCosts | None) -> str:
     """Milliseconds of a forward by rows."""
-    title = "What a run of the model costs"
+    title = _("What a run of the model costs")
     if costs is None:
         return card(title, nothing(
-            "How much longer a run takes that checks several drafts at once.",
-            "It is measured when a model has been loaded on this machine.", False,
+            _("How much longer a run takes that checks several drafts at once."),
+            _("It is measured when a model has been loaded on this machine."), False,
         ))  # fmt: skip
     ms, most = costs.ms, len(costs.ms)
-    across = Axis("tokens in one run: one, and the drafts that are checked with it", 1.0, float(most),
+    across = Axis(_("tokens in one run: one, and the drafts that are checked with it"), 1.0, float(most),
                   [(float(n), str(n)) for n in _WIDTHS if n <= most and n not in (2, 4)])  # fmt: skip
     points = [(float(n), value) for n, value in enumerate(ms, 1)]
-    said = f"A run takes {ms[0]:.1f} ms for one token and {ms[-1]:.1f} ms for {most}. A table follows."
+    said = _("A run takes {one:.1f} ms for one token and {all:.1f} ms for {most}. A table follows.").format(
+        one=ms[0], all=ms[-1], most=most
+    )
     rows = [(str(n), f"{ms[n - 1]:.1f} ms", f"{ms[n - 1] / ms[0]:.2f}{TIMES}") for n in _WIDTHS if n <= most]
     model = html.escape(costs.model)
     return card(
         title,
         charts.lines(
-            [Line("ms", Ink(), points, marked=False)], across, charts.upward("milliseconds", max(ms)), said
+            [Line("ms", Ink(), points, marked=False)], across, charts.upward(_("milliseconds"), max(ms)), said
         )
-        + note(f"{model}, {costs.context:,} tokens into a chat. Measured here, and anew with every reply.")
-        + charts.table(title, ("Tokens", "Time", "Beside one"), rows),
+        + note(
+            _("{model}, {context:,} tokens into a chat. Measured here, and anew with every reply.").format(
+                model=model, context=costs.context
+            )
+        )
+        + charts.table(title, (_("Tokens"), _("Time"), _("Beside one")), rows),
     )
 
 
 def plan_card(plan: PlanView | None) -> str:
     """The arrangement of draft models."""
     drawn = plan_picture(plan) or nothing(
-        "Which smaller models draft for the loaded one, how far ahead, and why others do not.",
-        "The loaded model has none.", False,
+        _("Which smaller models draft for the loaded one, how far ahead, and why others do not."),
+        _("The loaded model has none."), False,
     )  # fmt: skip
-    return card("Draft models", drawn)
+    return card(_("Draft models"), drawn)
 
 
 def sizes_card(kept: HistorySize, index: IndexMemory) -> str:
     """What lies on the disk and in memory."""
-    replies, tokens = counted(kept.replies, "reply", "replies"), counted(kept.tokens, "token", "tokens")
+    replies = plural("{n:,} reply", "{n:,} replies", kept.replies)
+    tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
     rows = [
-        ("Your history", f"{replies}, {tokens}"),
-        ("Its index, to draft from", f"{size(index.history)} in memory, {size(kept.index_bytes)} on disk"),
-        ("Other texts that draft", f"{size(index.corpora)}, read from files as needed"),
-        ("Database, with all chats", f"{size(kept.file_bytes)} on disk"),
+        (_("Your history"), f"{replies}, {tokens}"),
+        (
+            _("Its index, to draft from"),
+            _("{memory} in memory, {disk} on disk").format(
+                memory=size(index.history), disk=size(kept.index_bytes)
+            ),
+        ),
+        (
+            _("Other texts that draft"),
+            _("{size}, read from files as needed").format(size=size(index.corpora)),
+        ),
+        (_("Database, with all chats"), _("{size} on disk").format(size=size(kept.file_bytes))),
     ]
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in rows)
-    return card("What is kept", f'<dl class="hc-kept">{cells}</dl>')
+    return card(_("What is kept"), f'<dl class="hc-kept">{cells}</dl>')
 
 
 def self_card(kept: SelfSize, worth: SelfDrafted) -> str:
     """What the model wrote for itself, and what that was worth: at most, since other texts may have held the same."""
-    rows = [("It wrote", f"{counted(kept.tokens, 'token', 'tokens')} for itself, {size(kept.size)}")]
+    tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
+    rows = [("It wrote", f"{tokens} for itself, {size(kept.size)}")]
     said = "It counts from the next reply on."
     if worth.forwards:
         now, without = worth.tokens / worth.forwards, worth.tokens / (worth.forwards + worth.found)
@@ -183,14 +201,16 @@ def meters_card(meters: Sequence[Meter]) -> str:
     drawn = []
     for meter in meters:
         ours, others = meter.ours / meter.total, (meter.used - meter.ours) / meter.total
-        name = html.escape(meter.name or "Memory of this machine")
-        said = f"hierchat {size(meter.ours)}, others {size(meter.used - meter.ours)}, of {size(meter.total)}"
+        name = html.escape(meter.name or _("Memory of this machine"))
+        said = _("hierchat {ours}, others {others}, of {total}").format(
+            ours=size(meter.ours), others=size(meter.used - meter.ours), total=size(meter.total)
+        )
         drawn.append(
             f'<li><span class="hc-bar-name">{name}</span><span class="hc-bar-said">{said}</span>'
             f'<span class="hc-meter" aria-hidden="true"><i style="width:{ours:.2%}"></i>'
             f'<i style="width:{others:.2%}"></i></span></li>'
         )
-    return card("Memory now", f'<ul class="hc-bars">{"".join(drawn)}</ul>')
+    return card(_("Memory now"), f'<ul class="hc-bars">{"".join(drawn)}</ul>')
 
 
 def _group(first: int, end: int) -> str:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from hierchat.chat.words import in_order, percent
 from hierchat.engine.step import TARGET
-from hierchat.ui import charts
+from hierchat.language import _, plural
+from hierchat.ui import charts, dates
 from hierchat.ui.charts import Axis, Bar, Ink, Line
-from hierchat.ui.insights.parts import DASH, TIMES, card, counted, duration, ink_of, note, nothing
+from hierchat.ui.insights.parts import DASH, TIMES, card, duration, ink_of, note, nothing
 from hierchat.ui.sources import style_of
 
 if TYPE_CHECKING:
@@ -33,19 +34,20 @@ def replies_page(
 
 def tiles(whole: DraftingFigures) -> str:
     """The four figures that are asked for first; a dash where there is none yet."""
-    few = f"median of {counted(whole.compared, 'reply', 'replies')} where both were measured"
-    unknown = "once a reply is long enough to measure both"
-    replies = counted(whole.replies, "measured reply", "measured replies")
+    few = _("median of {compared} where both were measured").format(compared=_replies(whole.compared))
+    unknown = _("once a reply is long enough to measure both")
+    replies = plural("{n:,} measured reply", "{n:,} measured replies", whole.replies)
     accepted = sum(count.accepted for count in whole.sources.values())
-    per_run = f"{whole.tokens_per_forward or 0:.2f} tokens for each run of the model"
+    per_run = _("{tokens:.2f} tokens for each run of the model").format(tokens=whole.tokens_per_forward or 0)
+    over = _("over {compared:,} of {replies}").format(compared=whole.compared, replies=replies)
     shown = [
-        ("Speed", f"{whole.speedup:.2f}{TIMES}" if whole.speedup else DASH, "as fast as without drafts",
+        (_("Speed"), f"{whole.speedup:.2f}{TIMES}" if whole.speedup else DASH, _("as fast as without drafts"),
          few if whole.speedup else unknown),
-        ("Time", duration(whole.saved_seconds) if whole.compared else DASH, "saved against plain decoding",
-         f"over {whole.compared:,} of {replies}" if whole.compared else unknown),
-        ("Written", f"{whole.tokens:,}", "tokens", f"in {replies}"),
-        ("Drafts", percent(accepted / whole.tokens) if whole.tokens else DASH, "of the tokens came from drafts",
-         per_run if whole.tokens else "with the first reply"),
+        (_("Time"), duration(whole.saved_seconds) if whole.compared else DASH, _("saved against plain decoding"),
+         over if whole.compared else unknown),
+        (_("Written"), f"{whole.tokens:,}", _("tokens"), _("in {replies}").format(replies=replies)),
+        (_("Drafts"), percent(accepted / whole.tokens) if whole.tokens else DASH, _("of the tokens came from drafts"),
+         per_run if whole.tokens else _("with the first reply")),
     ]  # fmt: skip
     cells = "".join(
         f'<div class="hc-tile"><dt>{name}</dt><dd><b>{value}</b> <span>{what}</span><small>{note}</small></dd></div>'
@@ -56,38 +58,43 @@ def tiles(whole: DraftingFigures) -> str:
 
 def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> str:
     """Speed-up by day."""
-    title = "Speed by day"
+    title = _("Speed by day")
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
         return card(title, nothing(
-            "How many times as fast each day's replies came as without drafts.",
-            "It begins with the first reply of some dozens of tokens: in shorter ones plain decoding is not measured.",
+            _("How many times as fast each day's replies came as without drafts."),
+            _("It begins with the first reply of some dozens of tokens: in shorter ones plain decoding is not "
+              "measured."),
             ever,
         ))  # fmt: skip
     across = _days(known, today, days)
     points = [(float(day.toordinal()), one.speedup or 0.0) for day, one in known.items()]
-    up = charts.upward("times as fast as without drafts", max(1.0, *(y for _, y in points)), TIMES)
-    said = f"Speed by day, from {points[0][1]:.2f} to {points[-1][1]:.2f} times. A table follows."
+    up = charts.upward(_("times as fast as without drafts"), max(1.0, *(y for _day, y in points)), TIMES)
+    said = _("Speed by day, from {first:.2f} to {last:.2f} times. A table follows.").format(
+        first=points[0][1], last=points[-1][1]
+    )
     rows = [(_day(day), f"{one.speedup:.2f}{TIMES}", f"{one.compared:,}") for day, one in known.items()]
     return card(
         title,
         charts.lines(
-            [Line("speed", Ink(), points, len(points) <= _LONG)], across, up, said, charts.level(up, 1.0)
+            [Line(_("speed"), Ink(), points, len(points) <= _LONG)], across, up, said, charts.level(up, 1.0)
         )
         + note(
-            "The dashed line is plain decoding. A point is the median of the replies where both were measured."
+            _(
+                "The dashed line is plain decoding. A point is the median of the replies where both were measured."
+            )
         )
-        + charts.table(title, ("Day", "Times as fast", "Replies"), rows),
+        + charts.table(title, (_("Day"), _("Times as fast"), _("Replies")), rows),
     )
 
 
 def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> str:
     """Share of the tokens by source, by day or week."""
-    title = "Where the words came from"
+    title = _("Where the words came from")
     if not found.days:
         return card(title, nothing(
-            "Which part of the words stood in this chat, in your earlier chats or in other texts before, and which the "
-            "model wrote alone.", "It begins with the first reply.", ever,
+            _("Which part of the words stood in this chat, in your earlier chats or in other texts before, and which "
+              "the model wrote alone."), _("It begins with the first reply."), ever,
         ))  # fmt: skip
     across = _days(found.days, today, days)
     first, last = date.fromordinal(int(across.low)), date.fromordinal(int(across.high))
@@ -97,13 +104,15 @@ def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: boo
     names = [name for name in in_order(found.whole.sources) if any(p.get(name) for p in periods.values())]
     stacks = [[(ink_of(name), shares.get(name, 0.0)) for name in names] for shares in periods.values()]
     places = Axis(
-        across.caption if step == 1 else "weeks",
+        across.caption if step == 1 else _("weeks"),
         across.low - 0.5,
         begins[-1].toordinal() + step - 0.5,
         across.ticks,
     )
     drafted = sum(count.accepted for count in found.whole.sources.values())
-    said = f"Share of the tokens by source; {percent(drafted / found.whole.tokens)} came from drafts. A table follows."
+    said = _("Share of the tokens by source; {share} came from drafts. A table follows.").format(
+        share=percent(drafted / found.whole.tokens)
+    )
     rows = [
         (_day(begin), *(percent(shares.get(name, 0.0)) for name in names))
         for begin, shares in periods.items()
@@ -111,30 +120,32 @@ def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: boo
     ]
     return card(
         title,
-        charts.columns(stacks, places, charts.percentages("of the tokens"), said)
+        charts.columns(stacks, places, charts.percentages(_("of the tokens")), said)
         + charts.key((style_of(name).label, ink_of(name)) for name in names)
-        + note("The rest the model wrote by itself.")
+        + note(_("The rest the model wrote by itself."))
         + charts.table(
-            title, ("Day" if step == 1 else "Week from", *(style_of(name).label for name in names)), rows
+            title,
+            (_("Day") if step == 1 else _("Week from"), *(style_of(name).label for name in names)),
+            rows,
         ),
     )
 
 
 def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> str:
     """How many drafts of each source were right."""
-    title = "Drafts that were right, by source"
+    title = _("Drafts that were right, by source")
     asked = [name for name in in_order(sources) if name != TARGET and sources[name].proposed]
     if not asked:
         return card(title, nothing(
-            "How many of its drafts the model would have written itself.", "It begins with the first reply.", ever
+            _("How many of its drafts the model would have written itself."), _("It begins with the first reply."), ever
         ))  # fmt: skip
     rows = []
     for name in asked:
         count = sources[name]
         share = count.accepted / count.proposed
-        said = f"{percent(share)} of {count.proposed:,}"
+        said = _("{share} of {proposed:,}").format(share=percent(share), proposed=count.proposed)
         rows.append(Bar(style_of(name).label, ink_of(name), share, said))
-    return card(title, charts.bars(rows) + note("A wrong draft costs a little time and changes no word."))
+    return card(title, charts.bars(rows) + note(_("A wrong draft costs a little time and changes no word.")))
 
 
 def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str]) -> str:
@@ -143,10 +154,12 @@ def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str])
     most = max([one.speedup or 0.0 for one in models.values()]) or 1.0
     rows = []
     for model, one in ranked:
-        speed = f"{one.speedup:.2f}{TIMES}" if one.speedup else "not measured"
-        said = f"{speed}, {counted(one.replies, 'reply', 'replies')}"
+        speed = f"{one.speedup:.2f}{TIMES}" if one.speedup else _("not measured")
+        said = f"{speed}, {_replies(one.replies)}"
         rows.append(Bar(names.get(model, "?"), Ink(), (one.speedup or 0.0) / most, said))
-    return card("Speed by model", charts.bars(rows) + note("Times as fast as the same model without drafts."))
+    return card(
+        _("Speed by model"), charts.bars(rows) + note(_("Times as fast as the same model without drafts."))
+    )
 
 
 def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) -> Axis:
@@ -159,7 +172,7 @@ def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) 
     far = (high - low) > 300
     return Axis(
         "", float(low), float(high),
-        [(float(n), f"{date.fromordinal(n):%b %Y}" if far else _day(date.fromordinal(n))) for n in named],
+        [(float(n), dates.month(date.fromordinal(n)) if far else _day(date.fromordinal(n))) for n in named],
     )  # fmt: skip
 
 
@@ -174,5 +187,9 @@ def _shares(days: Mapping[date, DraftingFigures], begin: date, end: date) -> dic
     return found
 
 
+def _replies(count: int) -> str:
+    return plural("{n:,} reply", "{n:,} replies", count)
+
+
 def _day(day: date) -> str:
-    return f"{day.day} {day:%b}"
+    return dates.day(day)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hierchat.language import _
 from hierchat.ui.charts import Ink
 from hierchat.ui.sources import style_of
 
@@ -17,20 +18,17 @@ def size(number_of_bytes: float) -> str:
         if number_of_bytes >= unit:
             shown = number_of_bytes / unit
             return f"{shown:.1f} {name}" if shown < 100 else f"{shown:.0f} {name}"
-    return f"{number_of_bytes:.0f} bytes"
+    return _("{bytes:.0f} bytes").format(bytes=number_of_bytes)
 
 
 def duration(seconds: float) -> str:
     """For the eye: seconds, minutes or hours."""
     sign, amount = (_MINUS if seconds <= -0.5 else ""), abs(seconds)
     if amount < 90:
-        return f"{sign}{amount:.0f} s"
-    return f"{sign}{amount / 60:.0f} min" if amount < 5400 else f"{sign}{amount / 3600:.1f} h"
-
-
-def counted(count: int, one: str, many: str) -> str:
-    """A number with its noun."""
-    return f"1 {one}" if count == 1 else f"{count:,} {many}"
+        return _("{sign}{n:.0f} s").format(sign=sign, n=amount)
+    if amount < 5400:
+        return _("{sign}{n:.0f} min").format(sign=sign, n=amount / 60)
+    return _("{sign}{n:.1f} h").format(sign=sign, n=amount / 3600)
 
 
 def ink_of(source: str) -> Ink:
@@ -51,5 +49,5 @@ def note(sentence: str) -> str:
 
 def nothing(what: str, when: str, ever: bool) -> str:
     """What will stand here. `ever`: there is something in a longer range."""
-    comes = "Nothing in these days: choose a longer range." if ever else when
+    comes = _("Nothing in these days: choose a longer range.") if ever else when
     return f'<div class="hc-nothing"><p>{what}</p><p class="hc-quiet">{comes}</p></div>'

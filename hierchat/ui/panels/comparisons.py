@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from hierchat.chat.comparison import ARMS, Comparison
+from hierchat.language import _, later
 from hierchat.store import Store, StoredComparison
 from hierchat.ui.actions import button
 from hierchat.ui.comparisons.picture import headline
@@ -16,13 +17,17 @@ from hierchat.ui.panels.panel import QUIET, Who
 from hierchat.ui.versus import asked
 
 LISTED = 200
+_EMPTY = later(
+    "Nothing here yet. Turn on <b>Compare</b> at the top of a chat and send a message: it is answered twice, for "
+    "example without drafts and with them. The results are kept here."
+)
 
 
 class ComparisonsPanel:
     """The panel."""
 
     name = "comparisons"
-    title = "Comparisons"
+    title = later("Comparisons")
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -38,11 +43,11 @@ class ComparisonsPanel:
         """Join what the page's script reports; `live`: where trouble is said."""
 
         def opened(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            _, user = who(request)
+            user = who(request)[1]
             return {self._view: _one(self._store.comparison(user, int(event._data["id"])))}
 
         def delete(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            _, user = who(request)
+            user = who(request)[1]
             if one := int(event._data["id"]):
                 self._store.delete_comparison(user, one)
             else:
@@ -69,34 +74,31 @@ def _read(stored: StoredComparison) -> Comparison:
 
 def _list(found: list[StoredComparison], *, more: bool) -> str:
     if not found:
-        return (
-            '<p class="hc-quiet">Nothing here yet. Turn on <b>Compare</b> at the top of a chat and send a message: '
-            "it is answered twice, for example without drafts and with them. The results are kept here.</p>"
-        )
+        return f'<p class="hc-quiet">{_(_EMPTY)}</p>'
     rows = "".join(_row(_read(one)) for one in found)
-    older = (
-        f'<p class="hc-quiet">These are the {LISTED} newest. Older ones are kept, too.</p>' if more else ""
-    )
-    clear = button("hc_result_delete", "Delete all…", css="hc-danger")
+    newest = _("These are the {n} newest. Older ones are kept, too.").format(n=LISTED)
+    older = f'<p class="hc-quiet">{newest}</p>' if more else ""
+    clear = button("hc_result_delete", _("Delete all…"), css="hc-danger")
     return f'<ul class="hc-rows hc-results">{rows}</ul>{older}<div class="hc-result-tools">{clear}</div>'
 
 
 def _row(result: Comparison) -> str:
-    question = " ".join(result.question.split()) or "(no text)"
-    sides = " against ".join(result.sides[arm].name for arm in ARMS)
-    models = " and ".join(dict.fromkeys(result.sides[arm].model for arm in ARMS))
+    question = " ".join(result.question.split()) or _("(no text)")
+    sides = _(" against ").join(result.sides[arm].name for arm in ARMS)
+    models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in ARMS))
+    delete = _("Delete: {question}").format(question=question)
     about = f"{headline(result)}. {sides}. {models}, {date_of(result)}"
     return (
         f"<li><div>{button('hc_result', question, id=result.id, css='hc-question', dir='auto')}"
         f'<p class="hc-quiet">{html.escape(about)}</p></div>'
-        f"{button('hc_result_delete', 'Delete…', id=result.id, aria_label=f'Delete: {question}')}</li>"
+        f"{button('hc_result_delete', _('Delete…'), id=result.id, aria_label=delete)}</li>"
     )
 
 
 def _one(stored: StoredComparison) -> str:
     result = _read(stored)
-    delete = button("hc_result_delete", "Delete…", id=result.id, css="hc-plain")
+    delete = button("hc_result_delete", _("Delete…"), id=result.id, css="hc-plain")
     return (
-        f'<div class="hc-one">{button("hc_panel", "← All comparisons", text=ComparisonsPanel.name)}'
+        f'<div class="hc-one">{button("hc_panel", _("← All comparisons"), text=ComparisonsPanel.name)}'
         f"{asked(result.question)}{verdict_line(result.verdict)}{drawn(result, delete)}</div>"
     )

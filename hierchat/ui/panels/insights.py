@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.language import _, later
 from hierchat.runtime.learned import counted
 from hierchat.runtime.meters import meters
 from hierchat.ui.insights.machine import machine_page, meters_card
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
 RANGES = {"7 days": 7, "30 days": 30, "All": None}
+_RANGES = ((later("7 days"), "7 days"), (later("30 days"), "30 days"), (later("All"), "All"))
 USUAL = "30 days"
-ALL_MODELS = ("All models", "")
+ALL_MODELS = later("All models")
 METER_SECONDS = 2.0
 
 
@@ -35,7 +37,7 @@ class InsightsPanel:
     """The panel. What a user chose last stays chosen until the program ends."""
 
     name = "insights"
-    title = "Insights"
+    title = later("Insights")
 
     def __init__(self, service: ChatService) -> None:
         self._service = service
@@ -45,11 +47,11 @@ class InsightsPanel:
         """Its components."""
         with gr.Row(elem_id="hc-insights-choice"):
             self._range = gr.Radio(
-                list(RANGES), value=USUAL, label="Days", show_label=False, container=False,
-                elem_id="hc-range", min_width=0, scale=0,
+                [(_(said), name) for said, name in _RANGES], value=USUAL, label=_("Days"), show_label=False,
+                container=False, elem_id="hc-range", min_width=0, scale=0,
             )  # fmt: skip
             self._model = gr.Dropdown(
-                [ALL_MODELS], value="", label="Model that wrote", show_label=False, container=False,
+                [(_(ALL_MODELS), "")], value="", label=_("Model that wrote"), show_label=False, container=False,
                 elem_id="hc-writer", min_width=0, scale=0, filterable=False,
             )  # fmt: skip
         self._replies = self._still("hc-insights-replies")
@@ -65,14 +67,14 @@ class InsightsPanel:
         """Range and model draw the charts anew. The meters go on while the panel is open."""
 
         def chosen(name: str, model: str, request: gr.Request) -> dict[Any, Any]:
-            _, user = who(request)
+            user = who(request)[1]
             self._chosen[user] = Choice(
                 name if name in RANGES else USUAL, model if isinstance(model, str) else ""
             )
             return self._drawn(user)
 
         def tick(request: gr.Request) -> dict[Any, Any]:
-            session, _ = who(request)
+            session = who(request)[0]
             if session.panel != self.name:
                 return {self._timer: gr.update(active=False)}
             return {self._meters: meters_card(meters())}
@@ -102,7 +104,7 @@ class InsightsPanel:
         model, days = choice.model or None, RANGES[choice.period]
         found = store.figures_over_time(user_id, model, days)
         ever = bool(found.whole.replies or (days and store.figures_over_time(user_id, model).whole.replies))
-        models = [ALL_MODELS, *((name, key) for key, name in names.items())]
+        models = [(_(ALL_MODELS), ""), *((name, key) for key, name in names.items())]
         return {
             self._range: choice.period,
             self._model: gr.update(choices=models, value=choice.model),

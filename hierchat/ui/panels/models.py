@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.language import _, later
 from hierchat.models.errors import ModelError
 from hierchat.ui import status
 from hierchat.ui.panels import models_view as view
@@ -16,8 +17,10 @@ from hierchat.ui.sessions import Session
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-_OTHERS = "Only the owner of this hierchat fetches, adds, ejects and removes models. You can load those that are here."
-_SHARED = (
+_OTHERS = later(
+    "Only the owner of this hierchat fetches, adds, ejects and removes models. You can load those that are here."
+)
+_SHARED = later(
     "This page is shared by a public link. Models are fetched, added, ejected and removed only while it is not: start "
     "hierchat without --share."
 )
@@ -30,7 +33,7 @@ class ModelsPanel:
     which model answers."""
 
     name = "models"
-    title = "Models"
+    title = later("Models")
 
     def __init__(self, service: ChatService, shared: Callable[[], bool]) -> None:
         self._service = service
@@ -97,8 +100,8 @@ class ModelsPanel:
     def _refusal(self, user_id: int) -> str:
         """Why this user changes nothing here; empty where they may."""
         if self._shared():
-            return _SHARED
-        return "" if self._service.store.is_owner(user_id) else _OTHERS
+            return _(_SHARED)
+        return "" if self._service.store.is_owner(user_id) else _(_OTHERS)
 
     def _drawn(self, user_id: int, said: str, removing: str) -> dict[Any, Any]:
         shelf, host = self._service.models, self._service.host
@@ -132,14 +135,17 @@ class ModelsPanel:
 
     def _remove(self, name: str, session: Session) -> str:
         self._service.models.remove(name)
-        return f"{name} is removed from this machine."
+        return _("{name} is removed from this machine.").format(name=name)
 
     def _add(self, text: str, session: Session) -> str:
         name = self._service.models.add(text)
-        return f"{name} is in the list now."
+        return _("{name} is in the list now.").format(name=name)
 
     def _let_draft(self, names: str, *, wanted: bool) -> str:
         name, draft = names.split("|", 1)
         self._service.models.let_draft(name, draft, wanted)
-        how = "drafts" if wanted else "no longer drafts"
-        return f"{draft} {how} for {name} from the next time that {name} is loaded."
+        if wanted:
+            said = _("{draft} drafts for {name} from the next time that {name} is loaded.")
+        else:
+            said = _("{draft} no longer drafts for {name} from the next time that {name} is loaded.")
+        return said.format(draft=draft, name=name)

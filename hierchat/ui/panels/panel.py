@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import gradio as gr
 
+from hierchat.language import _
 from hierchat.ui.actions import button
 from hierchat.ui.sessions import Session
 
@@ -46,7 +47,7 @@ def links(panels: Sequence[Panel], current: str = "") -> str:
 
     def way(panel: Panel) -> str:
         marks: dict[str, Any] = {"aria_current": "page"} if panel.name == current else {}
-        return f"<li>{button('hc_panel', panel.title, text=panel.name, css='hc-link', **marks)}</li>"
+        return f"<li>{button('hc_panel', _(panel.title), text=panel.name, css='hc-link', **marks)}</li>"
 
     entries = "".join(way(panel) for panel in panels)
-    return f'<nav class="hc-links" aria-label="Views"><ul>{entries}</ul></nav>'
+    return f'<nav class="hc-links" aria-label="{_("Views")}"><ul>{entries}</ul></nav>'

@@ -7,14 +7,18 @@ from typing import Any
 
 import gradio as gr
 
+from hierchat.language import _, later, plural
 from hierchat.store import Access, Key, Store
 from hierchat.ui.owner import require_owner
 from hierchat.ui.panels.panel import QUIET, Who
 
+_ABOUT = later(
+    "Editors, scripts and chat apps can use the model (by the protocol of OpenAI). They see none of your chats."
+)
 _CHOICES: tuple[tuple[str, Access], ...] = (
-    ("None of them", "off"),
-    ("Those that have a key", "keys"),
-    ("Those that have a key, and all programs on this machine", "open"),
+    (later("None of them"), "off"),
+    (later("Those that have a key"), "keys"),
+    (later("Those that have a key, and all programs on this machine"), "open"),
 )
 
 
@@ -26,13 +30,10 @@ class Programs:
 
     def build(self) -> None:
         """Its components."""
-        self._about = gr.HTML(
-            "<h2>Other programs</h2>"
-            '<p class="hc-quiet">Editors, scripts and chat apps can use the model (by the protocol of OpenAI). '
-            "They see none of your chats.</p>"
-        )
+        self._about = gr.HTML(f'<h2>{_("Other programs")}</h2><p class="hc-quiet">{_(_ABOUT)}</p>')
         self._access = gr.Radio(
-            [*_CHOICES], label="Programs that may use the model", show_label=False, container=False,
+            [(_(said), name) for said, name in _CHOICES], label=_("Programs that may use the model"),
+            show_label=False, container=False,
             elem_id="hc-programs",
         )  # fmt: skip
         self._keys = gr.HTML("", elem_id="hc-program-keys")
@@ -67,16 +68,23 @@ class Programs:
 
 def _keys(keys: list[Key]) -> str:
     rows = "".join(f"<li><b>{html.escape(key.name)}</b> <span>{_about(key)}</span></li>" for key in keys)
-    there = f'<h3>Keys</h3><ul class="hc-rows">{rows}</ul>' if rows else ""
-    away = ", away: <code>python -m hierchat keys remove NAME</code>" if rows else ""
-    return (
-        '<p class="hc-quiet">The address to give them is that of this page with <code>/v1</code> at its end. '
-        f"A new key: <code>python -m hierchat keys add NAME</code>{away}.</p>{there}"
+    there = f'<h3>{_("Keys")}</h3><ul class="hc-rows">{rows}</ul>' if rows else ""
+    away = (
+        _(", away: {command}").format(command="<code>python -m hierchat keys remove NAME</code>")
+        if rows
+        else ""
     )
+    address = _("The address to give them is that of this page with {end} at its end.").format(
+        end="<code>/v1</code>"
+    )
+    new = _("A new key: {command}").format(command="<code>python -m hierchat keys add NAME</code>")
+    return f'<p class="hc-quiet">{address} {new}{away}.</p>{there}'
 
 
 def _about(key: Key) -> str:
     kept = (
-        "its own requests are kept, to make its replies faster" if key.user_id else "nothing it asks is kept"
+        _("its own requests are kept, to make its replies faster")
+        if key.user_id
+        else _("nothing it asks is kept")
     )
-    return f"{key.today:,} tokens today; {kept}"
+    return plural("{n:,} token today; {kept}", "{n:,} tokens today; {kept}", key.today, kept=kept)

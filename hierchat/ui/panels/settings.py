@@ -11,9 +11,10 @@ import gradio as gr
 
 from hierchat.config import cache_dir, data_dir
 from hierchat.corpus.stored import corpora_dir
+from hierchat.language import _, later, plural
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.store import DraftsFrom, Learning, Store
-from hierchat.ui import own_texts, status, transfer_panel
+from hierchat.ui import own_texts, speaking, status, transfer_panel
 from hierchat.ui.actions import button
 from hierchat.ui.connected import Connected
 from hierchat.ui.learning import LearningPart
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.ui.doors.sessions import LogIns
 
-_THEMES = (("As the system", "system"), ("Light", "light"), ("Dark", "dark"))
+_FASTER = later(
+    "The words of a reply are the same whatever you choose: earlier texts are only used to guess ahead, and the model "
+    "checks each guess."
+)
+_THEMES = ((later("As the system"), "system"), (later("Light"), "light"), (later("Dark"), "dark"))
 _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
-    ("All of my chats and texts (fastest)", "all"),
-    ("Only the chat itself", "chat"),
-    ("Nothing (slowest)", "none"),
+    (later("All of my chats and texts (fastest)"), "all"),
+    (later("Only the chat itself"), "chat"),
+    (later("Nothing (slowest)"), "none"),
 )
 
 
@@ -37,7 +42,7 @@ class SettingsPanel:
     """The panel. What concerns the machine is shown to its owner alone."""
 
     name = "settings"
-    title = "Settings"
+    title = later("Settings")
 
     def __init__(self, service: ChatService, log_ins: LogIns | None) -> None:
         self._service = service
@@ -50,45 +55,52 @@ class SettingsPanel:
         """Its components."""
         # The theme belongs to this browser, not to the account: the page's script keeps it (theme.js).
         choices = "".join(
-            f'<label><input type="radio" name="hc-theme" value="{value}">{name}</label>'
+            f'<label><input type="radio" name="hc-theme" value="{value}">{_(name)}</label>'
             for name, value in _THEMES
         )
-        gr.HTML(f'<fieldset class="hc-choice" id="hc-theme"><legend>Theme</legend>{choices}</fieldset>')
+        if languages := speaking.choices():
+            options = "".join(
+                f'<option value="{code}" lang="{code}">{html.escape(name)}</option>'
+                for name, code in languages
+            )
+            first = f'<option value="">{_("As the browser")}</option>'
+            label = f"<label>{_('Language')} <select>{first}{options}</select></label>"
+            gr.HTML(f'<div id="hc-language">{label}</div>')
         gr.HTML(
-            "<h2>What may make replies faster</h2>"
-            '<p class="hc-quiet">The words of a reply are the same whatever you choose: earlier texts are only used to '
-            "guess ahead, and the model checks each guess.</p>"
+            f'<fieldset class="hc-choice" id="hc-theme"><legend>{_("Theme")}</legend>{choices}</fieldset>'
         )
+        gr.HTML(f'<h2>{_("What may make replies faster")}</h2><p class="hc-quiet">{_(_FASTER)}</p>')
         self._drafts = gr.Radio(
-            [*_DRAFTS], label="Earlier texts that may be used", show_label=False, container=False,
+            [(_(said), name) for said, name in _DRAFTS], label=_("Earlier texts that may be used"),
+            show_label=False, container=False,
             elem_id="hc-drafts-from",
         )  # fmt: skip
         self.texts = own_texts.OwnTextsHandlers(self._service, own_texts.build())
         self._proof = gr.HTML("", elem_id="hc-model-proof")
         self.learning.build()
-        gr.HTML("<h2>Chats</h2>")
+        gr.HTML(f"<h2>{_('Chats')}</h2>")
         self._keep = gr.Checkbox(
-            True, label="Replies go on when the page is closed", container=False, elem_id="hc-keep"
+            True, label=_("Replies go on when the page is closed"), container=False, elem_id="hc-keep"
         )
         self._titles = gr.Checkbox(
-            True, label="The model names new chats, while nobody waits for it", container=False
+            True, label=_("The model names new chats, while nobody waits for it"), container=False
         )
         self.transfer = transfer_panel.build()
         self.connected.build()
         self._programs.build()
-        gr.HTML("<h2>Your data</h2>")
+        gr.HTML(f"<h2>{_('Your data')}</h2>")
         self._places = gr.HTML("", elem_id="hc-places")
         with gr.Row(elem_classes="hc-buttons"):
-            self._backup = gr.Button("Back up now", elem_id="hc-backup", size="sm", scale=0, min_width=0)
+            self._backup = gr.Button(_("Back up now"), elem_id="hc-backup", size="sm", scale=0, min_width=0)
             self._unlearn = gr.Button(
-                "Forget what was learned about drafting",
+                _("Forget what was learned about drafting"),
                 elem_id="hc-unlearn",
                 size="sm",
                 scale=0,
                 min_width=0,
             )
             self._reset = gr.Button(
-                "Settings as they were", elem_id="hc-reset", size="sm", scale=0, min_width=0
+                _("Settings as they were"), elem_id="hc-reset", size="sm", scale=0, min_width=0
             )
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
@@ -114,17 +126,17 @@ class SettingsPanel:
 
         def unlearn(request: gr.Request) -> dict[Any, Any]:
             self._store.forget_learned(who(request)[1])
-            return {self._told: status.notice("Forgotten. It is learned again from the next replies on.")}
+            return {self._told: status.notice(_("Forgotten. It is learned again from the next replies on."))}
 
         def reset(request: gr.Request) -> dict[Any, Any]:
-            _, user = who(request)
+            user = who(request)[1]
             self._store.set_drafts_from(user, "all")
             self._store.allow_model_titles(user, True)
             self._store.keep_writing(user, True)
             self._service.learning.choose(user, Learning())
             if self._store.is_owner(user):
                 self._store.set_access("off")
-            return self.show(user) | {self._told: status.notice("All settings are as they were at first.")}
+            return self.show(user) | {self._told: status.notice(_("All settings are as they were at first."))}
 
         self._programs.wire(who, live)
         self._drafts.input(choose, self._drafts, [self._told, live], **QUIET)
@@ -132,7 +144,9 @@ class SettingsPanel:
         self._keep.input(keep, self._keep, [self._told, live], **QUIET)
         self._backup.click(backup, None, [self._told, live], **QUIET)
         self._unlearn.click(unlearn, None, [self._told, live], **QUIET)
-        self._reset.click(reset, None, [*self.outputs, live], js="() => hcTheme('system')", **QUIET)
+        self._reset.click(
+            reset, None, [*self.outputs, live], js="() => { hcTheme('system'); hcLanguage(''); }", **QUIET
+        )
 
     @property
     def outputs(self) -> list[Any]:
@@ -147,12 +161,18 @@ class SettingsPanel:
         """What is chosen, and what is there. Where it lies, and what all users share, concerns the owner alone."""
         owner = self._store.is_owner(user_id)
         chats, messages = self._store.held_of(user_id)
-        held = f"{chats:,} chat{'' if chats == 1 else 's'} with {messages:,} messages"
-        if written := self._store.self_size(user_id).tokens:
-            held += f" and {written:,} tokens that the model wrote for itself"
-        forget = (
-            button("hc_forget", "Forget everything…", text=held, css="hc-danger") if chats or written else ""
+        held = plural(
+            "{n:,} chat with {messages:,} messages",
+            "{n:,} chats with {messages:,} messages",
+            chats,
+            messages=messages,
         )
+        if written := self._store.self_size(user_id).tokens:
+            held = _("{held} and {tokens:,} tokens that the model wrote for itself").format(
+                held=held, tokens=written
+            )
+        there = chats or written
+        forget = button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else ""
         return (
             {
                 self._drafts: self._store.drafts_from(user_id),
@@ -178,16 +198,18 @@ def _back_up(store: Store) -> str:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         store.backup(path)
     except OSError as error:
-        return f"{path.parent} cannot be made: {error.strerror}. Make room or make {data_dir()} writable."
-    return f"Copied to {path}, {gigabytes(path.stat().st_size)}, and checked."
+        return _("{folder} cannot be made: {why}. Make room or make {data} writable.").format(
+            folder=path.parent, why=error.strerror, data=data_dir()
+        )
+    return _("Copied to {path}, {size}, and checked.").format(path=path, size=gigabytes(path.stat().st_size))
 
 
 def _places(store: Store) -> str:
     """Where everything lies, and how much of it there is."""
     rows = [
-        ("Chats and what was learned", store.path, _size(store.path)),
-        ("Texts of your own", corpora_dir(), _size(corpora_dir())),
-        ("Models (can be fetched again)", cache_dir(), _size(cache_dir())),
+        (_("Chats and what was learned"), store.path, _size(store.path)),
+        (_("Texts of your own"), corpora_dir(), _size(corpora_dir())),
+        (_("Models (can be fetched again)"), cache_dir(), _size(cache_dir())),
     ]
     cells = "".join(
         f'<dt>{name}</dt><dd><span class="hc-path">{html.escape(str(path))}</span> {size}</dd>'
@@ -197,4 +219,4 @@ def _places(store: Store) -> str:
 
 
 def _size(path: Path) -> str:
-    return gigabytes(size_of(path)) if path.exists() else "nothing yet"
+    return gigabytes(size_of(path)) if path.exists() else _("nothing yet")

@@ -1,4 +1,4 @@
-"""The replies of a seed pack: those of plain decoding, loops cut, and an interrupted run goes on."""
+"""The replies that ship: those of plain decoding, loops cut, and an interrupted run goes on."""
 
 from __future__ import annotations
 

@@ -1,0 +1,93 @@
+"""Which language is spoken: chosen by each request, kept through threads and generators, put in where marks stand."""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from hierchat.language import THIS, _, chosen, current, each_spoken, here, marked, plural, spoken, translated
+from tests.ui.pseudo import CODE, Pseudo, spoken_here
+
+
+@pytest.fixture(autouse=True)
+def _foreign() -> Iterator[None]:
+    with spoken_here():
+        yield
+
+
+def foreign(text: str) -> str:
+    return Pseudo().gettext(text)
+
+
+@pytest.mark.parametrize(
+    ("headers", "language"),
+    [
+        ({}, "en"),
+        ({"accept-language": "xx-YY,en;q=0.5"}, CODE),
+        ({"accept-language": "en;q=0.5, xx;q=0.9"}, CODE),
+        ({"accept-language": "zz, ;q=no, *"}, "en"),
+        ({"accept-language": "en", "cookie": "a=b; hc-language=xx"}, CODE),
+        ({"accept-language": "xx", "cookie": "hc-language=en"}, "en"),
+        ({"cookie": "hc-language=../../etc"}, "en"),
+        ({"cookie": "hc-language=[]; ="}, "en"),
+    ],
+)
+def test_a_request_has_its_language(headers: dict[str, str], language: str) -> None:
+    assert chosen(headers) == language
+
+
+def test_a_sentence_is_said_in_the_language_of_now() -> None:
+    with spoken(CODE):
+        assert _("{n} chats") == "{n} çĥáťš··"
+        assert (
+            plural("{n:,} chat of {who}", "{n:,} chats of {who}", 2000, who="Ann")
+            == "2,000 çĥáťš óƒ Ann" + "·" * 5
+        )
+        assert plural("{n} chat", "{n} chats", 1) == "1 çĥáť··"
+    assert _("{n} chats") == "{n} chats"
+    assert plural("{n:,} chat", "{n:,} chats", 2000) == "2,000 chats"
+
+
+def test_a_generator_keeps_its_language_whoever_asks() -> None:
+    def steps() -> Iterator[str]:
+        yield _("First")
+        yield _("Second")
+
+    made = each_spoken(CODE, steps())
+    said = []
+    for _number in range(2):
+        thread = threading.Thread(target=lambda: said.append(next(made)))
+        thread.start()
+        thread.join()
+        said.append(current())
+    assert said == [foreign("First"), "en", foreign("Second"), "en"]
+
+
+def test_a_thread_goes_on_in_the_language_of_who_began_it() -> None:
+    said: list[str] = []
+    with spoken(CODE):
+        does = here(lambda: said.append(_("Done")))
+    thread = threading.Thread(target=does)
+    thread.start()
+    thread.join()
+    assert said == [foreign("Done")]
+
+
+def test_what_was_built_once_is_said_to_each() -> None:
+    with marked():
+        built = {"label": _("Send"), "value": [f"<p>{_('A & B')}</p>", 3, None], "code": _(THIS)}
+    assert translated(built) == {"label": "Send", "value": ["<p>A & B</p>", 3, None], "code": "en"}
+    with spoken(CODE):
+        assert translated(built)["label"] == foreign("Send")
+        assert translated(built)["code"] == CODE
+
+
+def test_what_was_escaped_stays_escaped() -> None:
+    with marked():
+        built = html.escape(_("It's <b>"))
+    assert translated(built) == "It&#x27;s &lt;b&gt;"
+    with spoken(CODE):
+        assert translated(built) == html.escape(foreign("It's <b>"))

@@ -1,0 +1,105 @@
+"""Sentences for users can be translated: each is written down whole, where a command finds it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import symtable
+from collections.abc import Iterator
+from pathlib import Path
+
+from babel.messages.pofile import read_po
+
+from hierchat import language
+from hierchat.config import shipped
+from hierchat.makers.catalogues import template, text_of
+from hierchat.ui.actions import said, script
+
+ROOT = Path(language.__file__).parent
+FUNCTIONS = {"_": 1, "later": 1, "plural": 2}
+"""Name -> how many of its arguments are sentences."""
+FILES = [
+    path for path in sorted(ROOT.rglob("*.py")) if "import" in (text := path.read_text()) and "_(" in text
+]
+
+
+def _wrapped(tree: ast.AST) -> Iterator[tuple[ast.Call, ast.expr]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
+            for given in node.args[: FUNCTIONS[node.func.id]]:
+                yield node, given
+
+
+def _speaks(tree: ast.AST) -> bool:
+    return any(isinstance(n, ast.ImportFrom) and n.module == "hierchat.language" for n in ast.walk(tree))
+
+
+def test_what_is_wrapped_is_whole() -> None:
+    wrong = []
+    for path in FILES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if not _speaks(tree):
+            continue
+        for node, given in _wrapped(tree):
+            if isinstance(given, ast.JoinedStr | ast.BinOp) or (
+                isinstance(given, ast.Call)
+                and isinstance(given.func, ast.Attribute)
+                and given.func.attr == "format"
+            ):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+            elif isinstance(given, ast.Constant) and "{}" in str(given.value):
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: a value without a name")
+    assert not wrong, "name the values in the sentence, and put them in with format afterwards"
+
+
+def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    for inner in table.get_children():
+        yield inner
+        yield from _scopes(inner)
+
+
+def test_no_function_takes_the_name_away() -> None:
+    wrong = []
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        for scope in _scopes(symtable.symtable(text, path.name, "exec")) if _speaks(ast.parse(text)) else ():
+            if (
+                "_" in scope.get_identifiers()
+                and (name := scope.lookup("_")).is_local()
+                and name.is_referenced()
+            ):
+                wrong.append(f"{path.relative_to(ROOT)}:{scope.get_lineno()}")
+    assert not wrong, "`_` is a name of the function here: call what is not needed by another name"
+
+
+def test_the_template_holds_every_sentence() -> None:
+    there = (shipped("assets") / "locale" / "hierchat.pot").read_bytes()
+    assert there == text_of(template()), "run `python -m hierchat.makers.catalogues`"
+
+
+def test_scripts_get_each_sentence_that_is_extracted_from_them() -> None:
+    extracted = {m.id for m in template() if any(name.startswith("page/") for name, _line in m.locations)}
+    assert extracted == set(said(script()))
+
+
+_VALUE = re.compile(r"\{[^}]*\}")
+_TAG = re.compile(r"<[^>]*>")
+
+
+def test_what_is_translated_fits_where_it_is_put() -> None:
+    """It goes into attributes and scripts as it is."""
+    wrong = []
+    for path in (shipped("assets") / "locale").glob("*/LC_MESSAGES/*.po"):
+        with path.open("rb") as file:
+            catalogue = read_po(file)
+        for message in catalogue:
+            ids = message.id if isinstance(message.id, tuple) else (message.id,)
+            texts = message.string if isinstance(message.string, tuple) else (message.string,)
+            for text in texts if message.id else ():
+                same = any(sorted(_VALUE.findall(i)) == sorted(_VALUE.findall(text)) for i in ids)
+                tags = any(_TAG.findall(i) == _TAG.findall(text) for i in ids)
+                if not (text and same and tags) or any(c in _TAG.sub("", text) for c in '"\\<>&'):
+                    wrong.append(f"{path.parent.parent.name}: {text or ids[0]}")
+    assert not wrong, (
+        "complete it; the same values and tags; no straight quotation marks, backslashes or ampersands"
+    )
