@@ -142,7 +142,7 @@ class Completions:
         drafting_with = hosted if self._is_owner(user_id) else hosted.without_own_texts()
         if drafts_from == "chat":
             drafting_with = replace(hosted, statistics=())
-        if hosted.is_local and drafts_from != "none":
+        if hosted.is_local and hosted.drafts and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
             learner = memory if learns else apart(memory)
             drafter = chosen_drafter(drafting_with, learner, settings, stop, drafting)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from importlib.util import find_spec
 
+from hierchat import logs
 from hierchat.engine.runner import Runner
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.load.loaded import LoadedModel
 from hierchat.models.progress import Progress, Report, silent
+from hierchat.models.runnable import graphed, slotted
+
+log = logging.getLogger(__name__)
 
 
 def make_runner(loaded: LoadedModel, report: Report = silent, sequences: int = 1) -> Runner:
@@ -27,15 +32,31 @@ def make_runner(loaded: LoadedModel, report: Report = silent, sequences: int = 1
             key=loaded.model_key,
             sequences=sequences,
         )
-    if loaded.device.startswith("cuda") and loaded.backend != "int8" and find_spec("triton"):
-        from hierchat.engine.cuda.runner import CudaRunner
+    return _of_transformers(loaded)
 
-        return CudaRunner(loaded.model, context_length=loaded.context_length, key=loaded.model_key)
-    from hierchat.engine.torch.runner import TorchRunner
 
-    return TorchRunner(
-        loaded.model,
-        context_length=loaded.context_length,
-        packed=None if loaded.backend == "float16" else False,
-        key=loaded.model_key,
-    )
+def _of_transformers(loaded: LoadedModel) -> Runner:
+    """The fastest runner that this kind of model allows; one that fails in its self-test gives way to the next."""
+    model, context = loaded.model, loaded.context_length
+    config, usual = model.config.to_dict(), model.config._attn_implementation
+    if slotted(config):
+        try:
+            if _has_graphs(loaded) and graphed(config, context):
+                from hierchat.engine.cuda.runner import CudaRunner
+
+                return CudaRunner(model, context_length=context, key=loaded.model_key)
+            from hierchat.engine.torch.runner import TorchRunner
+
+            packed = None if loaded.backend == "float16" else False
+            return TorchRunner(model, context_length=context, packed=packed, key=loaded.model_key)
+        except (TypeError, ValueError, AttributeError, IndexError, NotImplementedError) as error:
+            log.warning("%s is computed without drafts: %s", loaded.name, logs.said(error))
+            model.set_attn_implementation(usual)
+    from hierchat.engine.torch.plain import PlainRunner
+
+    return PlainRunner(model, context_length=context)
+
+
+def _has_graphs(loaded: LoadedModel) -> bool:
+    on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
+    return on_cuda and find_spec("triton") is not None

@@ -146,13 +146,15 @@ def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3)
     """Fill the curve from forwards where the slots stand now; nothing is committed.
 
     Rounds over all widths, the fastest forward over each counting: as many as fit, and in any case the three widths
-    that tell most. The first forward over a width may have to prepare something, so there are always two.
+    that tell most; a runner without drafts has one width. The first forward over a width may have to prepare
+    something, so there are always two.
     """
+    probes = PROBES * ROUNDS if sequence.runner.drafts else (1,) * ROUNDS
     context = len(sequence.tokens)
     token = sequence.tokens[-1] if context else 0
     fastest: dict[int, float] = {}
     end = time.perf_counter() + seconds
-    for number, width in enumerate(PROBES * ROUNDS):
+    for number, width in enumerate(probes):
         if number >= 3 and time.perf_counter() > end:
             break
         for _ in range(2):

@@ -89,6 +89,8 @@ class LocalEngine:
         Slots in which this user's texts hold a common prefix with `prompt_ids` are reused. From any thread; replies in
         progress share their forwards. Raises PromptTooLong, TooManySequences, sampler.BrokenLogits, errors.OutOfMemory.
         """
+        if not self.runner.drafts:
+            drafter = None
         with clear_memory_errors(), self._pool.sequence(prompt_ids, user) as sequence:
             reply = self._begin(sequence, prompt_ids, settings, drafter, stop, begun)
             try:

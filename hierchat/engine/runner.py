@@ -85,6 +85,8 @@ class Runner(Protocol):
     exact: bool
     shares_forward: bool
     """Whether the segments of several sequences go through one forward; else they take turns."""
+    drafts: bool
+    """Whether a forward over several rows is one pass; else drafts bring nothing, and none are made."""
 
     @property
     def most_sequences(self) -> int: ...

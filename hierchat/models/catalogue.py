@@ -152,6 +152,10 @@ class ModelEntry(_Strict):
     )
     draft_only: bool = Field(default=False, description="it drafts for others and is not offered for chats")
     licence: str = "unknown"
+    kind: str | None = Field(
+        default=None,
+        description="transformers' model_type: tells what will compute it before anything is fetched",
+    )
     size: Size | None = None
     default: bool = False
 

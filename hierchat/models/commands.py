@@ -8,8 +8,16 @@ from hierchat.models.catalogue import ModelSource, read_catalogue
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch.bring import prepare, status
 from hierchat.models.load.check import require_runnable
+from hierchat.models.load.expected import expected_step
 from hierchat.models.memory import best_device
+from hierchat.models.runnable import Step
 from hierchat.models.terminal import terminal_progress
+
+_BRIEFLY: dict[Step, str] = {
+    "kernels": "own kernels",
+    "slots": "transformers",
+    "plain": "transformers, no drafts",
+}
 
 
 def list_models() -> int:
@@ -18,11 +26,11 @@ def list_models() -> int:
         catalogue = read_catalogue()
         device = best_device()
         table = Table(box=None, pad_edge=False, caption="* the default", caption_justify="left")
-        for column in ("model", "size", "on disk", "drafts", "licence", "from"):
+        for column in ("model", "size", "on disk", "computed by", "drafts", "licence", "from"):
             table.add_column(
                 column,
                 justify="right" if column in ("size", "on disk") else "left",
-                no_wrap=column != "drafts",
+                no_wrap=column not in ("drafts", "computed by"),
             )
         for name, entry in catalogue.models.items():
             there = status(entry, device)
@@ -30,9 +38,9 @@ def list_models() -> int:
             mark = " *" if name == catalogue.default else ""
             parameters = _count(entry.size.parameters) if entry.size else "?"
             source = _origin(entry.source_on(device))
-            table.add_row(
-                name + mark, parameters, disk, ", ".join(entry.drafts) or "-", entry.licence, source
-            )
+            computed = _BRIEFLY[step] if (step := expected_step(entry, device)) else "?"
+            drafts = ", ".join(entry.drafts) or "-"
+            table.add_row(name + mark, parameters, disk, computed, drafts, entry.licence, source)
     except ModelError as error:
         return _failed(error)
     Console().print(table)

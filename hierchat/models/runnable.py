@@ -1,18 +1,20 @@
 """What can be computed here: by our own engine (the registry of architectures), and through transformers.
 
-Asked of a configuration alone, so that a model is refused before its weights are fetched, unpacked or read.
+Asked of a configuration alone, so that it is known before the weights are fetched, unpacked or read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
+from hierchat.language import later
 from hierchat.models.architectures.architecture import ACTIVATIONS
 from hierchat.models.architectures.names import ROPE_FACTORS
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
 from hierchat.models.architectures.rope import SCALINGS, scaling, scaling_type
 from hierchat.models.architectures.sizes import heads_of
+from hierchat.models.architectures.through_transformers import ATTENTION, GRAPHED, MADE_FOR_ELSE, SLOTTED
 from hierchat.models.architectures.windows import FULL, SLIDING
 from hierchat.models.errors import UnsupportedError
 from hierchat.models.formats.block_types import TYPES
@@ -20,19 +22,16 @@ from hierchat.models.formats.gguf_config import MODEL_TYPES, gguf_config
 from hierchat.models.formats.gguf_head import Head
 from hierchat.models.formats.layouts import BLOCK
 
-_WINDOW = "some of its layers have a sliding window, which cannot be taken back where a draft was wrong"
-_STATE = "its layers keep a running state, which cannot be taken back where a draft was wrong"
-_OWN_ATTENTION = "it computes attention in a way of its own, in which drafts cannot be verified"
-_NO_CHAT = "it is made to turn one text into another, not to chat"
-REFUSED = {
-    **dict.fromkeys(("cohere2", "gemma2", "gemma3", "gemma3_text", "gemma3n", "gemma4", "gpt_oss"), _WINDOW),
-    **dict.fromkeys(("jamba", "lfm2", "mamba", "mamba2", "qwen3_next", "recurrent_gemma", "rwkv"), _STATE),
-    **dict.fromkeys(
-        ("bloom", "codegen", "gpt_bigcode", "gptj", "mpt", "nemotron", "stablelm"), _OWN_ATTENTION
-    ),
-    **dict.fromkeys(("bart", "t5", "umt5"), _NO_CHAT),
+Step = Literal["kernels", "slots", "plain"]
+"""What computes a model: our own kernels; transformers' modules over our attention and slots; or transformers alone,
+which keeps what it will, so that nothing can be taken back where a draft was wrong."""
+NO_DRAFTS = later("Drafts are not possible for this kind of model yet.")
+STEPS: dict[Step, str] = {
+    "kernels": later("Computed by our own kernels, with drafts."),
+    "slots": later("Computed by transformers' modules, with drafts."),
+    "plain": later("Computed by transformers. Drafts are not possible for this kind of model yet."),
 }
-"""What transformers knows and we cannot compute with it, and why."""
+"""As sentences for the page."""
 
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
@@ -67,23 +66,39 @@ def require_supported(config: Mapping[str, Any]) -> None:
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
 
 
-def refused(config: Mapping[str, Any], context_length: int) -> str | None:
-    """Why a model of this configuration cannot be computed through transformers; None where nothing speaks against it.
+def refused(config: Mapping[str, Any]) -> str | None:
+    """Why a model of this configuration cannot chat through transformers; None where nothing speaks against it."""
+    return MADE_FOR_ELSE.get(str(config.get("model_type")))
 
-    Drafts that were not kept must leave no trace, and every row of a block must be computed by itself.
-    """
-    kind = str(config.get("model_type"))
-    if kind in REFUSED:
-        return REFUSED[kind]
-    layers = set(config.get("layer_types") or ["full_attention"])
-    # Some configurations name a window and no layers (Mistral); one as wide as the context hides nothing.
-    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
-    hides = bool(window and window < context_length and not config.get("layer_types"))
-    if hides or "sliding_attention" in layers:
-        return _WINDOW
-    if layers != {"full_attention"}:
-        return _STATE
-    return _OWN_ATTENTION if config.get("attn_logit_softcapping") else None
+
+def slotted(config: Mapping[str, Any]) -> bool:
+    """Whether transformers' modules compute it right over our slots: then drafts can be verified and taken back."""
+    kinds = {str(config.get("model_type")), str(_of_text(config).get("model_type"))}
+    return kinds <= SLOTTED and set(_of_text(config).get("layer_types") or ()) <= ATTENTION
+
+
+def graphed(config: Mapping[str, Any], context_length: int) -> bool:
+    """Whether also CUDA graphs do, whose kernels know neither windows nor sinks."""
+    text = _of_text(config)
+    if not slotted(config) or str(text.get("model_type")) not in GRAPHED:
+        return False
+    window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
+    hides = bool(window and window < context_length and not text.get("layer_types"))
+    return (
+        not hides and set(text.get("layer_types") or ()) <= {FULL} and not text.get("attn_logit_softcapping")
+    )
+
+
+def step(config: Mapping[str, Any], *, own: bool) -> Step:
+    """What will compute a model of this configuration. `own`: our own kernels may."""
+    if own and not unsupported(config):
+        return "kernels"
+    return "slots" if slotted(config) else "plain"
+
+
+def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a configuration of texts and pictures says of texts."""
+    return config.get("text_config") or config
 
 
 def gguf_unsupported(head: Head) -> str | None:
@@ -102,10 +117,8 @@ def gguf_unsupported(head: Head) -> str | None:
     return f"block type {odd[0]}" if odd else None
 
 
-def gguf_refused(head: Head, context_length: int) -> str | None:
+def gguf_refused(head: Head) -> str | None:
     """The same through transformers, which reads the files of some architectures only."""
-    if reason := refused(gguf_config(head), context_length):
-        return reason
     if head.architecture not in MODEL_TYPES:
         return f"no way is known here to read such a file (known are {', '.join(MODEL_TYPES)})"
     return "it has several experts in a layer" if gguf_config(head).get("num_local_experts") else None

@@ -49,6 +49,8 @@ class HostStatus:
     why it does not run on the fastest engine."""
     exact: bool | None = field(default=None, compare=False)
     """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
+    drafts: bool = True
+    """In "ready": whether drafts are possible for this kind of model."""
 
 
 PLACES = 8
@@ -183,8 +185,7 @@ class ModelHost:
             self.status = HostStatus(name, "failed", message=trouble)
 
     def _go_on(self, present: Hosted, trouble: str) -> None:
-        message = f"{trouble} {present.name} goes on answering."
-        self.status = HostStatus(present.name, "ready", message=message, exact=present.engine.exact)
+        self.status = _ready(present, f"{trouble} {present.name} goes on answering.")
 
     def _trouble(
         self, name: str, work: Callable[[str, Report], None], require_wanted: Callable[[], None] | None = None
@@ -215,7 +216,7 @@ class ModelHost:
     def _host(self, name: str, report: Report) -> None:
         self.hosted = hosted = self._load(name, report)
         self.scheduler.places = hosted.engine.places
-        self.status = HostStatus(name, "ready", message=hosted.note, exact=hosted.engine.exact)
+        self.status = _ready(hosted, hosted.note)
         if hosted.is_local and self._lacks_shipped(hosted):
             threading.Thread(
                 target=self._read_shipped, args=(hosted,), name="texts that ship", daemon=True
@@ -247,6 +248,10 @@ class ModelHost:
             catalogue=self.catalogue,
             waits=False,
         )
+
+
+def _ready(hosted: Hosted, message: str) -> HostStatus:
+    return HostStatus(hosted.name, "ready", message=message, exact=hosted.engine.exact, drafts=hosted.drafts)
 
 
 def _nothing(name: str, report: Report) -> None:

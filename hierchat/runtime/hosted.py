@@ -58,6 +58,11 @@ class Hosted:
         return self.local.end_ids if self.is_local else frozenset()
 
     @property
+    def drafts(self) -> bool:
+        """Whether drafts are possible; an engine elsewhere decides for itself."""
+        return not self.is_local or self.local.runner.drafts
+
+    @property
     def is_local(self) -> bool:
         """Whether it is computed here, so that we draft; an engine elsewhere drafts for itself."""
         return isinstance(self.engine, LocalEngine)

@@ -60,11 +60,15 @@ def load_hosted(
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
     machine = machine_name(loaded)
     measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)
-    levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs) if catalogue else None
+    levels = None
+    if catalogue and runner.drafts:
+        levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
     hosted = Hosted(
         entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, levels, machine
     )
+    if not runner.drafts:
+        return hosted
     if not is_drafting_compiled():
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
     warm_up(hosted)

@@ -15,10 +15,12 @@ from hierchat.models.fetch.bring import fetched_size, is_fetched
 from hierchat.models.fetch.weights import weight_bytes
 from hierchat.models.load.add import add
 from hierchat.models.load.check import by_engine
+from hierchat.models.load.expected import expected_step
 from hierchat.models.load.fit import Fit, fit, refusal
 from hierchat.models.load.load_tokenizer import known_tokens
 from hierchat.models.memory import best_device, dtype_on, held_memory
 from hierchat.models.own import own_names, remove_model, set_drafts
+from hierchat.models.runnable import Step
 from hierchat.runtime.bandwidth import kept_bandwidth, measure_bandwidth
 from hierchat.runtime.fetches import Bring, Fetch, Fetches
 from hierchat.runtime.host import ModelHost
@@ -69,6 +71,8 @@ class ModelRow:
     default: bool = False
     own: bool = False
     draft_only: bool = False
+    step: Step | None = None
+    """What will compute it; None where that is not known before it is here."""
 
 
 Advice = tuple[str, ModelRow]
@@ -252,6 +256,7 @@ class Shelf:
             default=entry.name == self._host.catalogue.default,
             own=entry.name in own,
             draft_only=entry.draft_only,
+            step=expected_step(entry, self._device, self._host.backend),
         )
 
     def _fit(self, entry: ModelEntry, have: int) -> Fit:

@@ -26,7 +26,9 @@ def line(reply: ReplyInProgress, host: ModelHost) -> str:
     if isinstance(state, CompareFrame):
         return ""
     note = status.notice(state.notice) if state.notice else ""
-    return note + (status.reading_line(state) if state.phase == "reading" else figures_line(state.figures))
+    if state.phase == "reading":
+        return note + status.reading_line(state)
+    return note + figures_line(state.figures, status.undrafted(host.status))
 
 
 def above(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hierchat.chat.frames import Frame
 from hierchat.chat.words import SAME_WORDS, UP_TO_TIES, host_sentence
 from hierchat.language import _, later, plural
+from hierchat.models.runnable import NO_DRAFTS
 
 if TYPE_CHECKING:
     from hierchat.runtime.host import HostStatus, ModelHost
@@ -27,7 +28,12 @@ _UNPADDED = later("The plain side runs without padding, at its fastest, where la
 def host_line(status: HostStatus) -> str:
     """The same as HTML with a bar of progress; empty once the model that was asked for is ready."""
     if status.phase == "ready":
-        return error(status.message) if status.message else ""
+        said = (
+            ""
+            if status.drafts
+            else f'<div class="hc-quiet">{html.escape(status.name)}: {undrafted(status)}</div>'
+        )
+        return (error(status.message) if status.message else "") + said
     sentence = html.escape(host_sentence(status))
     if status.phase == "failed":
         return f'<div class="hc-error" role="alert">{sentence}</div>'
@@ -49,8 +55,15 @@ def proof_line(exact: bool | None, identical: bool = True) -> str:
 
 def model_proof(status: HostStatus) -> str:
     """The same for the model that is ready."""
+    if status.phase == "ready" and not status.drafts:
+        return f'<div class="hc-quiet">{_(NO_DRAFTS)}</div>'
     line = proof_line(status.exact) if status.phase == "ready" else ""
     return line and f'<div class="hc-quiet">{_("With drafts and without:")} {line}</div>'
+
+
+def undrafted(status: HostStatus) -> str:
+    """Why the model that is ready writes without drafts; empty where they are possible."""
+    return "" if status.drafts else _(NO_DRAFTS).rstrip(".")
 
 
 def progress_bar(done: int, total: int | None) -> str:

@@ -13,7 +13,7 @@ from hierchat.ui.actions import button
 from hierchat.ui.markdown import Growing, render
 from hierchat.ui.marked import marked as marked_words
 from hierchat.ui.outline import below_message, message_heading
-from hierchat.ui.status import notice
+from hierchat.ui.status import notice, undrafted
 from hierchat.ui.unsent import shown_name, size
 
 if TYPE_CHECKING:
@@ -148,11 +148,12 @@ def _reply(
     question: int | None,
     last: bool,
     named: bool = True,
+    plain: str = "",
 ) -> str:
     """`question`: the user's message above it; an imported chat may begin with a reply. `named`: the line below it says
-    which model wrote it."""
+    which model wrote it. `plain`: why that writes without drafts."""
     known = figures or Figures()
-    note = _(_EDITED) if message.edited else _note(message, known)
+    note = _(_EDITED) if message.edited else _note(message, known) or plain
     buttons = [
         _siblings(message),
         button("hc_continue", _("Continue"), id=message.id) if last and _cut(message, known) else "",
@@ -194,6 +195,7 @@ def thread(
 ) -> str:
     """A conversation's current path; replies in `marked` show their tokens by source, files in `shown` their text."""
     path = [message for message in messages if message.role != "system"]
+    present = service.host.status
     result = []
     question: int | None = None
     model = ""
@@ -210,6 +212,7 @@ def thread(
             runs = service.runs(user_id, message.id) if message.id in marked else None
             figures = service.figures(user_id, message.id)
             last, named = place == len(path) - 1, message.model != model
-            result.append(_reply(message, figures, runs, question, last, named))
+            plain = undrafted(present) if message.model == present.name else ""
+            result.append(_reply(message, figures, runs, question, last, named, plain))
             model = message.model or model
     return "".join(result)

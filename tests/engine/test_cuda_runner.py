@@ -18,7 +18,6 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cuda.graphs import Graph, Graphs
 from hierchat.engine.cuda.runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Out
 from hierchat.engine.cuda.static_segment import DEPTH
-from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.runner import TorchRunner
@@ -224,10 +223,3 @@ def test_slots_end_where_they_end() -> None:
     assert target.exact
     with pytest.raises(ValueError, match="no room for 500 more"):
         target.forward([1] * 500, range(-1, 499))
-
-
-def test_unsupported_models_are_refused() -> None:
-    model = tiny_model()
-    model.config.layer_types = ["full_attention", "sliding_attention"]
-    with pytest.raises(UnsupportedModel, match="sliding"):
-        CudaRunner(model).open()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import MistralConfig, MistralForCausalLM
 
 import hierchat.engine
 from hierchat.config import GenerationSettings
@@ -25,7 +25,6 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.drafting.tree import NO_MATCH
 from hierchat.engine.decoding import CHUNK, PromptTooLong
-from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.rows import ArrayRows
 from hierchat.engine.sampling.sampler import BrokenLogits
@@ -277,24 +276,12 @@ SMALL: dict[str, Any] = {
 }
 
 
-def test_sliding_window_is_refused() -> None:
-    config = Qwen2Config(**SMALL, use_sliding_window=True, sliding_window=16, max_window_layers=1)
-    with pytest.raises(UnsupportedModel, match="sliding window"):
-        TorchRunner(Qwen2ForCausalLM(config)).open()
-
-
 def test_no_window_is_accepted() -> None:
     assert (
         TorchRunner(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False)
         .open()
         .exact
     )
-
-
-def test_sliding_window_without_layer_types_is_refused() -> None:
-    """Mistral, Mixtral, Phi-3 and Starcoder2 say it by config.sliding_window alone."""
-    with pytest.raises(UnsupportedModel):
-        TorchRunner(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=16)).eval(), packed=False).open()
 
 
 def test_self_test_says_when_rows_are_not_invariant(monkeypatch: pytest.MonkeyPatch) -> None:

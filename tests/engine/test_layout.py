@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers.masking_utils import causal_mask_function, sliding_window_causal_mask_function
 
 from hierchat.engine.torch.layout import CHUNK, ROWS, SegmentLayout, lay_out
 
@@ -13,7 +14,7 @@ X = float("-inf")
 def own(layout: SegmentLayout) -> list[list[float]]:
     """What each node sees of the block itself."""
     end = layout.start + layout.nodes
-    return layout.mask[layout.place][:, layout.start : end].tolist()
+    return layout.mask()[layout.place][:, layout.start : end].tolist()
 
 
 def test_chain() -> None:
@@ -25,8 +26,8 @@ def test_chain() -> None:
     assert layout.place.tolist() == [0, 1, 2]
     assert layout.rows.tolist() == [0, 1, 2, 0, 0, 0, 0, 0]  # padded by node 0
     assert own(layout) == [[0, X, X], [0, 0, X], [0, 0, 0]]
-    assert not layout.mask[:, :5].any()  # all see what is committed
-    assert (layout.mask[:, 8:] == X).all()  # none sees what lies behind the block
+    assert not layout.mask()[:, :5].any()  # all see what is committed
+    assert (layout.mask()[:, 8:] == X).all()  # none sees what lies behind the block
 
 
 def test_two_branches() -> None:
@@ -80,18 +81,28 @@ def test_views_of_a_fixed_bucket() -> None:
     """The tail that is reordered then reaches as far."""
     layout = lay_out(CHUNK + 1, [-1, 0, 0], bucket=4 * CHUNK)
     assert layout.view == 4 * CHUNK
-    assert layout.mask.shape[1] == 4 * CHUNK
+    assert layout.mask().shape[1] == 4 * CHUNK
     assert layout.branches is not None
     assert (layout.branches.shared, layout.branches.columns.shape[1]) == (CHUNK, 3 * CHUNK)
     assert sorted(layout.branches.slots.view(2, -1)[0].tolist()) == list(range(CHUNK, 4 * CHUNK))
 
 
 def test_heads_that_share_keys_repeat_rows() -> None:
-    single, group = lay_out(3, [-1, 0, 0]), lay_out(3, [-1, 0, 0], group=2)
-    assert torch.equal(group.mask, single.mask.repeat_interleave(2, dim=0))
-    assert single.branches is not None
-    assert group.branches is not None
-    assert torch.equal(group.branches.columns, single.branches.columns.repeat_interleave(2, dim=0))
+    layout = lay_out(3, [-1, 0, 0])
+    assert torch.equal(layout.mask(group=2), layout.mask().repeat_interleave(2, dim=0))
+    assert layout.branches is not None
+    assert torch.equal(layout.columns(2), layout.branches.columns.repeat_interleave(2, dim=0))
+
+
+def test_a_window_counts_positions_of_the_own_branch() -> None:
+    """0 - 1 - 3, and 0 - 2: two positions back, the node's own counted as one."""
+    window = sliding_window_causal_mask_function(2)
+    layout = lay_out(2, [-1, 0, 0, 1])
+    seen = (layout.mask(window)[layout.place] == 0)[:, :6].int().tolist()
+    assert seen == [[0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 1, 0, 1, 0], [0, 0, 0, 1, 0, 1]]
+    plain = lay_out(9, [-1])
+    assert plain.seen(window) == slice(8, 10)
+    assert plain.seen(causal_mask_function) == slice(0, 10)
 
 
 def test_rows_of_a_branch_fill_whole_groups() -> None:
@@ -101,7 +112,7 @@ def test_rows_of_a_branch_fill_whole_groups() -> None:
 
 
 def test_dtype() -> None:
-    assert lay_out(0, [-1], dtype=torch.bfloat16).mask.dtype is torch.bfloat16
+    assert lay_out(0, [-1], dtype=torch.bfloat16).mask().dtype is torch.bfloat16
 
 
 @pytest.mark.parametrize("parents", [[0], [-1, 1], [-1, 2, 0], [-2], [-1, -2]])

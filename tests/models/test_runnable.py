@@ -12,15 +12,16 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from hierchat.engine.torch.runner import TorchRunner
 from hierchat.models.architectures.registry import ARCHITECTURES
+from hierchat.models.architectures.through_transformers import MADE_FOR_ELSE, SLOTTED
 from hierchat.models.formats.gguf_config import MODEL_TYPES
 from hierchat.models.formats.gguf_head import Head, Tensor
-from hierchat.models.runnable import REFUSED, gguf_refused, gguf_unsupported, refused
+from hierchat.models.runnable import gguf_refused, gguf_unsupported, graphed, refused, slotted
 
 TINY = {
     "vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "num_experts": 4,
     "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
-    "sliding_window": None, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "sliding_window": 24, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 
 
@@ -31,10 +32,11 @@ def tiny(kind: str) -> Any:
     return AutoModelForCausalLM.from_config(config).eval()
 
 
-@pytest.mark.parametrize("kind", sorted(set(MODEL_TYPES.values()) - set(REFUSED)))
+@pytest.mark.parametrize("kind", sorted(MODEL_TYPES.values()))
 def test_what_is_listed_can_be_computed(kind: str) -> None:
     model = tiny(kind)
-    assert refused(model.config.to_dict(), 128) is None
+    assert refused(model.config.to_dict()) is None
+    assert slotted(model.config.to_dict())
     with torch.inference_mode():
         expected = model(torch.tensor([[5, 9, 30, 7]])).logits[0, 2:]
     sequence = TorchRunner(model, context_length=128, packed=False, quantum=1).open()
@@ -44,37 +46,28 @@ def test_what_is_listed_can_be_computed(kind: str) -> None:
 
 
 def test_what_is_refused_is_called_so_by_transformers() -> None:
-    assert set(REFUSED) <= set(CONFIG_MAPPING_NAMES)
-    assert set(REFUSED) & set(MODEL_TYPES.values()) <= set(ARCHITECTURES)  # by our own engine
+    assert set(MADE_FOR_ELSE) <= set(CONFIG_MAPPING_NAMES)
+    assert not set(MADE_FOR_ELSE) & set(MODEL_TYPES.values())
+    assert set(ARCHITECTURES) <= SLOTTED
+    assert "not to chat" in str(refused({"model_type": "t5"}))
+    assert refused({"model_type": "brand_new"}) is None
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "expected"),
     [
-        ({"model_type": "gemma3_text"}, "sliding window"),
-        ({"model_type": "new", "layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
-        ({"model_type": "new", "layer_types": ["full_attention", "conv"]}, "running state"),
-        ({"model_type": "mistral", "sliding_window": 64}, "sliding window"),
-        ({"model_type": "new", "attn_logit_softcapping": 50.0}, "way of its own"),
-        ({"model_type": "t5"}, "not to chat"),
+        ({"model_type": "mistral", "sliding_window": 64}, False),
+        ({"model_type": "mistral", "sliding_window": 128}, True),
+        ({"model_type": "mistral", "sliding_window": None}, True),
+        ({"model_type": "qwen2", "sliding_window": 64, "use_sliding_window": False}, True),
+        ({"model_type": "qwen2", "layer_types": ["full_attention"] * 2}, True),
+        ({"model_type": "qwen2", "layer_types": ["full_attention", "sliding_attention"]}, False),
+        ({"model_type": "gemma3_text"}, False),
     ],
 )
-def test_reasons(config: dict[str, Any], said: str) -> None:
-    assert said in str(refused(config, 128))
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"model_type": "mistral", "sliding_window": 128},
-        {"model_type": "mistral", "sliding_window": None},
-        {"model_type": "qwen2", "sliding_window": 64, "use_sliding_window": False},
-        {"model_type": "new", "layer_types": ["full_attention"] * 2},
-        {"model_type": "new"},
-    ],
-)
-def test_what_nothing_speaks_against(config: dict[str, Any]) -> None:
-    assert refused(config, 128) is None
+def test_graphs_know_no_windows(config: dict[str, Any], expected: bool) -> None:
+    assert graphed(config, 128) == expected
+    assert slotted(config)
 
 
 def head(
@@ -99,7 +92,7 @@ def head(
         (head("qwen2"), None, None),
         (head("qwen2", "IQ2_XS"), "block type IQ2_XS", None),
         (head("phi3"), "architecture phi3", None),
-        (head("phi3", **{"attention.sliding_window": 64}), "architecture phi3", "sliding window"),
+        (head("phi3", **{"attention.sliding_window": 64}), "architecture phi3", None),
         (head("qwen3moe", expert_count=8), "architecture qwen3_moe", None),
         (head("llama", expert_count=8), "several experts", "several experts"),
         (head("llama", **{"attention.head_count": None}), "different shapes", None),
@@ -115,20 +108,20 @@ def head(
         (head("llama", embedding_length=100), "no whole blocks", None),
         (head("llama", **{"rope.scaling.type": "longrope"}), "rope scaling longrope", None),
         (head("llama", **{"rope.scaling.type": "none"}), None, None),
-        (head("gemma3", **{"attention.sliding_window": 64}), None, "sliding window"),
-        (head("gemma3", tensor="blk.0.post_ffw_norm.weight"), None, "sliding window"),
-        (head("gemma3", final_logit_softcapping=30.0), "soft cap", "sliding window"),
+        (head("gemma3", **{"attention.sliding_window": 64}), None, None),
+        (head("gemma3", tensor="blk.0.post_ffw_norm.weight"), None, None),
+        (head("gemma3", final_logit_softcapping=30.0), "soft cap", None),
         (
             head("gemma2"),
             "architecture gemma2 (known are gemma3_text, llama, mistral, qwen2, qwen3)",
-            "sliding window",
+            "no way is known",
         ),
-        (head("gpt-oss"), "architecture gpt_oss", "sliding window"),
+        (head("gpt-oss"), "architecture gpt_oss", "no way is known"),
         (head("wordpainter"), "architecture wordpainter", "a file (known are gemma3, llama, mistral, "),
         (Head({}, ()), "architecture ", "no way is known"),
     ],
 )
 def test_gguf_files(file: Head, own: str | None, through: str | None) -> None:
-    for reason, said in ((gguf_unsupported(file), own), (gguf_refused(file, 128), through)):
+    for reason, said in ((gguf_unsupported(file), own), (gguf_refused(file), through)):
         assert (reason is None) == (said is None), reason
         assert (said or "") in (reason or "")

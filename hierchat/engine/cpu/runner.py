@@ -106,7 +106,7 @@ class CpuRunner:
         self._work = make_work(self.shape, MOST_ROWS, self.team.threads)
         self._identity = np.arange(CHUNK, dtype=np.int32)
         self._cycles = _NO_CYCLES
-        self.exact = self.shares_forward = True
+        self.exact = self.shares_forward = self.drafts = True
         name = f"{self.backend} {INSTRUCTIONS}"
         sequence = self.open()
         self.exact = prove(sequence, key and cache_key(key, name), border=CHUNK)

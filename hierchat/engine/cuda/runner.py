@@ -24,7 +24,7 @@ from hierchat.engine.rows import LateRows, Rows
 from hierchat.engine.runner import Segment, TooManySequences, in_turn
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
 from hierchat.engine.slotted import SlottedSequence
-from hierchat.engine.torch.runner import gpu, precision, require_full_attention
+from hierchat.engine.torch.runner import gpu, precision
 
 REGIMES = ((16, DEPTH), (32, 32), (16, 16))
 """(quantum, widest): forwards over multiples of `quantum` rows up to `widest`; the first that passes is taken."""
@@ -39,7 +39,8 @@ class CudaRunner:
     """A causal language model of transformers behind the Runner contract. Sequences take turns; each has slots for the
     whole context at addresses that its graphs know.
 
-    `key` names the weights, to keep the self-test's result under. Raises UnsupportedModel as TorchRunner does.
+    `key` names the weights, to keep the self-test's result under. Which models it is right for is said in
+    models/runnable.py.
     """
 
     def __init__(
@@ -54,7 +55,6 @@ class CudaRunner:
     ) -> None:
         """`regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
         self.context_length: int = context_length or model.config.max_position_embeddings
-        require_full_attention(model.config, self.context_length)
         self.model = model
         self.device: torch.device = model.device
         self.vocabulary: int = model.config.vocab_size
@@ -68,7 +68,7 @@ class CudaRunner:
         self._flying = False
         self._pinned = torch.empty(0)
         self.quantum, self.widest = regime or REGIMES[0]
-        self.exact, self.shares_forward = True, False
+        self.exact, self.shares_forward, self.drafts = True, False, True
         if regime is None:
             proof = remembered(
                 key and cache_key(key, f"{self.backend} graphs", gpu(self.device)), self._prove

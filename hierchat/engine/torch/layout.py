@@ -7,15 +7,20 @@ chain are in order of position as they lie; for a tree this module says how to r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import torch
+from transformers.masking_utils import causal_mask_function
 
 CHUNK = 128
 """Positions per product of weights and values; chunks are added in order of position."""
 ROWS = 8
 """Rows of a branch are padded to a multiple of this: matrix kernels treat the rest of a smaller group differently."""
+
+Rule: TypeAlias = Callable[[int, int, torch.Tensor, torch.Tensor], torch.Tensor]
+"""What of a text a layer's positions see, as transformers says it: (0, 0, own positions, others) to booleans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class Branches:
     shared: int
     """A multiple of CHUNK: below it slots are positions, for every branch."""
     columns: torch.Tensor
-    """[rows * group, tail] slot, counted from `shared`, of each position of the row's own branch."""
+    """[rows, tail] slot, counted from `shared`, of each position of the row's own branch."""
     slots: torch.Tensor
     """[branches * tail] slot of each position of each branch."""
     count: int
@@ -43,21 +48,52 @@ class SegmentLayout:
     """[rows] node of each row, branch by branch; padding repeats node 0."""
     place: torch.Tensor
     """[nodes] row of each node."""
-    mask: torch.Tensor
-    """[rows * group, view] 0 where the row sees the slot, -inf elsewhere; `group` query heads share keys."""
+    own: torch.Tensor
+    """[nodes, view] whether the slot holds the node's own text."""
     positions: torch.Tensor
     """[nodes] absolute positions."""
+    places: torch.Tensor
+    """[view] the position of what each slot holds; 0 where that is nothing."""
+    dtype: torch.dtype
+    """Of scores."""
     branches: Branches | None = None
     """None for a chain."""
     plain: bool = False
     """A single node whose bits need not equal those of other segments: the fastest kernels may be used."""
+    _known: dict[tuple[object, int], torch.Tensor] = field(default_factory=dict)
+
+    def mask(self, rule: Rule = causal_mask_function, group: int = 1) -> torch.Tensor:
+        """[rows * group, view] 0 where a row sees the slot, -inf elsewhere, in layers of this rule whose keys are
+        shared by `group` query heads."""
+        if (known := self._known.get((rule, group))) is not None:
+            return known
+        hidden = ~(self.own & rule(0, 0, self.positions[:, None], self.places[None]))
+        mask = torch.zeros(hidden.shape, dtype=self.dtype, device=hidden.device)
+        mask = mask.masked_fill_(hidden, float("-inf"))[self.rows].repeat_interleave(group, dim=0)
+        self._known[rule, group] = mask
+        return mask
+
+    def columns(self, group: int) -> torch.Tensor:
+        """The branches' columns for each of `group` query heads, [rows * group, tail]."""
+        assert self.branches is not None
+        if (known := self._known.get(("columns", group))) is None:
+            known = self._known["columns", group] = self.branches.columns.repeat_interleave(group, dim=0)
+        return known
+
+    def seen(self, rule: Rule) -> slice | None:
+        """The slots that a plain segment sees; None where they do not follow each other."""
+        if rule is causal_mask_function:
+            return slice(0, self.start + 1)
+        places = torch.arange(self.start + 1)
+        seen = rule(0, 0, torch.tensor([self.start]), places).nonzero()[:, -1]
+        first, last = int(seen[0]), int(seen[-1])
+        return slice(first, last + 1) if last - first + 1 == len(seen) else None
 
 
 def lay_out(
     start: int,
     parents: Sequence[int],
     *,
-    group: int = 1,
     bucket: int = CHUNK,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
@@ -89,20 +125,24 @@ def lay_out(
         place[torch.tensor(own)] = at
     positions = start + torch.tensor([len(path) - 1 for path in paths])
 
-    hidden = torch.ones(len(parents), view, dtype=torch.bool)
-    hidden[:, :start] = False
+    text = torch.zeros(len(parents), view, dtype=torch.bool)
+    text[:, :start] = True
     for node, path in enumerate(paths):
-        hidden[node, start + torch.tensor(path)] = False
-    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))
+        text[node, start + torch.tensor(path)] = True
+    places = torch.zeros(view, dtype=torch.long)
+    places[:start] = torch.arange(start)
+    places[start : start + len(parents)] = positions
     return SegmentLayout(
         start,
         view,
         len(parents),
         rows.to(device),
         place.to(device),
-        mask[rows].repeat_interleave(group, dim=0).to(device),
+        text.to(device),
         positions.to(device),
-        None if len(branches) == 1 else _branches(start, view, branches, height * group, device),
+        places.to(device),
+        dtype,
+        None if len(branches) == 1 else _branches(start, view, branches, height, device),
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from hierchat.engine.errors import UnsupportedModel
 from hierchat.engine.rows import ArrayRows, Rows
 from hierchat.engine.runner import Segment, in_turn
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
@@ -19,7 +18,6 @@ from hierchat.engine.torch.layout import CHUNK, lay_out
 from hierchat.engine.torch.packed import can_pack, pack
 from hierchat.engine.torch.slots import Slots
 from hierchat.engine.torch.threads import Threads
-from hierchat.models.runnable import refused
 
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
 """Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""
@@ -35,8 +33,7 @@ class TorchRunner:
 
     `packed`: float16-packed linear layers on the CPU (None: where they can be). `quantum`: rows to whose multiples
     segments are padded, where it is known; otherwise the self-test finds it, and keeps it under `key`, which names the
-    weights (None: not kept). Raises UnsupportedModel for sliding windows, linear attention and recurrent layers,
-    whose state cannot be rolled back.
+    weights (None: not kept). Which models it is right for is said in models/runnable.py.
     """
 
     def __init__(
@@ -48,12 +45,12 @@ class TorchRunner:
         quantum: int | None = None,
         key: str | None = None,
     ) -> None:
-        config = model.config
-        require_full_attention(config, context_length or config.max_position_embeddings)
+        config = model.config.get_text_config(decoder=True)
         self.model = model
         self.device = model.device
         self.vocabulary: int = config.vocab_size
         self.context_length: int = context_length or config.max_position_embeddings
+        self._layers: int = config.num_hidden_layers
         on_cpu = self.device.type == "cpu" and model.dtype == torch.float32
         if packed is None:
             packed = on_cpu and can_pack(model)
@@ -66,19 +63,15 @@ class TorchRunner:
         model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
         self._threads = Threads()
         self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
-        self._group = config.num_attention_heads // getattr(
-            config, "num_key_value_heads", config.num_attention_heads
-        )
         self.most_sequences = MOST_SEQUENCES
         self.quantum = quantum or 1
-        self.exact, self.shares_forward = True, False
+        self.exact, self.shares_forward, self.drafts = True, False, True
         if quantum is None:
             proof = remembered(key and cache_key(key, self.backend, gpu(self.device)), self._find_quantum)
             self.quantum, self.exact = proof.quantum, proof.exact
 
     def open(self) -> TorchSequence:
-        layers = self.model.config.num_hidden_layers
-        return TorchSequence(self, Slots(layers, min(FIRST_SLOTS, self.context_length), self._bucket))
+        return TorchSequence(self, Slots(self._layers, min(FIRST_SLOTS, self.context_length), self._bucket))
 
     def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         return in_turn(segments, padded=padded)
@@ -96,7 +89,6 @@ class TorchRunner:
         layout = lay_out(
             slots.length,
             follows,
-            group=self._group,
             bucket=self._bucket,
             dtype=self.model.dtype,
             device=self.device,
@@ -163,9 +155,3 @@ def precision(model: Any) -> str:
 def gpu(device: torch.device) -> str | None:
     """Name of a CUDA device; None for the processor."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else None
-
-
-def require_full_attention(config: Any, context_length: int) -> None:
-    """Raises UnsupportedModel unless every layer sees all positions."""
-    if reason := refused(config.to_dict(), context_length):
-        raise UnsupportedModel(f"This model cannot be computed here: {reason}. Choose another model.")

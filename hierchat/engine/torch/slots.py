@@ -51,6 +51,8 @@ class SlotLayer(CacheLayerMixin):
 
     def keep(self, sources: torch.Tensor, begin: int) -> None:
         """Move `sources` slots to begin, begin + 1, ... (the accepted branch of a tree)."""
+        if not self.is_initialized:  # it uses those of another layer
+            return
         assert self.keys is not None
         assert self.values is not None
         end = begin + len(sources)
@@ -89,7 +91,7 @@ class Slots(Cache):
     def commit(self, nodes: list[int]) -> None:
         """Keep these nodes of the last segment, in this order."""
         if nodes != list(range(len(nodes))):
-            device = self.layers[0].keys.device
+            device = next(layer.keys.device for layer in self.layers if layer.is_initialized)
             sources = torch.tensor(nodes, device=device) + self.length
             for layer in self.layers:
                 layer.keep(sources, self.length)

@@ -128,7 +128,8 @@ def _of_head(name: str, head: Head) -> dict[str, Any]:
     whole = head.parameters
     rest = Head({}, tuple(inner)).parameters
     size = {"size": {"parameters": whole, "embeddings": whole - rest, "slot": _slot(config)}} if whole else {}
-    return {**_context(config), **size, **_licence(head.values)}
+    kind = {"kind": str(config["model_type"])} if config.get("model_type") else {}
+    return {**_context(config), **size, **_licence(head.values), **kind}
 
 
 def _of_config(name: str, file: Path) -> dict[str, Any]:
@@ -136,18 +137,19 @@ def _of_config(name: str, file: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
         own = unsupported(config)
-        through = refused(config, CONTEXT)
+        through = refused(config)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise BrokenFileError(f"The config.json of {name} does not say what model it is.") from error
     on_cpu = best_device().startswith("cpu")
     if through and (own or not on_cpu):
         kind = config.get("model_type")
         raise UnsupportedError(f"{name} cannot run here. It is a model of the kind {kind}, and {through}.")
-    return {**_context(config), **({"blocks": 8} if not own else {})}
+    kind = {"kind": str(config["model_type"])} if config.get("model_type") else {}
+    return {**_context(config), **({"blocks": 8} if not own else {}), **kind}
 
 
 def _context(config: Mapping[str, Any]) -> dict[str, int]:
-    positions = config.get("max_position_embeddings")
+    positions = (config.get("text_config") or config).get("max_position_embeddings")
     return {
         "context_length": min(CONTEXT, positions)
         if isinstance(positions, int) and positions >= 16

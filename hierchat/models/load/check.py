@@ -12,7 +12,6 @@ from hierchat.models.errors import DoesNotFitError, UnsupportedError
 from hierchat.models.fetch.bring import get_gguf, has_blocks
 from hierchat.models.fetch.convert import blocks_folder, is_converted
 from hierchat.models.fetch.hub import fetch_hub
-from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.memory import best_device, require_blocks_fit, require_fit
 from hierchat.models.progress import Report, silent
@@ -47,12 +46,10 @@ def require_runnable(
     own: str | None
     if gguf := None if engine and _is_unpacked(entry, device) else get_gguf(entry, progress, device):
         head = read_head(gguf)
-        context = _context(entry, gguf_config(head))
-        own, through = gguf_unsupported(head), gguf_refused(head, context)
+        own, through = gguf_unsupported(head), gguf_refused(head)
     elif folder := _folder_with_config(entry, device, progress):
         config = _config(entry, folder, engine)
-        context = _context(entry, config)
-        own, through = unsupported(config), refused(config, context)
+        own, through = unsupported(config), refused(config)
     else:
         return
     kind = head.architecture if gguf else config.get("model_type")
@@ -61,7 +58,7 @@ def require_runnable(
 
 def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
     """The same of a GGUF file of which the head alone is here. Raises UnsupportedError."""
-    through = gguf_refused(head, _context(entry, gguf_config(head)))
+    through = gguf_refused(head)
     engine = by_engine(entry, device, backend)
     _require_one(entry.name, engine, backend, head.architecture, gguf_unsupported(head), through)
 
@@ -140,8 +137,3 @@ def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
     from hierchat.models.fetch.folder import causal_config
 
     return causal_config(folder, entry.name).to_dict()
-
-
-def _context(entry: ModelEntry, config: Mapping[str, Any]) -> int:
-    positions = int(config.get("max_position_embeddings") or 2048)
-    return min(entry.context_length or positions, positions)

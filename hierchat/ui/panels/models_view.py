@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hierchat.language import _, later, plural
 from hierchat.models.cache import gigabytes
+from hierchat.models.runnable import STEPS
 from hierchat.runtime.shelf import TINY
 from hierchat.ui.actions import button
 from hierchat.ui.status import progress_bar
@@ -141,9 +142,13 @@ def _entry(
         f'<li class="hc-model" data-model="{html.escape(row.name)}"><h3>{html.escape(row.name)}</h3>{badges}'
         f'<p class="hc-model-facts">{_facts(row)}</p>'
         f'<p class="hc-fit" data-fit="{row.fit.verdict}"><strong>{_(_FITS[row.fit.verdict])}.</strong> '
-        f"{html.escape(row.fit.why)}</p>{_drafts(row, may_change)}{_fetch(row.fetch)}"
+        f"{html.escape(row.fit.why)}{_step(row)}</p>{_drafts(row, may_change)}{_fetch(row.fetch)}"
         f"{asked or _buttons(row, host, may_change)}</li>"
     )
+
+
+def _step(row: ModelRow) -> str:
+    return f" {html.escape(_(STEPS[row.step]))}" if row.step and row.fit.verdict != "no" else ""
 
 
 def _facts(row: ModelRow) -> str:

@@ -66,9 +66,10 @@ def test_a_folder_is_packed_where_the_engine_can_compute_it(tiny_folder: Path) -
 
 def test_what_cannot_run_is_refused_and_not_added(tiny_folder: Path, tmp_path: Path) -> None:
     config = json.loads((tiny_folder / "config.json").read_text())
-    (tiny_folder / "config.json").write_text(json.dumps({**config, "model_type": "mamba"}))
+    (tiny_folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
     with pytest.raises(
-        UnsupportedError, match=r"tiny cannot run here\. It is a model of the kind mamba, and its layers"
+        UnsupportedError,
+        match=r"tiny cannot run here\. It is a model of the kind bert, and it is made to fill",
     ):
         add(str(tiny_folder), read_catalogue())
     (tmp_path / "half.gguf").write_bytes(b"GGUF and no more")

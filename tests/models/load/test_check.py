@@ -22,9 +22,8 @@ from hierchat.models.load.load import load
 from hierchat.models.progress import Progress
 from tests.fake_hub import COMMIT, REPO, FakeHub
 
-WINDOW = (
-    "tiny cannot run here. It is a model of the kind {}, and some of its layers have a sliding window, which cannot be "
-    "taken back where a draft was wrong. Choose another model."
+NO_WAY = (
+    "tiny cannot run here. It is a model of the kind gemma2, and no way is known here to read such a file"
 )
 
 
@@ -60,7 +59,7 @@ def test_a_file_is_refused_by_its_head(gemma: Path, cache: Path, backend: Any) -
     for refuse in (require_runnable, load):
         with pytest.raises(UnsupportedError) as found:
             refuse(from_gguf(gemma), "cpu", progress=seen.append, backend=backend)
-        assert str(found.value) == WINDOW.format("gemma2")
+        assert str(found.value).startswith(NO_WAY)
     assert not seen
     assert not cache.exists()  # nothing was hashed, unpacked or converted
 
@@ -86,11 +85,7 @@ def test_folders(tiny_folder: Path, entry_of: Any) -> None:
     }
     (tiny_folder / "config.json").write_text(json.dumps(odd))
     require_runnable(entry_of(tiny_folder, blocks=8), "cpu")  # our own engine computes windows
-    for fields, backend in (({}, None), ({"blocks": 8}, "float16")):
-        with pytest.raises(UnsupportedError) as found:
-            require_runnable(entry_of(tiny_folder, **fields), "cpu", backend)
-        assert str(found.value) == WINDOW.format("mistral")
-        require_runnable(entry_of(tiny_folder, context_length=64, **fields), "cpu", backend)
+    require_runnable(entry_of(tiny_folder), "cpu")  # and so does our attention for transformers
 
 
 @pytest.fixture
@@ -109,8 +104,9 @@ HUB = ModelEntry(name="tiny", source=ModelSource(hub=Hub(repo=REPO, revision=COM
     ("changed", "said"),
     [
         (
-            {"model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"]},
-            WINDOW.format("gemma2"),
+            {"model_type": "roberta", "architectures": ["RobertaForCausalLM"]},
+            "tiny cannot run here. It is a model of the kind roberta, and it is made to fill in words, not to chat. "
+            "Choose another model.",
         ),
         (
             {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
@@ -176,7 +172,7 @@ def test_models_get_refuses_too(
     own.write_text(f"models:\n  tiny: {{source: {{gguf: {{path: {gemma}}}}}}}\n")
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
     assert main(["models", "get", "tiny"]) == 1
-    assert WINDOW.format("gemma2") in capsys.readouterr().err
+    assert NO_WAY in capsys.readouterr().err
 
 
 def test_one_backend_asks_the_engine_and_another_transformers(

@@ -1,0 +1,238 @@
+"""The runner of last resort: any causal language model of transformers, with its own modules and its own cache.
+
+What its layers keep may be keys and values, windows of them, recurrent states, or nothing at all. So nothing is rolled
+back: a forward leaves the state that it began with as it was, and what is committed is the state behind a node. Every
+node is a forward of its own, so drafts would bring nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.generation.utils import ALL_CACHE_NAMES
+
+from hierchat.engine.errors import UnsupportedModel, clear_memory_errors
+from hierchat.engine.rows import ArrayRows, Rows
+from hierchat.engine.runner import CachedSequence, Segment, in_turn
+from hierchat.engine.torch.runner import MOST_SEQUENCES, precision
+
+Way = Literal["pieces", "whole", "anew"]
+"""How a text is read. pieces: any number of tokens behind any state. whole: at once from its beginning, then token by
+token, as transformers reads most recurrent models. anew: all of it for every token, since no state is kept."""
+WAYS: tuple[Way, ...] = ("pieces", "whole", "anew")
+KEPT = 2
+"""Ends of prompts whose states a sequence keeps, to go on from when a text changes behind them."""
+PROBE = 12
+"""Tokens of the text by which a way is tried."""
+TOLERANCE, ROUGHLY = 0.02, 0.3
+"""By which logits of two ways may differ, in their standard deviations: in float32, and in anything less precise."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a model keeps of a text of `length` tokens, by the names of its arguments. Never changed."""
+
+    length: int = 0
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+
+class PlainRunner:
+    """A causal language model of transformers behind the Runner contract, without drafts; sequences take turns.
+
+    Raises UnsupportedModel where transformers itself cannot generate with it.
+    """
+
+    def __init__(self, model: Any, *, context_length: int | None = None) -> None:
+        text = model.config.get_text_config(decoder=True)
+        self.model = model
+        self.device: torch.device = model.device
+        self.vocabulary: int = text.vocab_size
+        self.context_length = context_length or getattr(text, "max_position_embeddings", None) or 2048
+        self.backend = precision(model)
+        self.most_sequences = MOST_SEQUENCES
+        self.exact, self.shares_forward, self.drafts = True, False, False
+        takes = inspect.signature(model.forward).parameters
+        self._positions, self._last_alone = "position_ids" in takes, "logits_to_keep" in takes
+        self.way: Way = self._find_way()
+
+    def open(self) -> PlainSequence:
+        return PlainSequence(self)
+
+    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
+        return in_turn(segments, padded=padded)
+
+    def read(self, text: Sequence[int], state: State) -> tuple[State, NDArray[np.float32]]:
+        """The state behind the whole of `text`, of which `state` is that behind a beginning, and the logits behind its
+        last token."""
+        if self.way == "whole" and 0 < state.length < len(text) - 1:
+            for end in range(state.length + 1, len(text)):
+                state, _ = self._forward(text[:end], state)
+        return self._forward(text, state)
+
+    @torch.inference_mode()
+    def _forward(self, text: Sequence[int], state: State) -> tuple[State, NDArray[np.float32]]:
+        if self.way == "anew":
+            state = State()
+        ids = torch.tensor([list(text)], device=self.device)
+        arguments = {"use_cache": self.way != "anew", **(_copied(state) or self._empty())}
+        if self._positions:
+            arguments["position_ids"] = torch.arange(len(text), device=self.device)[None]
+        given = self.model.prepare_inputs_for_generation(
+            ids,
+            next_sequence_length=len(text) - state.length,
+            is_first_iteration=not state.length,
+            **arguments,
+        )
+        if self._last_alone:
+            given["logits_to_keep"] = 1
+        out = self.model(**given, return_dict=True)
+        kept = {name: out[name] for name in ALL_CACHE_NAMES if out.get(name) is not None}
+        if "mems" in kept or "past_buckets_states" in kept:  # what two old models call them
+            kept = {"past_key_values": next(iter(kept.values()))}
+        return State(len(text), kept), out.logits[0, -1].float().numpy(force=True)
+
+    def _empty(self) -> dict[str, Any]:
+        """What a model is given before its first token."""
+        if self.way == "anew" or not self.model._supports_default_dynamic_cache():
+            return {}
+        name = "cache_params" if "mamba" in type(self.model).__name__.lower() else "past_key_values"
+        return {name: DynamicCache(config=self.model.config.get_text_config(decoder=True))}
+
+    def _find_way(self) -> Way:
+        """The first way whose logits are those of the text at once."""
+        text = np.random.default_rng(0).integers(0, self.vocabulary, PROBE).tolist()
+        self.way = "anew"
+        with clear_memory_errors():
+            try:
+                expected = self._forward(text, State())[1]
+            except Exception as error:
+                raise UnsupportedModel(f"transformers cannot compute this model: {_said(error)}") from error
+        if not np.isfinite(expected).all():
+            raise UnsupportedModel(
+                "This model computes no numbers. Its files may be damaged: fetch them again."
+            )
+        self.vocabulary = len(expected)
+        most = (TOLERANCE if self.backend == "float32" else ROUGHLY) * float(expected.std())
+        for self.way in WAYS[:2]:
+            if _agrees(lambda: self._in_two(text), expected, most):
+                return self.way
+        return "anew"
+
+    def _in_two(self, text: Sequence[int]) -> NDArray[np.float32]:
+        """Logits behind a text of which the first tokens were read before, and read again after others."""
+        begun, _ = self.read(text[: PROBE // 2], State())
+        self.read([*text[: PROBE // 2], *text[:3]], begun)
+        return self.read(text, begun)[1]
+
+
+class PlainSequence:
+    """One text of a PlainRunner."""
+
+    def __init__(self, runner: PlainRunner) -> None:
+        self.runner = runner
+        self.vocabulary = runner.vocabulary
+        self.context_length = runner.context_length
+        self.exact = runner.exact
+        self.tokens: list[int] = []
+        self._state = State()
+        self._ends: list[State] = []
+        self._segment: Sequence[int] = ()
+        self._nodes: list[State] = []
+
+    def read(self, tokens: Sequence[int]) -> None:
+        self.tokens.extend(tokens)
+        if self.runner.way == "pieces" and tokens:
+            self._state, _ = self.runner.read(self.tokens, self._state)
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        """Node by node, each behind the state of its parent."""
+        begun = self._read()
+        self._segment, self._nodes = tokens, []
+        texts: list[list[int]] = []
+        rows = np.empty((len(tokens), self.vocabulary), np.float32)
+        for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
+            before, state = (self.tokens, begun) if parent < 0 else (texts[parent], self._nodes[parent])
+            texts.append([*before, token])
+            state, rows[node] = self.runner.read(texts[-1], state)
+            self._nodes.append(state)
+        return ArrayRows(rows)
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        self.tokens.extend(self._segment[node] for node in nodes)
+        if nodes:
+            self._state = self._nodes[nodes[-1]]
+
+    def rollback(self, length: int) -> None:
+        if length > len(self.tokens):
+            raise ValueError(f"cannot roll back {len(self.tokens)} tokens to {length}")
+        del self.tokens[length:]
+        self._ends = [end for end in self._ends if end.length <= length]
+        if self._state.length > length:
+            self._state = _cropped(self._state, length) or max(self._ends, key=_length, default=State())
+
+    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.tokens.clear()
+        self._state, self._ends, self._nodes = State(), [], []
+
+    def _read(self) -> State:
+        """The state behind all that is committed; where that was a prompt, it is kept."""
+        if self._state.length < len(self.tokens):
+            self._state, _ = self.runner.read(self.tokens, self._state)
+        if not self._nodes or self._state not in self._nodes:
+            self._ends = [*(end for end in self._ends if end.length != self._state.length), self._state][
+                -KEPT:
+            ]
+        return self._state
+
+
+def _length(state: State) -> int:
+    return state.length
+
+
+def _copied(state: State) -> dict[str, Any]:
+    """A state that a forward may change. Keys and values are shared: new ones are put behind them in another place."""
+    shared: dict[int, Any] = {}
+    for cache in state.kept.values():
+        for layer in getattr(cache, "layers", ()):
+            if isinstance(layer, DynamicLayer):
+                shared |= {id(tensor): tensor for tensor in (layer.keys, layer.values) if tensor is not None}
+    return deepcopy(dict(state.kept), shared)
+
+
+def _cropped(state: State, length: int) -> State | None:
+    """The state behind the first `length` tokens; None where it cannot be had from this one."""
+    if not length:
+        return State()
+    kept = _copied(state)
+    try:
+        if not kept or not all(cache.is_croppable for cache in kept.values()):
+            return None
+        for cache in kept.values():
+            cache.crop(length - state.length)
+    except (AttributeError, RuntimeError):  # a cache of an older kind, or a window that has moved on
+        return None
+    return State(length, kept)
+
+
+def _agrees(compute: Callable[[], NDArray[np.float32]], expected: NDArray[np.float32], most: float) -> bool:
+    """Whether a way finds the same logits; one that raises does not."""
+    try:
+        return bool(np.abs(compute() - expected).max() <= most)
+    except Exception:
+        return False
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error) or 'no reason given').strip().splitlines()[0]}"

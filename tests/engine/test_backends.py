@@ -1,0 +1,75 @@
+"""Which runner a loaded model of transformers gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hierchat.engine.backends import make_runner
+from hierchat.engine.latency import LatencyCurve, measure
+from hierchat.engine.torch.plain import PlainRunner
+from hierchat.engine.torch.runner import TorchRunner
+from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
+from hierchat.models.load.expected import expected_step
+from hierchat.models.load.loaded import LoadedModel
+from tests.families import tiny_family
+
+
+def loaded(kind: str) -> LoadedModel:
+    return LoadedModel(
+        kind, tiny_family(kind), None, "cpu", "float32", "none", "float32", 200, "key", frozenset()
+    )
+
+
+def test_a_model_with_windows_gets_slots() -> None:
+    runner = make_runner(loaded("gemma2"))
+    assert isinstance(runner, TorchRunner)
+    assert runner.drafts
+
+
+def test_a_recurrent_model_gets_the_plain_runner() -> None:
+    runner = make_runner(loaded("mamba"))
+    assert isinstance(runner, PlainRunner)
+    assert not runner.drafts
+    curve = LatencyCurve()
+    measure(curve, runner.open(), seconds=0.0)
+    assert curve.step_ms(0)[0] > 0
+
+
+def test_one_that_fails_over_slots_answers_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any, **named: Any) -> None:
+        raise TypeError("an argument that nobody expected")
+
+    monkeypatch.setattr(TorchRunner, "run", broken)
+    runner = make_runner(loaded("gemma2"))
+    assert isinstance(runner, PlainRunner)
+    assert runner.open().forward([5, 6], [-1, 0])[1].any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend", "expected"),
+    [
+        ("qwen3", None, "kernels"),
+        ("qwen3", "float16", "slots"),
+        ("gpt_oss", None, "slots"),
+        ("mamba2", None, "plain"),
+        ("brand_new", None, "plain"),
+        (None, None, None),
+    ],
+)
+def test_the_step_is_told_before_anything_is_here(kind: Any, backend: Any, expected: Any) -> None:
+    source = {"gguf": {"repo": "some/model", "file": "model.gguf"}}
+    entry = ModelEntry.model_validate({"name": "it", "source": source, "kind": kind})
+    assert expected_step(entry, "cpu", backend) == expected
+
+
+def test_a_folder_is_asked_itself(tmp_path: Path) -> None:
+    entry = ModelEntry(
+        name="it", source=ModelSource(folder=Folder(path=tmp_path)), blocks=8, context_length=None
+    )
+    assert expected_step(entry, "cpu") is None
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma2"}))
+    assert expected_step(entry, "cpu") == "slots"
