@@ -1,4 +1,4 @@
-"""The command line: hierchat [serve] | chat | models | corpus | keys | users | stats | import | export | ..."""
+"""The command line: hierchat [serve] | chat | models | corpus | learn | keys | users | stats | import | export | ..."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hierchat.distil.command import add_distil
 from hierchat.doctor.command import add_doctor, doctor
 from hierchat.serve import add_serve, serve
 from hierchat.server.arguments import add_keys
-from hierchat.terminal.arguments import add_chat
+from hierchat.terminal.arguments import add_chat, add_learn
 from hierchat.transfer.arguments import add_transfer
 from hierchat.verify.arguments import add_verify
 
@@ -49,6 +49,10 @@ def _run(args: argparse.Namespace) -> int:
         from hierchat.terminal.command import run as chat
 
         return chat(args)
+    if args.command == "learn":
+        from hierchat.terminal.learning import run as learn
+
+        return learn(args)
     if args.command == "models":
         from hierchat.models.commands import get_model, list_models
 
@@ -126,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     stats.add_argument("--db", type=Path, default=data_dir() / "hierchat.db", help="the database file")
     stats.add_argument("--days", type=int, default=30, metavar="N", help="today and the days before it")
 
+    add_learn(commands)
     add_keys(commands)
     add_transfer(commands)
     add_users(commands)

@@ -24,6 +24,7 @@ from hierchat.chat.reply import reply_text
 from hierchat.chat.statistics import stored_figures
 from hierchat.chat.titles import TitleWriter
 from hierchat.config import MOST_TOKENS, GenerationSettings
+from hierchat.learning.learning import IdleLearning
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.drafting_choice import ALL, Drafting
 from hierchat.runtime.host import ModelHost
@@ -57,6 +58,8 @@ class ChatService:
         host.costs = store
         self.models = Shelf(host, store)
         self.texts = OwnTexts(host)
+        self.learning = IdleLearning(store, host, self._index)
+        self.learning.wake()
 
     @property
     def completions(self) -> Completions:
@@ -65,6 +68,7 @@ class ChatService:
 
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""
+        self.learning.close()
         self.titles.close()
         with self.host.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
             if mine:
@@ -75,6 +79,7 @@ class ChatService:
         """End what is being written for a user, and delete all that there is of theirs, in memory, too. Whether
         nothing is left in the file (Store.rewrite)."""
         self.in_progress.end(user_id)
+        self.learning.end()
         whole = self.store.forget_user(user_id)
         self._histories.forget(user_id)
         self._learned.forget(user_id)
@@ -233,6 +238,10 @@ class ChatService:
     def index_memory(self, user_id: int) -> IndexMemory:
         """What this user's texts take in memory to draft from, and those that all share."""
         return index_memory(user_id, self.host.hosted, self._histories)
+
+    def _index(self, user_id: int, hosted: Hosted) -> None:
+        """Have what the model wrote for itself draft; while no reply is being written."""
+        self._histories.held(user_id, hosted.model_key)
 
     def _ask(
         self,

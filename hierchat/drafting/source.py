@@ -21,6 +21,8 @@ class Source:
     """Which text a position of the log is in, and how many tokens of it stand before; None where nobody asks."""
     title_at: Callable[[int], str] | None = None
     """What holds a position of a corpus, for a reader."""
+    origin: str = ""
+    """What the store calls what is found here, where that is not the slot's name."""
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -131,6 +132,10 @@ class LatencyCurve:
             self._table = (np.maximum(rising / 2 * (self._scale or 1.0), LEAST_MS)).tolist()
             self._table_context, self._news = context, 0
         return self._table
+
+    def within(self, ms: float, context: int) -> int:
+        """How many positions a step may have to take no longer; at least one."""
+        return max(bisect_right(self.step_ms(context), ms), 1)
 
 
 def _rounded(values: NDArray[np.float64]) -> list[Any]:

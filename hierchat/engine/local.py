@@ -78,9 +78,12 @@ class LocalEngine:
         padded: bool = True,
         begun: int = 0,
         user: int | None = None,
+        spare: bool = False,
     ) -> Generator[Step, None, None]:
         """Steps of one reply; the last one has `finish`. `begun`: the last so many of `prompt_ids` are the reply so
-        far, which goes on as it would have by itself; `settings.max_new_tokens` counts them, too.
+        far, which goes on as it would have by itself; `settings.max_new_tokens` counts them, too. `spare`: it is
+        written in spare time, so no forward of it begins once it is stopped, and its slots are empty in the end: the
+        next text takes these before those that may be of use.
 
         Without a drafter this is vanilla decoding, and padded=False its fastest form: the baseline of every speed-up.
         Slots in which this user's texts hold a common prefix with `prompt_ids` are reused. From any thread; replies in
@@ -90,8 +93,12 @@ class LocalEngine:
             drafter = None
         with clear_memory_errors(), self._pool.sequence(prompt_ids, user) as sequence:
             reply = self._begin(sequence, prompt_ids, settings, drafter, stop, begun)
-            with closing(self._together.steps(reply, padded=padded)) as steps:
-                yield from steps
+            try:
+                with closing(self._together.steps(reply, padded=padded, spare=spare)) as steps:
+                    yield from steps
+            finally:
+                if spare:
+                    sequence.rollback(0)
 
     def plain(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> Iterator[tuple[Rows, Step]]:
         """Exact plain decoding, of one reply at a time; with each step the rows that it chose from, valid until the

@@ -29,12 +29,16 @@ PROBE_AGE = 32
 """Steps of several replies for which one measurement of a plain step serves."""
 AHEAD = 32
 """Steps that may wait for the reader of a reply; then that reply rests."""
+GIVE_WAY_MS = 100.0
+"""What one piece or one step takes at most of replies that are written in spare time: so long somebody may wait."""
 
 
 @dataclass(eq=False, slots=True)
 class _Member:
     reply: Decoding
     padded: bool
+    spare: bool = False
+    """Whether it is written in spare time: no forward begins once it is stopped, and each is short."""
     steps: deque[Step] = field(default_factory=deque)
     error: Exception | None = None
     waited_ms: float = 0.0
@@ -54,6 +58,7 @@ class Together:
 
     def __init__(self, runner: Runner, latency: LatencyCurve) -> None:
         self._runner = runner
+        self._latency = latency
         self._cost = DraftCost(latency)
         self._members: list[_Member] = []
         self._changed = threading.Condition()
@@ -63,9 +68,12 @@ class Together:
         self._steps = 0
         self._plain = (0, 0, 0.0)  # of how many replies, at which step, milliseconds
 
-    def steps(self, reply: Decoding, *, padded: bool = True) -> Generator[Step, None, None]:
-        """The steps of a reply, until it has ended. Raises what its own forwards raise."""
-        member = _Member(reply, padded)
+    def steps(
+        self, reply: Decoding, *, padded: bool = True, spare: bool = False
+    ) -> Generator[Step, None, None]:
+        """The steps of a reply, until it has ended. `spare`: it is written in spare time. Raises what its own forwards
+        raise."""
+        member = _Member(reply, padded, spare)
         member.steps.append(reply.begin())
         with self._changed:
             self._members.append(member)
@@ -140,12 +148,17 @@ class Together:
             if one.reply.finish is None and one.error is None and len(one.steps) < AHEAD
         ]
         for one in going:
-            if one.reply.given_up:
+            if one.reply.given_up or (one.spare and one.reply.stop.is_set()):
                 self._put(one, one.reply.give_up())
+        if not all(one.spare for one in going):  # of the lowest rank: they wait for all others
+            going = [one for one in going if not one.spare]
         reading = [one for one in going if one.reply.left and one.reply.finish is None]
         writing = [one for one in going if not one.reply.left and one.reply.finish is None]
         # The shortest first: who asks briefly does not wait for a long text.
         reader = min(reading, key=lambda one: one.reply.left, default=None)
+        if reader and reader.spare:  # a step with the piece would take too long to give way
+            self._read(reader, alone=True)
+            return
         if reader and not (writing and self._runner.shares_forward):
             self._read(reader, alone=not writing)
             reader = None
@@ -157,6 +170,8 @@ class Together:
 
     def _read(self, member: _Member, *, alone: bool) -> None:
         most = CHUNK if alone else self._piece(CHUNK)
+        if member.spare:
+            most = self._latency.within(GIVE_WAY_MS, member.reply.position)
         began = time.perf_counter()
         with member.failing():
             step = member.reply.read_piece(most)

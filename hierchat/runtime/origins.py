@@ -34,6 +34,8 @@ class Origins:
         if match.slot == CONTEXT:
             return Origin(found.slot, match.length, chance, place=match.position - self.prompt)
         source = self.sources[match.database]
+        if source.origin:
+            return Origin(source.origin, match.length, chance)
         if source.text_at is not None:
             message, place = source.text_at(match.position)
             return Origin(found.slot, match.length, chance, message, place=place)

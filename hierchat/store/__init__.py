@@ -43,6 +43,7 @@ from hierchat.store.records import (
     TurnFigures,
     Whereabouts,
 )
+from hierchat.store.self_texts import Learning, SelfDrafted, SelfSize, SelfText
 from hierchat.store.store import Store
 from hierchat.store.suffix_runs import SuffixRun
 from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, storable, title_of
@@ -70,6 +71,7 @@ __all__ = [
     "FinalState",
     "HistorySize",
     "Key",
+    "Learning",
     "LoggedReply",
     "Mark",
     "Message",
@@ -79,6 +81,9 @@ __all__ = [
     "OverTimeFigures",
     "Preset",
     "Role",
+    "SelfDrafted",
+    "SelfSize",
+    "SelfText",
     "SourceCount",
     "SourceSpan",
     "State",

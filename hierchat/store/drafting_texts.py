@@ -14,8 +14,9 @@ from hierchat.store.connection import Connected
 from hierchat.store.replies import TOKEN
 from hierchat.store.suffix_runs import SuffixRun, covered
 
-TextKind = Literal["written", "asked"]
-"""What models wrote, imported replies among it; what the user wrote, edited replies among it."""
+TextKind = Literal["written", "asked", "self"]
+"""What models wrote, imported replies among it; what the user wrote, edited replies among it; what a model wrote for
+itself. Texts of the last kind are named by numbers of their own, all others by their message."""
 
 _LOGGED = """
     FROM turns
@@ -33,6 +34,13 @@ _TOKENISED = """
         AND iif(role = 'user' OR edited, 'asked', 'written') = :kind
         AND length(ids) > 0 AND hidden_by IS NULL
 """
+_SELF = """
+    FROM self_texts
+    LEFT JOIN messages ON messages.id = origin_id
+    LEFT JOIN conversations ON conversations.id = conversation_id
+    WHERE :kind = 'self' AND self_texts.id > :message AND model_key = :model AND self_texts.user_id = :user
+        AND done AND length(ids) > 0 AND hidden_by IS NULL
+"""
 _WITHOUT_TOKENS = """
     SELECT messages.id, text
     FROM messages
@@ -48,8 +56,8 @@ _log = logging.getLogger("hierchat.history")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far texts were read: all replies up to a message, for no earlier one is still being written; and all other
-    texts up to a row of their own table."""
+    """How far texts were read: all replies up to a message, for no earlier one is still being written, or all texts
+    that a model wrote for itself up to one; and all other texts up to a row of their own table."""
 
     message: int = 0
     tokenised: int = 0
@@ -61,14 +69,18 @@ class DraftingTexts(Connected):
     def drafting_texts(
         self, user_id: int, model_key: str, kind: TextKind, since: Mark
     ) -> tuple[list[tuple[int, bytes]], Mark]:
-        """Message and tokens (TOKEN) of every text since a mark, and the next mark; some may come again."""
+        """Name and tokens (TOKEN) of every text since a mark, and the next mark; some may come again."""
         values = _values(user_id, model_key, kind, since)
         with self._read() as db:
             texts = db.execute(
-                f"SELECT message_id, ids {_LOGGED} UNION ALL SELECT message_id, ids {_TOKENISED}", values
+                f"SELECT message_id, ids {_LOGGED} UNION ALL SELECT message_id, ids {_TOKENISED}"
+                f" UNION ALL SELECT self_texts.id, ids {_SELF}",
+                values,
             ).fetchall()
             (message,) = db.execute(
-                "SELECT coalesce((SELECT min(id) - 1 FROM messages WHERE state = 'writing'), max(id), 0)"
+                "SELECT ifnull(max(id), 0) FROM self_texts"
+                if kind == "self"
+                else "SELECT coalesce((SELECT min(id) - 1 FROM messages WHERE state = 'writing'), max(id), 0)"
                 " FROM messages"
             ).fetchone()
             (tokenised,) = db.execute("SELECT ifnull(max(id), 0) FROM message_tokens").fetchone()
@@ -76,10 +88,14 @@ class DraftingTexts(Connected):
         return texts, Mark(message, tokenised)
 
     def drafting_ids(self, user_id: int, model_key: str, kind: TextKind) -> set[int]:
-        """The messages of all texts that are there."""
+        """The names of all texts that are there."""
         values = _values(user_id, model_key, kind, Mark())
         with self._read() as db:
-            rows = db.execute(f"SELECT message_id {_LOGGED} UNION ALL SELECT message_id {_TOKENISED}", values)
+            rows = db.execute(
+                f"SELECT message_id {_LOGGED} UNION ALL SELECT message_id {_TOKENISED}"
+                f" UNION ALL SELECT self_texts.id {_SELF}",
+                values,
+            )
             return {id for (id,) in rows}
 
     def drafting_tokens(self, user_id: int, model_key: str) -> int:

@@ -21,6 +21,7 @@ TABLES = (
     "turns",
     "message_tokens",
     "suffix_runs",
+    "self_texts",
     "learned",
     "latency",
     "comparisons",

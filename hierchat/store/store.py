@@ -23,6 +23,7 @@ from hierchat.store.portable import Portable
 from hierchat.store.presets import Presets
 from hierchat.store.privacy import Privacy
 from hierchat.store.replies import Replies
+from hierchat.store.self_texts import SelfTexts
 from hierchat.store.speeds import ModelSpeeds
 from hierchat.store.tags import Tags
 from hierchat.store.titles import Titles
@@ -44,6 +45,7 @@ class Store(
     Turns,
     DraftingTexts,
     LearnedValues,
+    SelfTexts,
     OverTime,
     ModelSpeeds,
     Portable,

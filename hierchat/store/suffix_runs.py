@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,7 +18,7 @@ TEXT, POSITION = np.dtype("<i8"), np.dtype("<i4")
 class SuffixRun:
     """The order of the suffixes of some texts, each followed by one token that is in no order."""
 
-    texts: NDArray[np.int64]  # [texts, 2]: message and number of tokens
+    texts: NDArray[np.int64]  # [texts, 2]: its name (drafting_texts.TextKind) and number of tokens
     order: NDArray[np.int32]  # positions, counted from the first token of the first text
 
     @property
@@ -68,15 +69,25 @@ def covered(texts: bytes) -> NDArray[np.int64]:
     return np.frombuffer(texts[: len(texts) // 16 * 16], TEXT)[::2]
 
 
+def _ids(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
+    return np.array([id for (id,) in rows], np.int64)
+
+
 def forget_texts(db: Database, user_id: int, conversation_id: int) -> None:
     """As part of the transaction that deletes a conversation: an order tells much of the texts that it covers."""
-    messages = db.execute("SELECT id FROM messages WHERE conversation_id = ?", [conversation_id])
-    gone = np.array([id for (id,) in messages], np.int64)
-    for id, *row in db.execute(
-        "SELECT id, texts, positions, checksum FROM suffix_runs WHERE user_id = ?", [user_id]
+    messages = _ids(db.execute("SELECT id FROM messages WHERE conversation_id = ?", [conversation_id]))
+    made_of_them = _ids(
+        db.execute(
+            "SELECT self_texts.id FROM self_texts JOIN messages ON messages.id = origin_id"
+            " WHERE conversation_id = ?",
+            [conversation_id],
+        )
+    )
+    for id, kind, *row in db.execute(
+        "SELECT id, kind, texts, positions, checksum FROM suffix_runs WHERE user_id = ?", [user_id]
     ).fetchall():
         run = SuffixRun.from_row(*row)
-        left = run and run.without(gone)
+        left = run and run.without(made_of_them if kind == "self" else messages)
         if left is None or not len(left.texts):
             db.execute("DELETE FROM suffix_runs WHERE id = ?", [id])
         elif left is not run:

@@ -22,7 +22,7 @@ def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen) -
     """The last frame; one in phase "waiting" where it was stopped before it began. Raises what keeps it from beginning,
     BrokenPipeError where nobody reads any more, and SystemExit where the program is to end: what came is kept."""
     stop, last = Event(), Frame("waiting")
-    with _stopped_by_signals(stop):
+    with stopped_by_signals(stop):
         try:
             with closing(talk.ask(text, files, stop)) as frames:
                 for last in frames:
@@ -33,7 +33,7 @@ def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen) -
 
 
 @contextmanager
-def _stopped_by_signals(stop: Event) -> Iterator[None]:
+def stopped_by_signals(stop: Event) -> Iterator[None]:
     """None raises: what is in the middle of something comes to its end."""
     ended: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The flags of `hierchat chat`."""
+"""The flags of `hierchat chat` and `hierchat learn`."""
 
 from __future__ import annotations
 
@@ -47,4 +47,21 @@ def add_chat(commands: Any) -> None:
     parser.add_argument(
         "--backend", choices=get_args(Backend), help="what computes the model in this process"
     )
+    parser.add_argument("--db", type=Path, metavar="FILE", help="the database")
+
+
+def add_learn(commands: Any) -> None:
+    """The command."""
+    parser = commands.add_parser(
+        "learn",
+        help="let the model write for itself now: such texts make later replies faster",
+        description=(
+            "The model answers questions like yours, and prompts that come with hierchat. What it writes drafts your "
+            "later replies; it stands in no chat. Ctrl-C stops it; the same command goes on."
+        ),
+    )
+    parser.add_argument("--minutes", type=values.minutes, default=10.0, metavar="N", help="how long (10)")
+    parser.add_argument("--model", metavar="NAME", help="a name from `models list` (its default)")
+    parser.add_argument("--user", metavar="NAME", help="for whom: local (the default), or an account's name")
+    parser.add_argument("--backend", choices=get_args(Backend), help="what computes it")
     parser.add_argument("--db", type=Path, metavar="FILE", help="the database")

@@ -22,6 +22,17 @@ def temperature(text: str) -> float:
     return value
 
 
+def minutes(text: str) -> float:
+    """Raises ArgumentTypeError with a sentence."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not isfinite(value) or value <= 0:
+        raise ArgumentTypeError(f"Minutes are a number above 0, not {text!r}.")
+    return value
+
+
 def seed(text: str) -> int:
     """Raises ArgumentTypeError with a sentence."""
     return _whole(text, "A seed", 0, _MOST_SEED)

@@ -114,10 +114,13 @@ def _forget(args: argparse.Namespace) -> int:
             if not args.yes and not _sure(f"{_chats(chats)} with {messages:,} messages of {name!r}"):
                 print("Nothing was deleted.")
                 return 1
+            written = store.self_size(user).tokens
             before = _on_disk(store.path)
             whole = store.forget_user(user)
             freed = max(0, before - _on_disk(store.path))
             print(f"Deleted: {_chats(chats)}, {messages:,} messages. The file is {freed:,} bytes smaller.")
+            if written:
+                print(f"And {written:,} tokens that models wrote for themselves.")
             print("What stays: corpora, and models that were taught with `hierchat distil FOLDER --history`.")
     if not whole:
         print(

@@ -24,6 +24,7 @@ EVENTS = (
     "hc_model_keep", "hc_model_add", "hc_model_draft", "hc_model_undraft",
     "hc_texts_look", "hc_texts_files", "hc_texts_add", "hc_texts_again", "hc_texts_watch", "hc_texts_stop",
     "hc_texts_remove", "hc_texts_removed", "hc_texts_keep", "hc_end_session",
+    "hc_learned_delete", "hc_learned_deleted", "hc_learned_keep", "hc_typing",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
 ASSETS = shipped("assets")
@@ -45,13 +46,13 @@ _SCRIPTS = (
     "language", "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details",
     "edit", "drawer", "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget",
     "comparisons", "hit", "origin", "login", "connection", "tags", "titles", "transfer", "going_on", "models",
-    "own_texts",
+    "own_texts", "learning",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status", "composer",
     "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "comparisons", "drawer", "chats",
-    "going_on", "models", "own_texts", "account", "narrow",
+    "going_on", "models", "own_texts", "learning", "account", "narrow",
 )  # fmt: skip
 
 

@@ -121,6 +121,7 @@ _WHERE: dict[str, Callable[[Run], str]] = {
         later("From an earlier reply in a chat that was deleted meanwhile"),
         later("From an earlier reply in “{title}”"),
     ),
+    "self": lambda run: _("From what the model wrote for itself"),
     "prompts": _earlier(
         later("From an earlier message of yours in a chat that was deleted meanwhile"),
         later("From an earlier message of yours in “{title}”"),

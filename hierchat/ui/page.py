@@ -154,6 +154,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         )
         comparisons.listen(p.bus, handlers.who, p.live)
         settings_panel.texts.wire(p.bus, handlers.who, p.live)
+        settings_panel.learning.wire(p.bus, handlers.who, p.live)
 
         kept = [*p.settings.components, p.live]
         p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **QUIET)

@@ -15,7 +15,7 @@ from hierchat.chat.configuration import USUAL
 from hierchat.chat.frames import Figures, Verdict
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, ChatSettings, NewTurn, Store
+from hierchat.store import Attachment, ChatSettings, NewTurn, SelfText, Store
 from hierchat.ui.doors.files import files
 from hierchat.ui.doors.sessions import LogIns
 from tests import browser as driving
@@ -88,6 +88,7 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     store.set_chat_settings(user, chat, ChatSettings(f"You are a {word}", {}, preset))
     comparison = store.keep_comparison(user, chat, word, 0.0, compared(word).to_json())
     store.learn(user, "m", "successors", word.encode())
+    store.keep_self_text(user, "m", word, SelfText(0, (7, 8), True), asked, deletions=store.deletions(user))
     hidden = store.create_conversation(user, f"Hidden {word}")
     store.add_message(user, hidden, None, "user", word)
     store.hide_conversation(user, hidden)
@@ -118,6 +119,7 @@ def rows_of(store: Store, user: int) -> dict[str, list[Any]]:
         "token_log": said, "message_tokens": said, "attachments": said, "imported_messages": said, "tags": mine,
         "comparisons": mine, "chat_settings": mine, "title_tries": mine, "imports": "user_id = :user",
         "presets": "user_id = :user", "learned": "user_id = :user", "suffix_runs": "user_id = :user",
+        "self_texts": "user_id = :user",
     }  # fmt: skip
     with store._read() as db:
         return {

@@ -43,6 +43,7 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     fake.script, fake.host.status, fake.host.started = Script(), FakeHost().status, []
     fake.models = FakeShelf(fake.host)
     fake.texts.reset()
+    fake.learning.reset()
     user = fake.store.ensure_user("local")
     fake.in_progress.stop(user)  # replies go on when a test has ended
     assert all(reply.wait(20) for reply in fake.in_progress.all_of(user))

@@ -22,6 +22,7 @@ from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import ModelTurn
 from hierchat.store import UNKNOWN, NewTurn, Origin, Store, StoreError, TurnFigures
+from tests.ui.fake_learning import FakeLearning
 from tests.ui.fake_shelf import FakeShelf
 from tests.ui.fake_texts import FakeTexts
 
@@ -129,6 +130,7 @@ class FakeService:
         self.in_progress = InProgress(self.store, self.news)
         self.models = FakeShelf(self.host)
         self.texts = FakeTexts()
+        self.learning = FakeLearning(self.store)
         self._runs: dict[int, list[Run]] = {}
         self._figures: dict[int, Figures] = {}
 

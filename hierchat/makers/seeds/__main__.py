@@ -13,10 +13,10 @@ from pathlib import Path
 
 from hierchat.corpus.seed import SUFFIX, seeds_dir
 from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.learning.templates import scripts
 from hierchat.makers.seeds.pack import write_texts
 from hierchat.makers.seeds.progress import WritingProgress
 from hierchat.makers.seeds.streams import Streams
-from hierchat.makers.seeds.templates import scripts
 from hierchat.makers.seeds.write import WorkFile, Writer
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.errors import ModelError

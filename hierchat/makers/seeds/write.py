@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.config import GenerationSettings
-from hierchat.makers.seeds.loops import loop_at_end
+from hierchat.learning.loops import loop_at_end
+from hierchat.learning.templates import REPLY, Script
 from hierchat.makers.seeds.streams import Streams
-from hierchat.makers.seeds.templates import REPLY, Script
 from hierchat.runtime.prompt import MessageTooLong, PromptBuilder, Said
 
 MOST_TOKENS = 256

@@ -10,6 +10,7 @@ from hierchat.drafting.growing.layout import HISTORY, PROMPTS
 from hierchat.drafting.source import Source
 from hierchat.runtime.draft_index.texts import IndexedTexts
 from hierchat.store import Store, StoreError
+from hierchat.store.self_texts import SELF
 
 Tokenize = Callable[[str], Sequence[int]]
 
@@ -22,7 +23,8 @@ _log = logging.getLogger("hierchat.history")
 
 
 class Held:
-    """Of one user and model: what the model wrote, imported replies too, and what the user wrote."""
+    """Of one user and model: what the model wrote, imported replies too, what it wrote for itself, and what the user
+    wrote."""
 
     def __init__(self, store: Store, user_id: int, model_key: str) -> None:
         self._store = store
@@ -32,6 +34,8 @@ class Held:
         self._closed = threading.Event()
         self.written = IndexedTexts(store, user_id, model_key, "written")
         self.asked = IndexedTexts(store, user_id, model_key, "asked")
+        self.by_itself = IndexedTexts(store, user_id, model_key, "self")
+        self._all = (self.written, self.asked, self.by_itself)
 
     @property
     def sources(self) -> list[Source]:
@@ -39,14 +43,15 @@ class Held:
         return [
             Source(HISTORY, self.written.index, self.written.text_at),
             Source(PROMPTS, self.asked.index, self.asked.text_at),
+            Source(HISTORY, self.by_itself.index, origin=SELF),
         ]
 
     def follow(self, tokenize: Tokenize | None, before: int | None = None) -> None:
         """Take out what was deleted, add what is new. Long work is left to a thread."""
         more = tokenize is not None and not self._tidying and self._tokenise(tokenize, before, AT_ONCE)
-        for texts in (self.written, self.asked):
+        for texts in self._all:
             texts.follow()
-        if not self._tidying and (more or self.written.unsaved or self.asked.unsaved):
+        if not self._tidying and (more or any(texts.unsaved for texts in self._all)):
             self._thread = threading.Thread(
                 target=self._tidy, args=(tokenize if more else None, before), name="history", daemon=True
             )
@@ -54,7 +59,7 @@ class Held:
 
     def wait(self) -> None:
         """Until the threads have nothing left to do."""
-        for texts in (self.written, self.asked):
+        for texts in self._all:
             texts.index.wait()
         if self._thread:
             self._thread.join()
@@ -62,7 +67,7 @@ class Held:
     def close(self) -> None:
         """Let the threads end after what they are at; wait for the one that writes."""
         self._closed.set()
-        for texts in (self.written, self.asked):
+        for texts in self._all:
             texts.index.close()
         if self._thread:
             self._thread.join(CLOSE_SECONDS)
@@ -76,7 +81,7 @@ class Held:
         try:
             while tokenize and not self._closed.is_set() and self._tokenise(tokenize, before, None):
                 pass
-            for texts in (self.written, self.asked):
+            for texts in self._all:
                 texts.index.wait()
                 if not self._closed.is_set():
                     texts.save()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hierchat.chat.plan import PlanView
     from hierchat.drafting.acceptance import Acceptance, Calibration
     from hierchat.runtime.meters import Meter
-    from hierchat.store import HistorySize
+    from hierchat.store import HistorySize, SelfDrafted, SelfSize
 
 _MATCHES = (1, 2, 3, 5, 9, 17)
 """Where the groups of match lengths begin; the last has no end."""
@@ -36,8 +36,10 @@ def machine_page(
     plan: PlanView | None,
     kept: HistorySize,
     index: IndexMemory,
+    by_itself: SelfSize,
+    worth: SelfDrafted,
 ) -> str:
-    """What stands for all days: estimates, costs, the plan, sizes."""
+    """What stands for all days: estimates, costs, the plan, sizes, what the model wrote for itself."""
     cards = [
         match_card(learned.by_match().tolist()),
         calibration_card(learned.calibration()),
@@ -45,6 +47,8 @@ def machine_page(
         plan_card(plan),
         sizes_card(kept, index),
     ]
+    if by_itself.texts:
+        cards.append(self_card(by_itself, worth))
     return f'<div class="hc-cards-grid">{"".join(cards)}</div>'
 
 
@@ -168,6 +172,28 @@ def sizes_card(kept: HistorySize, index: IndexMemory) -> str:
     ]
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in rows)
     return card(_("What is kept"), f'<dl class="hc-kept">{cells}</dl>')
+
+
+def self_card(kept: SelfSize, worth: SelfDrafted) -> str:
+    """What the model wrote for itself, and what that was worth: at most, since other texts may have held the same."""
+    tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
+    rows = [("It wrote", f"{tokens} for itself, {size(kept.size)}")]
+    said = "It counts from the next reply on."
+    if worth.forwards:
+        now, without = worth.tokens / worth.forwards, worth.tokens / (worth.forwards + worth.found)
+        rows += [
+            (
+                "Of your replies since",
+                f"{percent(worth.found / worth.tokens)} of the tokens were drafted from it",
+            ),
+            ("Tokens a run of the model", f"{now:.2f}, up to {now - without:.2f} of them by it"),
+        ]
+        said = (
+            "Up to: other texts may hold the same. Without any of these drafts, each of their tokens had taken a run "
+            "of its own at most."
+        )
+    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in rows)
+    return card("What the model wrote for itself", f'<dl class="hc-kept">{cells}</dl>' + note(said))
 
 
 def meters_card(meters: Sequence[Meter]) -> str:

@@ -115,5 +115,7 @@ class InsightsPanel:
                 self._service.plan(),
                 store.history_size(user_id),
                 self._service.index_memory(user_id),
+                store.self_size(user_id, model),
+                store.drafted_from_self(user_id, model),
             ),
         }

@@ -13,10 +13,11 @@ from hierchat.config import cache_dir, data_dir
 from hierchat.corpus.stored import corpora_dir
 from hierchat.language import _, later, plural
 from hierchat.models.cache import gigabytes, size_of
-from hierchat.store import DraftsFrom, Store
+from hierchat.store import DraftsFrom, Learning, Store
 from hierchat.ui import own_texts, speaking, status, transfer_panel
 from hierchat.ui.actions import button
 from hierchat.ui.connected import Connected
+from hierchat.ui.learning import LearningPart
 from hierchat.ui.owner import require_owner
 from hierchat.ui.panels.panel import QUIET, Who
 from hierchat.ui.panels.programs import Programs
@@ -48,6 +49,7 @@ class SettingsPanel:
         self._store = service.store
         self.connected = Connected(self._store, log_ins)
         self._programs = Programs(service.store)
+        self.learning = LearningPart(service)
 
     def build(self) -> None:
         """Its components."""
@@ -75,6 +77,7 @@ class SettingsPanel:
         )  # fmt: skip
         self.texts = own_texts.OwnTextsHandlers(self._service, own_texts.build())
         self._proof = gr.HTML("", elem_id="hc-model-proof")
+        self.learning.build()
         gr.HTML(f"<h2>{_('Chats')}</h2>")
         self._keep = gr.Checkbox(
             True, label=_("Replies go on when the page is closed"), container=False, elem_id="hc-keep"
@@ -130,6 +133,7 @@ class SettingsPanel:
             self._store.set_drafts_from(user, "all")
             self._store.allow_model_titles(user, True)
             self._store.keep_writing(user, True)
+            self._service.learning.choose(user, Learning())
             if self._store.is_owner(user):
                 self._store.set_access("off")
             return self.show(user) | {self._told: status.notice(_("All settings are as they were at first."))}
@@ -150,6 +154,7 @@ class SettingsPanel:
         return [
             *self.texts.outputs, self._drafts, self._proof, self._keep, self._titles, self._places, self._backup,
             self._forget, self._told, *self.connected.outputs, *self._programs.outputs,
+            *self.learning.outputs,
         ]  # fmt: skip
 
     def show(self, user_id: int) -> dict[Any, Any]:
@@ -162,7 +167,12 @@ class SettingsPanel:
             chats,
             messages=messages,
         )
-        forget = button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if chats else ""
+        if written := self._store.self_size(user_id).tokens:
+            held = _("{held} and {tokens:,} tokens that the model wrote for itself").format(
+                held=held, tokens=written
+            )
+        there = chats or written
+        forget = button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else ""
         return (
             {
                 self._drafts: self._store.drafts_from(user_id),
@@ -177,6 +187,7 @@ class SettingsPanel:
             | self.texts.drawn(user_id)
             | self.connected.show(user_id)
             | self._programs.show(owner=owner)
+            | self.learning.show(user_id)
         )
 
 

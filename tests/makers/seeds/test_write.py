@@ -12,10 +12,10 @@ import pytest
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
+from hierchat.learning.loops import loop_at_end
+from hierchat.learning.templates import Script
 from hierchat.makers.seeds import write
-from hierchat.makers.seeds.loops import loop_at_end
 from hierchat.makers.seeds.streams import Streams
-from hierchat.makers.seeds.templates import Script
 from hierchat.makers.seeds.write import WorkFile, Writer
 from hierchat.models.formats.quantised_blocks import pack
 from hierchat.runtime.prompt import PromptBuilder, Said

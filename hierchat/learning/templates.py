@@ -1,4 +1,5 @@
-"""The prompts of the texts that ship, made from templates and lists in prompts/*.yaml.
+"""Prompts that come with hierchat, made from templates and lists in prompts/*.yaml: for texts that ship, and for what a
+model writes for itself.
 
 lists.yaml holds lists by name, which every file may use. A file is a list of sections:
 
@@ -48,6 +49,8 @@ class Script:
     turns: tuple[str, ...]
     temperature: float
     seed: int
+    origin: int | None = None
+    """The message of the user's from which it was made; None where it comes with hierchat."""
 
 
 class _Section(BaseModel):
@@ -73,12 +76,13 @@ def scripts(folder: Path = FOLDER, seed: int = 0) -> list[Script]:
         one.key: one
         for section in sections
         for turns in _expand(section, shared)
-        for one in [_script(section.kind, turns, seed)]
+        for one in [script(section.kind, turns, seed)]
     }
     return [found[key] for key in sorted(found)]
 
 
-def _script(kind: str, turns: Sequence[str], seed: int) -> Script:
+def script(kind: str, turns: Sequence[str], seed: int = 0, origin: int | None = None) -> Script:
+    """A conversation of these turns; most are greedy."""
     digest = hashlib.sha256("\0".join([str(seed), *turns]).encode()).digest()
     return Script(
         key=digest.hex()[:16],
@@ -86,6 +90,7 @@ def _script(kind: str, turns: Sequence[str], seed: int) -> Script:
         turns=tuple(turns),
         temperature=TEMPERATURE if digest[-1] < SAMPLED * 256 else 0.0,
         seed=int.from_bytes(digest[8:12]),
+        origin=origin,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.makers.seeds.templates import REPLY, Script, scripts
+from hierchat.learning.templates import REPLY, Script, scripts
 
 LISTS = "pet: [cat, dog, owl]\nnext: ['Why?']\n"
 SECTION = """
