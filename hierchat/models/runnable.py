@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from hierchat.language import later
 from hierchat.models.architectures.architecture import ACTIVATIONS
 from hierchat.models.architectures.names import ROPE_FACTORS
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
@@ -24,11 +25,11 @@ from hierchat.models.formats.layouts import BLOCK
 Step = Literal["kernels", "slots", "plain"]
 """What computes a model: our own kernels; transformers' modules over our attention and slots; or transformers alone,
 which keeps what it will, so that nothing can be taken back where a draft was wrong."""
-NO_DRAFTS = "Drafts are not possible for this kind of model yet."
+NO_DRAFTS = later("Drafts are not possible for this kind of model yet.")
 STEPS: dict[Step, str] = {
-    "kernels": "Computed by our own kernels, with drafts.",
-    "slots": "Computed by transformers' modules, with drafts.",
-    "plain": f"Computed by transformers. {NO_DRAFTS}",
+    "kernels": later("Computed by our own kernels, with drafts."),
+    "slots": later("Computed by transformers' modules, with drafts."),
+    "plain": later("Computed by transformers. Drafts are not possible for this kind of model yet."),
 }
 """As sentences for the page."""
 

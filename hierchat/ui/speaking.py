@@ -26,7 +26,8 @@ class Page(gr.Blocks):
 
     @config.setter
     def config(self, made: Any) -> None:
-        self._config, self._told = made, {}
+        self._config = made
+        self._told: dict[str, Any] = {}
 
 
 class Speaks:

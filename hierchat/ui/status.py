@@ -56,14 +56,14 @@ def proof_line(exact: bool | None, identical: bool = True) -> str:
 def model_proof(status: HostStatus) -> str:
     """The same for the model that is ready."""
     if status.phase == "ready" and not status.drafts:
-        return f'<div class="hc-quiet">{NO_DRAFTS}</div>'
+        return f'<div class="hc-quiet">{_(NO_DRAFTS)}</div>'
     line = proof_line(status.exact) if status.phase == "ready" else ""
     return line and f'<div class="hc-quiet">{_("With drafts and without:")} {line}</div>'
 
 
 def undrafted(status: HostStatus) -> str:
     """Why the model that is ready writes without drafts; empty where they are possible."""
-    return "" if status.drafts else NO_DRAFTS[0].lower() + NO_DRAFTS[1:].rstrip(".")
+    return "" if status.drafts else _(NO_DRAFTS).rstrip(".")
 
 
 def progress_bar(done: int, total: int | None) -> str:

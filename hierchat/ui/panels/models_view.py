@@ -148,7 +148,7 @@ def _entry(
 
 
 def _step(row: ModelRow) -> str:
-    return f" {html.escape(STEPS[row.step])}" if row.step and row.fit.verdict != "no" else ""
+    return f" {html.escape(_(STEPS[row.step]))}" if row.step and row.fit.verdict != "no" else ""
 
 
 def _facts(row: ModelRow) -> str:
