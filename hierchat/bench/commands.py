@@ -30,7 +30,7 @@ from hierchat.bench.measure import (
     start,
     tokens,
 )
-from hierchat.bench.measure.traces import read_traces
+from hierchat.bench.measure.traces import CHOICE, read_traces
 from hierchat.bench.page import measure as page
 from hierchat.bench.peers.start import open_peer
 from hierchat.corpus.statistics import statistics
@@ -144,7 +144,7 @@ def _record(args: argparse.Namespace) -> int:
     request = Request(args, "record", {})
     hosted = request.load()
     said = {"model": hosted.name, "backend": request.head(hosted)["backend"]}
-    said |= {key: request.said[key] for key in ("max_new_tokens", "temperature", "seed")}
+    said |= {key: request.said[key] for key in CHOICE}
     done = record.earlier(args.json, said)
     log = any(question.day is not None for question in request.questions)  # then their order counts
     questions = request.questions[: args.limit] if log else spread(request.questions, args.limit)

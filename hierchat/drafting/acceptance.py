@@ -10,12 +10,24 @@ import struct
 import zlib
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.growing.layout import HIDDEN, INPUTS, KNOWN, MAX_MATCH, SLOTS, SOURCES, AcceptanceModel
+from hierchat.config import GenerationSettings
+from hierchat.drafting.growing.dice import reply_key
+from hierchat.drafting.growing.layout import (
+    HIDDEN,
+    INPUTS,
+    KNOWN,
+    MAX_MATCH,
+    SLOTS,
+    SOURCES,
+    AcceptanceModel,
+    Dice,
+    Floats,
+)
 
 FITTED = Path(__file__).parent / "acceptance_model.npz"
 RATE = np.float32(0.003)
@@ -28,6 +40,11 @@ _MAGIC, _VERSION = b"HCac", 2
 
 Calibration = dict[str, list[tuple[float, float, int]]]
 
+WARMTH = 3
+"""Numbers that say how tokens are chosen; see warmth()."""
+HOTTEST = 1.5
+"""Temperatures above it are taken for it: none were fitted."""
+
 SHAPES = {
     "inputs": (SLOTS * INPUTS, HIDDEN),
     "surroundings": (SLOTS * KNOWN, HIDDEN),
@@ -37,14 +54,52 @@ SHAPES = {
     "score": (HIDDEN + SLOTS * INPUTS + 1,),
     "none": (HIDDEN + 1,),
 }
-"""The arrays of an AcceptanceModel, as they lie in the file."""
+"""The arrays of an AcceptanceModel, as they lie in the file,"""
+SAMPLED_SHAPES = {
+    "heat": (WARMTH, HIDDEN + SLOTS * INPUTS + 1),
+    "swing": (WARMTH, HIDDEN + SLOTS * INPUTS + 1),
+    "none_heat": (WARMTH, HIDDEN + 1),
+}
+"""and what else lies there: weights for replies that are not greedy, by warmth()."""
 
 
 @cache
 def fitted() -> AcceptanceModel:
     """The acceptance model that comes with the program; do not change."""
+    return AcceptanceModel(**_arrays(tuple(SHAPES)))
+
+
+@cache
+def _arrays(names: tuple[str, ...]) -> dict[str, Floats]:
     with np.load(FITTED) as file:
-        return AcceptanceModel(**{name: file[name] for name in SHAPES})
+        return {name: file[name] for name in names}
+
+
+class Chosen(NamedTuple):
+    """How the tokens of a reply are chosen, as far as drafts are concerned."""
+
+    dice: Dice
+    score: Floats
+    """Beside an AcceptanceModel's `score` and"""
+    none: Floats
+    """`none`: zeros where the likeliest token is chosen."""
+
+
+def warmth(settings: GenerationSettings) -> Floats:
+    """[WARMTH]: that the likeliest token need not win; the temperature; how much top-p, min-p and top-k cut off. Zeros
+    for greedy decoding."""
+    if not settings.temperature or settings.top_k == 1:
+        return np.zeros(WARMTH, np.float32)
+    cut = max(1.0 - settings.top_p, settings.min_p, 1.0 / settings.top_k if settings.top_k else 0.0)
+    return np.array((1.0, min(settings.temperature, HOTTEST), cut), np.float32)
+
+
+def chosen(settings: GenerationSettings | None) -> Chosen:
+    """What the acceptance model is told of a reply's settings; None: greedy decoding, or nobody knows."""
+    warm = np.zeros(WARMTH, np.float32) if settings is None else warmth(settings)
+    arrays = _arrays(tuple(SAMPLED_SHAPES))
+    key = np.uint64(reply_key(np.uint64(settings.seed)) if settings is not None and warm[0] else 0)
+    return Chosen(Dice(key, warm @ arrays["swing"]), warm @ arrays["heat"], warm @ arrays["none_heat"])
 
 
 class Acceptance:

@@ -11,11 +11,20 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.acceptance import FORGET, RATE, Acceptance
+from hierchat.config import GenerationSettings
+from hierchat.drafting.acceptance import FORGET, RATE, Acceptance, chosen
 from hierchat.drafting.context import Context
 from hierchat.drafting.cost import DraftCost, FreeRows, Latency
 from hierchat.drafting.growing.grow import TAIL, grow, teach
-from hierchat.drafting.growing.layout import NODES, SLOTS, SOURCES, Databases, make_places, make_tree
+from hierchat.drafting.growing.layout import (
+    NODES,
+    SLOTS,
+    SOURCES,
+    AcceptanceModel,
+    Databases,
+    make_places,
+    make_tree,
+)
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import Arrays
@@ -43,6 +52,7 @@ class Drafter:
 
     The tree's size follows the costs in `latency` and what `acceptance` learned; keep the latter from reply to reply.
     `width` fixes the positions per forward instead: width - 1 drafts, whatever they cost.
+    `settings` of the reply: where it is sampled, drafts are chosen by the sampler's own noise.
     """
 
     def __init__(
@@ -52,10 +62,12 @@ class Drafter:
         latency: Latency | None = None,
         width: int | None = None,
         successors: Successors | None = None,
+        settings: GenerationSettings | None = None,
     ) -> None:
         self.acceptance = acceptance or Acceptance()
         self.cost = DraftCost(latency if latency and not width else FreeRows(width or WIDTH))
         self.top = TOP if successors is not None else 0
+        self._chosen = chosen(settings)
         self._sources = in_order(sources)
         self._successors = successors
         self._tree = make_tree()
@@ -66,6 +78,7 @@ class Drafter:
         self._arrays: list[Arrays] | None = None  # of the sources, when _runs were made
         self._runs = runs_of(())
         self._owners = owners_of(())
+        self._places = make_places(0)
         self.begin(())
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -74,7 +87,6 @@ class Drafter:
         self._grown, self._alone = False, True
         self._recent[:] = RECENT_PRIOR
         self.cost.begin(len(prompt))
-        self._places = make_places(0)
 
     def propose(self, limit: int | None = None) -> DraftTree:
         """A tree of at most `limit` nodes that continues what was observed."""
@@ -111,7 +123,8 @@ class Drafter:
             self._nodes, looked = grow(
                 known,
                 self._places,
-                self.acceptance.model,
+                self._model(),
+                self._chosen.dice,
                 self._recent,
                 self._context.tokens[-TAIL:],
                 budget,
@@ -135,6 +148,13 @@ class Drafter:
             tuple(tree.paths[:kept].tolist()),
             matches=tuple(map(Match, slots, *(column.tolist() for column in found))),
         )
+
+    def _model(self) -> AcceptanceModel:
+        """What was learned, for the reply's settings."""
+        model, chosen = self.acceptance.model, self._chosen
+        if not chosen.dice.key:
+            return model
+        return model._replace(score=model.score + chosen.score, none=model.none + chosen.none)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """These tokens were committed, in order: drafts that were accepted, and one that the target added."""

@@ -38,9 +38,12 @@ class Memory:
     """Whose it is; None where there is one user only."""
 
 
-def default_drafter(hosted: Hosted, memory: Memory, width: int | None = None) -> Drafter:
+def default_drafter(
+    hosted: Hosted, memory: Memory, width: int | None = None, settings: GenerationSettings | None = None
+) -> Drafter:
     """All databases that the program has: this conversation, the history, the statistics loaded with the model."""
-    return drafter_over(hosted, all_sources(hosted, memory), memory.acceptance, width, memory.successors)
+    sources = all_sources(hosted, memory)
+    return drafter_over(hosted, sources, memory.acceptance, width, memory.successors, settings)
 
 
 def reply_drafter(
@@ -49,7 +52,7 @@ def reply_drafter(
     """What drafts a reply: the databases, the draft models where there are any and no width is fixed, and what else
     the model has to draft with."""
     drafter: Drafter | HierarchicalDrafter
-    databases = drafter = default_drafter(hosted, memory, width)
+    databases = drafter = default_drafter(hosted, memory, width, settings)
     if not width and hosted.levels and hosted.levels.sequences:
         drafter = with_models(hosted, memory, settings, stop, hosted.levels)
         databases = drafter.retrieval or databases
@@ -80,10 +83,12 @@ def with_models(
         )
     ]
     retrieval_levels = [
-        Drafter(sources, memory.levels.setdefault(name, Acceptance()), latency, None, memory.successors)
+        Drafter(
+            sources, memory.levels.setdefault(name, Acceptance()), latency, None, memory.successors, settings
+        )
         for name, latency in zip(names, levels.latencies, strict=False)
     ]
-    above = default_drafter(hosted, memory) if retrieval else None
+    above = default_drafter(hosted, memory, settings=settings) if retrieval else None
     return HierarchicalDrafter(levels.hierarchy, above, models, retrieval_levels, hosted.end_ids, stop, plan)
 
 
@@ -98,9 +103,10 @@ def drafter_over(
     acceptance: Acceptance,
     width: int | None = None,
     successors: Successors | None = None,
+    settings: GenerationSettings | None = None,
 ) -> Drafter:
     """The program's drafter over some of its databases. `width` fixes the positions per forward, drafts and one."""
-    return Drafter(sources, acceptance, hosted.local.latency, width, successors)
+    return Drafter(sources, acceptance, hosted.local.latency, width, successors, settings)
 
 
 def warm_up(hosted: Hosted) -> None:

@@ -65,6 +65,12 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--temperature", type=float, default=0.0, metavar="T", help="0, the default, is greedy"
     )
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, metavar="P", help="as in the chat; 1, the default, is off"
+    )
+    parser.add_argument(
+        "--top-k", type=int, default=0, metavar="K", help="as in the chat; 0, the default, is off"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument("--model", metavar="NAME", help="a name from `models list`")
     parser.add_argument("--backend", metavar="NAME", help="such as blocks or float32; by default the fastest")

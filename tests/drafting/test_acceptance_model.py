@@ -44,7 +44,7 @@ Floats = NDArray[np.float64]
 def scored(world: World, model: AcceptanceModel, recent: float = 0.3) -> Places:
     places = world.along([])
     places.known[0, :, RECENT] = recent
-    score(places, 0, model)
+    score(places, 0, model, np.zeros_like(model.score))
     return places
 
 

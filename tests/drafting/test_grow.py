@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.drafting.acceptance import fitted
+from hierchat.drafting.acceptance import chosen, fitted
 from hierchat.drafting.drafter import Drafter, in_order
 from hierchat.drafting.growing.acceptance_model import score
 from hierchat.drafting.growing.grow import TAIL, grow
@@ -60,6 +60,7 @@ def grown(
         known,
         make_places(len(known.runs)),
         fitted(),
+        chosen(None).dice,
         RECENTLY,
         known.tokens[-TAIL:],
         limit,
@@ -93,7 +94,7 @@ def test_the_likeliest_nodes_are_taken(world: World, limit: int) -> None:
         places = world.along(path, anew=True)
         places.known[-NODES - 1 :, :, RECENT] = RECENTLY
         place = len(path)
-        score(places, place, fitted())
+        score(places, place, fitted(), chosen(None).dice.swing)
         above = taken[path].chance if path else 1.0
         for i in range(places.candidates[place]):
             child, chance = (*path, int(places.tokens[place, i])), above * places.chances[place, i]

@@ -33,9 +33,11 @@ Drafting = Callable[[Hosted, Memory, int | None, GenerationSettings], Proposer]
 
 OWN: dict[str, Drafting | None] = {
     VANILLA: None,
-    "context": lambda hosted, memory, width, settings: drafter_over(hosted, [], memory.acceptance, width),
+    "context": lambda hosted, memory, width, settings: drafter_over(
+        hosted, [], memory.acceptance, width, settings=settings
+    ),
     "context+history": lambda hosted, memory, width, settings: drafter_over(
-        hosted, memory.history, memory.acceptance, width, memory.successors
+        hosted, memory.history, memory.acceptance, width, memory.successors, settings
     ),
     "hierchat": lambda hosted, memory, width, settings: reply_drafter(
         hosted, memory, settings, Event(), width

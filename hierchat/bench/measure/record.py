@@ -23,7 +23,7 @@ from hierchat.verify.asking.progress import Tell
 from hierchat.verify.asking.questions import Question
 from hierchat.verify.asking.result_file import differences
 
-TOP = 10
+TOP = 32
 """Tokens that are written down for each token of a reply."""
 
 
@@ -95,7 +95,7 @@ def _line(
         reply += step.tokens
         ids, chances = likeliest(rows[0], TOP)
         top_ids.append(ids.tolist())
-        top_p.append([round(chance, 4) for chance in chances.tolist()])
+        top_p.append([round(chance, 5) for chance in chances.tolist()])
     return {
         "question_id": int(question.name) if question.name.isdecimal() else question.name,
         "category": question.category,

@@ -114,7 +114,9 @@ def replay(
 ) -> None:
     """Every arm over all replies, in their order. `carry`: history lasts over the questions."""
     for arm in carried:  # what is compiled at its first use is not drafting
-        _answer(Carried(arm.name, without_model(costs), arm.width).drafter(), traces[0], None)
+        _answer(
+            Carried(arm.name, without_model(costs), arm.width).drafter(traces[0].settings), traces[0], None
+        )
     for question, group in groupby(traces, key=lambda trace: trace.question):
         turns = list(group)
         row = row_of(question)
@@ -124,7 +126,7 @@ def replay(
                 arm.forget()
             answers = []
             for trace in turns:
-                answers.append(asdict(_answer(arm.drafter(), trace, costs)))
+                answers.append(asdict(_answer(arm.drafter(trace.settings), trace, costs)))
                 arm.learn(trace.reply)
             row["arms"][arm.name] = answers
         result.rows.append(row)

@@ -1,27 +1,31 @@
 """Recorded replies: JSON lines, one reply each, in the order in which they were written.
 
-Keys: question_id, category (or a chat's kind), group, day, turn, prompt and reply (token ids, the end token included
-where the model said it), top_ids and top_p: the target's likeliest next tokens, highest first, with probabilities at
-temperature 1. Their entry i stands behind token `top_from` + i of prompt + reply, so that the reply's first token was
-chosen from entry len(prompt) - 1 - top_from. Without `top_from` the entries begin behind the prompt's first token.
+Keys: question_id, category (or a chat's kind), group, day, turn, settings, prompt and reply (token ids, the end token
+included where the model said it), top_ids and top_p: the target's likeliest next tokens, highest first, with
+probabilities at temperature 1. Their entry i stands behind token `top_from` + i of prompt + reply, so that the reply's
+first token was chosen from entry len(prompt) - 1 - top_from. Without `top_from` the entries begin behind the prompt's
+first token.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.config import GenerationSettings
 from hierchat.verify.asking.errors import RequestError, unreadable
 from hierchat.verify.asking.questions import Question
 
 Line = dict[str, Any]
+PLAIN = GenerationSettings()
+CHOICE = ("max_new_tokens", "temperature", "top_p", "top_k", "seed")
+"""The settings of a reply that are written down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,11 @@ class Trace:
     prompt: list[int]
     reply: list[int]
     top: NDArray[np.int32]
-    """[reply, k]: the target's likeliest tokens where it chose each token; k is 0 where none were recorded."""
+    """[reply, k]: the target's likeliest tokens where it chose each token; k is 0 where none were recorded,"""
+    chances: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    """[reply, k]: and their probabilities at temperature 1."""
+    settings: GenerationSettings = PLAIN
+    """Greedy where none were recorded."""
     model: str | None = None
     """As models.yaml calls it, where it was recorded."""
 
@@ -101,6 +109,19 @@ def read_traces(path: Path) -> list[Trace]:
 def _trace(question: Question, line: Line) -> Trace:
     prompt, reply = list(line["prompt"]), list(line["reply"])
     first = len(prompt) - 1 - line.get("top_from", 0)
-    entries: Sequence[Sequence[int]] = line.get("top_ids", [()] * (first + len(reply)))
-    top = np.array(entries[first : first + len(reply)], np.int32).reshape(len(reply), -1)
-    return Trace(question, line.get("turn", 0), prompt, reply, top, line.get("settings", {}).get("model"))
+    nothing = [()] * (first + len(reply))
+
+    def entries(key: str, kind: type[Any]) -> NDArray[Any]:
+        return np.array(line.get(key, nothing)[first : first + len(reply)], kind).reshape(len(reply), -1)
+
+    said = line.get("settings", {})
+    return Trace(
+        question,
+        line.get("turn", 0),
+        prompt,
+        reply,
+        entries("top_ids", np.int32),
+        entries("top_p", np.float32),
+        GenerationSettings(**{key: said[key] for key in CHOICE if key in said}),
+        said.get("model"),
+    )

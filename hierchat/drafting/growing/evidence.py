@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hierchat.drafting.growing import kernel
+from hierchat.drafting.growing.dice import LUCKY, gumbel
 from hierchat.drafting.growing.layout import (
     ALL_VOTES,
     BREAK,
@@ -117,11 +118,12 @@ def _add_occurrence(places, place, slot, token, length, first):  # type: ignore[
 @kernel
 def _count(places, place, slot, sampled, counts, number, total, suffix, population):  # type: ignore[no-untyped-def]
     """Tokens that follow the shorter suffix, `counts` times of `total` looked at. A token that was seen once is no
-    candidate by that alone."""
+    candidate by that alone, but by its noise."""
     known = places.known[place, slot]
+    key = places.keys[place]
     known[SUFFIX], known[SAMPLE], known[POPULATION] = suffix, total, population
     for j in range(number):
-        if counts[j] > 1:
+        if counts[j] > 1 or (key != 0 and gumbel(key, sampled[j]) > LUCKY):
             i = _candidate(places, place, np.int64(sampled[j]))
         else:
             i = -1

@@ -99,11 +99,25 @@ class AcceptanceModel(NamedTuple):
     none: Floats
 
 
+class Dice(NamedTuple):
+    """What a reply's settings say of how its tokens are chosen."""
+
+    key: np.uint64
+    """dice.reply_key of the seed; 0: the likeliest token is chosen, or nothing is known of the noise."""
+    swing: Floats
+    """[HIDDEN + SLOTS * INPUTS + 1]: what the noise of a candidate is worth, by what the acceptance model reads of
+    it."""
+
+
 class Places(NamedTuple):
     """One row per place that was looked at: 0 is behind the committed text, i + 1 behind node i of the tree."""
 
     candidates: Integers
     """[places]: candidates"""
+    keys: NDArray[np.uint64]
+    """[places]: dice.place_key; 0: no noise is known"""
+    noise: Floats
+    """[places, CANDIDATES]: each one's noise, where there is a key"""
     tokens: Tokens
     """[places, CANDIDATES]"""
     seen: Floats
@@ -143,6 +157,8 @@ def make_places(runs: int) -> Places:
 
     return Places(
         candidates=integers(),
+        keys=np.zeros(places, np.uint64),
+        noise=np.zeros((places, CANDIDATES), np.float32),
         tokens=np.zeros((places, CANDIDATES), np.int32),
         seen=np.zeros((places, CANDIDATES, slots, SEEN), np.float32),
         known=np.zeros((places, slots, KNOWN), np.float32),

@@ -48,7 +48,11 @@ class Request:
         if args.corpus:
             require_readable(args.corpus)
         self.settings = settings_of(
-            max_new_tokens=args.max_new_tokens, temperature=args.temperature, seed=args.seed
+            max_new_tokens=args.max_new_tokens,
+            temperature=args.temperature,
+            top_p=args.top_p,
+            top_k=args.top_k,
+            seed=args.seed,
         )
         self.entry = read_catalogue().entry(args.model)
         asked = _questions(args, self.entry, self.settings)
@@ -62,6 +66,8 @@ class Request:
             "limit": args.limit,
             "max_new_tokens": args.max_new_tokens,
             "temperature": args.temperature,
+            "top_p": args.top_p,
+            "top_k": args.top_k,
             "seed": args.seed,
             "width": args.width,
             "corpus": str(args.corpus) if args.corpus else None,

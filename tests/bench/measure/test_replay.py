@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from hierchat.bench.arms.own import Carried, OwnArm
-from hierchat.bench.measure.record import earlier, likeliest, record
+from hierchat.bench.measure.record import TOP, earlier, likeliest, record
 from hierchat.bench.measure.replay import GivenCosts, Replayed, replay, steps, without_model
-from hierchat.bench.measure.traces import Trace, append, read_lines, read_traces
+from hierchat.bench.measure.traces import CHOICE, Trace, append, read_lines, read_traces
 from hierchat.cli import main
 from hierchat.runtime.hosted import Hosted
 from hierchat.verify.asking.errors import RequestError
@@ -33,7 +33,8 @@ def hosted() -> Hosted:
 
 def recorded(hosted: Hosted, path: Path, asked: list[Question], **changed: Any) -> list[Trace]:
     settings = SETTINGS.model_copy(update=changed)
-    assert record(hosted, asked, settings, path, SAID, tell, earlier(path, SAID)) == 0
+    said = {**SAID, **{key: getattr(settings, key) for key in CHOICE}}
+    assert record(hosted, asked, settings, path, said, tell, earlier(path, said)) == 0
     return read_traces(path)
 
 
@@ -58,7 +59,7 @@ def test_what_is_recorded(hosted: Hosted, tmp_path: Path) -> None:
     assert first.reply == OwnArm("vanilla", hosted).answer(first.prompt, SETTINGS).reply
     for line, trace in zip(read_lines(tmp_path / "t"), traces, strict=True):
         assert line["top_from"] == len(trace.prompt) - 1
-        assert trace.top.shape == (24, 10)
+        assert trace.top.shape == trace.chances.shape == (24, TOP)
         assert all(token in row for token, row in zip(trace.reply, trace.top[:, :2], strict=True))
         assert all(sorted(chances, reverse=True) == chances for chances in line["top_p"])
 
