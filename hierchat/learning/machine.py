@@ -6,12 +6,14 @@ import time
 
 import psutil
 
+from hierchat.language import later
+
 OTHERS = 0.25
 """Share of all cores; where other programs use more, one of them needs the processor."""
 SECONDS = 1.0
 """Between two looks; shorter ones tell too little."""
-ON_BATTERY = "The machine runs on its battery."
-BUSY = "Another program needs the processor."
+ON_BATTERY = later("The machine runs on its battery.")
+BUSY = later("Another program needs the processor.")
 
 
 class Machine:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.language import _, plural
+from hierchat.language import _, later, plural
 from hierchat.store import SelfSize
 from hierchat.ui import status
 from hierchat.ui.actions import button
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from hierchat.learning.learning import LearningState
 
 POLL_SECONDS = 1.0
-AFTER = (("5 minutes", 5.0), ("10 minutes", 10.0), ("30 minutes", 30.0), ("an hour", 60.0))
-MOST = tuple((f"{tokens:,} tokens", tokens) for tokens in (100_000, 500_000, 2_000_000))
-_NOT_WHOLE = " The database is in use elsewhere: bytes of it leave the file when hierchat ends."
+AFTER = (5.0, 10.0, 30.0, 60.0)
+MOST = (100_000, 500_000, 2_000_000)
+_NOT_WHOLE = later("The database is in use elsewhere: bytes of it leave the file when hierchat ends.")
 
 
 def about() -> str:
@@ -72,7 +72,7 @@ class LearningPart:
         )
         with gr.Row(elem_id="hc-learning-choice"):
             self._after = gr.Dropdown(
-                [*AFTER],
+                _after(10.0),
                 value=10.0,
                 label=_("Begin after"),
                 elem_id="hc-learning-after",
@@ -80,7 +80,7 @@ class LearningPart:
                 min_width=0,
             )
             self._most = gr.Dropdown(
-                [*MOST], value=500_000, label=_("Write at most, for each model"), elem_id="hc-learning-most",
+                _most(500_000), value=500_000, label=_("Write at most, for each model"), elem_id="hc-learning-most",
                 filterable=False, min_width=0,
             )  # fmt: skip
         self._state = gr.HTML("", elem_id="hc-learning-state", apply_default_css=False, js_on_load=None)
@@ -98,12 +98,11 @@ class LearningPart:
             _, user = who(request)
             if not self._store.is_guest(user):
                 before = self._store.learning(user)
-                known_after, known_most = ({value for _, value in choices} for choices in (AFTER, MOST))
                 chosen = replace(
                     before,
                     on=bool(on),
-                    after_minutes=after if after in known_after else before.after_minutes,
-                    most_tokens=most if most in known_most else before.most_tokens,
+                    after_minutes=after if after in AFTER else before.after_minutes,
+                    most_tokens=most if most in MOST else before.most_tokens,
                 )
                 self._service.learning.choose(user, chosen)
             return self._drawn(user)
@@ -129,7 +128,7 @@ class LearningPart:
             session.removing = ""
             whole = self._service.learning.delete(user)
             said = status.notice(
-                _("Deleted: all that models wrote for themselves.") + ("" if whole else _NOT_WHOLE)
+                _("Deleted: all that models wrote for themselves.") + ("" if whole else f" {_(_NOT_WHOLE)}")
             )
             return {self._state: self._said(user), live: said}
 
@@ -161,12 +160,12 @@ class LearningPart:
             self._about: gr.update(visible=True),
             self._on: chosen.on,
             self._after: gr.update(
-                choices=_with(AFTER, chosen.after_minutes, "minutes"),
+                choices=_after(chosen.after_minutes),
                 value=chosen.after_minutes,
                 visible=chosen.on,
             ),
             self._most: gr.update(
-                choices=_with(MOST, chosen.most_tokens, "tokens"), value=chosen.most_tokens, visible=chosen.on
+                choices=_most(chosen.most_tokens), value=chosen.most_tokens, visible=chosen.on
             ),
             self._state: self._said(user_id),
             self._timer: gr.update(active=True),
@@ -179,10 +178,17 @@ class LearningPart:
 _DELETING = "what models wrote for themselves"
 
 
-def _with(choices: tuple[tuple[str, Any], ...], value: float, unit: str) -> list[tuple[str, Any]]:
+def _after(chosen: float) -> list[tuple[str, float]]:
     """The choices, and what was chosen by other means."""
-    there = any(value == one for _, one in choices)
-    return [*choices] if there else [*choices, (f"{value:,g} {unit}", value)]
+    return [(_minutes(one), one) for one in sorted({*AFTER, chosen})]
+
+
+def _most(chosen: int) -> list[tuple[str, int]]:
+    return [(plural("{n:,} token", "{n:,} tokens", one), one) for one in sorted({*MOST, chosen})]
+
+
+def _minutes(wait: float) -> str:
+    return _("1 minute") if wait == 1 else _("{n:g} minutes").format(n=wait)
 
 
 def said(state: LearningState, kept: SelfSize, *, asked: bool = False) -> str:
@@ -192,30 +198,38 @@ def said(state: LearningState, kept: SelfSize, *, asked: bool = False) -> str:
     if not kept.texts:
         return drawn
     tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
-    there = f"{tokens} in {plural('{n:,} text', '{n:,} texts', kept.texts)}, {size(kept.size)}"
+    texts = plural("{n:,} text", "{n:,} texts", kept.texts)
+    there = _("{tokens} in {texts}, {size}").format(tokens=tokens, texts=texts, size=size(kept.size))
     if asked:
         delete = button("hc_learned_deleted", _("Delete"), css="hc-danger hc-bordered")
         keep = button("hc_learned_keep", _("Keep"), css="hc-bordered")
         return (
-            f'{drawn}<div class="hc-ask-remove" role="group" aria-label="Delete what was written?">'
-            f"<p>Delete {there}? Replies become as slow as they were before.</p>"
+            f'{drawn}<div class="hc-ask-remove" role="group" aria-label="{_("Delete what was written?")}">'
+            f"<p>{_('Delete {there}? Replies become as slow as they were before.').format(there=there)}</p>"
             f'<div class="hc-texts-acts">{delete}{keep}</div></div>'
         )
     delete = button("hc_learned_delete", _("Delete what it wrote…"), css="hc-bordered")
-    return f'{drawn}<p class="hc-quiet">It wrote {there}.</p><div class="hc-texts-acts">{delete}</div>'
+    wrote = _("It wrote {there}.").format(there=there)
+    return f'{drawn}<p class="hc-quiet">{wrote}</p><div class="hc-texts-acts">{delete}</div>'
 
 
 def _line(state: LearningState) -> str:
-    minutes = state.chosen.after_minutes
-    wait = "1 minute" if minutes == 1 else f"{minutes:g} minutes"
-    at_once = "one reply" if state.streams == 1 else f"{state.streams} replies at once"
+    at_once = plural("one reply", "{n} replies at once", state.streams)
     since = plural("{n:,} token", "{n:,} tokens", state.written)
-    return {
-        "off": "",
-        "refused": "It writes nothing: earlier texts may not be used (see above).",
-        "no model": "It writes nothing while no model is loaded on this machine.",
-        "full": f"It has written {state.tokens:,} tokens for this model, as many as are allowed.",
-        "not now": f"Resting. {state.reason}",
-        "waiting": f"Waiting. It begins when nobody has asked for a reply for {wait}.",
-        "writing": f"Writing now, {at_once}: {since} since it began.",
-    }[state.phase]
+    match state.phase:
+        case "refused":
+            return _("It writes nothing: earlier texts may not be used (see above).")
+        case "no model":
+            return _("It writes nothing while no model is loaded on this machine.")
+        case "full":
+            written = _("It has written {n:,} tokens for this model, as many as are allowed.")
+            return written.format(n=state.tokens)
+        case "not now":
+            return _("Resting. {reason}").format(reason=_(state.reason))
+        case "waiting":
+            waits = _("Waiting. It begins when nobody has asked for a reply for {time}.")
+            return waits.format(time=_minutes(state.chosen.after_minutes))
+        case "writing":
+            writes = _("Writing now, {at_once}: {tokens} since it began.")
+            return writes.format(at_once=at_once, tokens=since)
+    return ""

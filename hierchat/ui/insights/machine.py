@@ -177,23 +177,29 @@ def sizes_card(kept: HistorySize, index: IndexMemory) -> str:
 def self_card(kept: SelfSize, worth: SelfDrafted) -> str:
     """What the model wrote for itself, and what that was worth: at most, since other texts may have held the same."""
     tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
-    rows = [("It wrote", f"{tokens} for itself, {size(kept.size)}")]
-    said = "It counts from the next reply on."
+    wrote = _("{tokens} for itself, {size}").format(tokens=tokens, size=size(kept.size))
+    rows = [(_("It wrote"), wrote)]
+    said = _("It counts from the next reply on.")
     if worth.forwards:
         now, without = worth.tokens / worth.forwards, worth.tokens / (worth.forwards + worth.found)
         rows += [
             (
-                "Of your replies since",
-                f"{percent(worth.found / worth.tokens)} of the tokens were drafted from it",
+                _("Of your replies since"),
+                _("{share} of the tokens were drafted from it").format(
+                    share=percent(worth.found / worth.tokens)
+                ),
             ),
-            ("Tokens a run of the model", f"{now:.2f}, up to {now - without:.2f} of them by it"),
+            (
+                _("Tokens a run of the model"),
+                _("{now:.2f}, up to {gain:.2f} of them by it").format(now=now, gain=now - without),
+            ),
         ]
-        said = (
+        said = _(
             "Up to: other texts may hold the same. Without any of these drafts, each of their tokens had taken a run "
             "of its own at most."
         )
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in rows)
-    return card("What the model wrote for itself", f'<dl class="hc-kept">{cells}</dl>' + note(said))
+    return card(_("What the model wrote for itself"), f'<dl class="hc-kept">{cells}</dl>' + note(said))
 
 
 def meters_card(meters: Sequence[Meter]) -> str:
