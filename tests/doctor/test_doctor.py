@@ -118,7 +118,7 @@ def test_a_database_that_cannot_be_used(how: str, home: Path, capsys: pytest.Cap
 def test_models_that_cannot_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = home / "odd"
     folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "mamba", "hidden_size": 8}')
+    (folder / "config.json").write_text('{"model_type": "no-such-kind", "hidden_size": 8}')
     config = home / "config"
     config.mkdir()
     yaml = config / "models.yaml"

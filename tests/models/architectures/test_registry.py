@@ -11,7 +11,7 @@ from hierchat.models import architectures
 from hierchat.models.architectures.architecture import Architecture
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
 
-SHARED = {"__init__", "architecture", "names", "registry", "rope", "sizes", "windows"}
+SHARED = {"__init__", "architecture", "names", "registry", "rope", "sizes", "through_transformers", "windows"}
 SHAPE = {
     "vocab_size": 96,
     "hidden_size": 64,
