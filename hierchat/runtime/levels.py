@@ -40,6 +40,7 @@ TEXT = (
     "letter to a friend."
 )
 """What models are compared over where there is no text that the target wrote."""
+_RUNNING = "what it drafted could not be taken back where it was wrong: it keeps a running state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,11 @@ def load_levels(
             if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
                 left_out.append(LeftOut(name, f"other tokens: {reason}"))
                 continue
-            sequence = _over_all_tokens(
-                make_runner(draft, report).open(), candidate, draft, engine.runner.vocabulary
-            )
+            runner = make_runner(draft, report)
+            if not runner.drafts:
+                left_out.append(LeftOut(name, _RUNNING))
+                continue
+            sequence = _over_all_tokens(runner.open(), candidate, draft, engine.runner.vocabulary)
         except (ModelError, UnsupportedModel, MemoryError) as error:
             left_out.append(LeftOut(name, str(error) or "memory ran out"))
             continue

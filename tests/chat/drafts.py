@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaForCausalLM, MistralForCausalLM
+from transformers import LlamaForCausalLM, MambaConfig, MambaForCausalLM
 
 from hierchat.config import GenerationSettings
 from hierchat.distil.student import make_student
@@ -110,5 +110,8 @@ def no_list(folder: Path) -> None:
     distilled(folder)
 
 
-def sliding_window(folder: Path) -> None:
-    save(folder, model(kind=MistralForCausalLM, sliding_window=16))
+def recurrent(folder: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 1, "time_step_rank": 2}
+    made = MambaForCausalLM(MambaConfig(vocab_size=len(tokenizer()), eos_token_id=END, **sizes))
+    save(folder, made)

@@ -33,8 +33,8 @@ from ..chat.drafts import (
     model,
     no_list,
     other_tokens,
+    recurrent,
     save,
-    sliding_window,
 )
 from ..chat.tiny import ready_host
 
@@ -119,7 +119,7 @@ def test_the_faster_draft_stands_lower(tmp_path: Path) -> None:
         (damaged_list, rf"{FILE} cannot be read: .* Distil the draft again"),
         (list_of_another, r"Distil the draft again"),
         (no_list, r"tokens, and the list of them is missing\. Distil the draft again"),
-        (sliding_window, r"rolled back|sliding|window"),
+        (recurrent, "taken back"),
     ],
 )
 def test_a_draft_that_cannot_be_used_is_left_out(

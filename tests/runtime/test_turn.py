@@ -20,7 +20,7 @@ class Loaded:
     """Stands for a model; nothing is computed."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.note = name, ""
+        self.name, self.note, self.drafts, self.is_local = name, "", True, False
         self.engine = type("Exact", (), {"exact": True, "places": 1})()
 
 
