@@ -46,8 +46,15 @@ def _nodes(rule: dict[str, Any]) -> Iterator[str]:
         yield f"{rule['id']} at {place} ({why}): {node['html'][:120]}"
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    ("width", "height", "dark"),
+    [
+        pytest.param(1280, 800, False, id="wide-light"),
+        pytest.param(390, 844, True, id="narrow-dark"),
+        pytest.param(1280, 800, True, id="wide-dark", marks=pytest.mark.large),
+        pytest.param(390, 844, False, id="narrow-light", marks=pytest.mark.large),
+    ],
+)
 def test_nothing_serious_is_found(
     chromium: Browser,
     server: tuple[FakeService, str],

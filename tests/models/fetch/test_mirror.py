@@ -168,8 +168,10 @@ def test_a_process_that_ends_in_the_middle_of_a_piece(end: str, index: FakeIndex
     if not hasattr(signal, end):
         pytest.skip(f"this system has no {end}")
     index.slow = 0.02
+    # Whatever started the tests may have it ignored.
     program = (
-        "import sys; from hierchat.models.catalogue import Mirror; from hierchat.models.fetch.mirror import "
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from hierchat.models.catalogue import Mirror; from hierchat.models.fetch.mirror import "
         "fetch_mirror; fetch_mirror(Mirror.model_validate_json(sys.argv[1]), sys.argv[2], lambda progress: None)"
     )
     process = subprocess.Popen(
