@@ -60,13 +60,12 @@ class DraftCost:
             return
         joined, self._table, self._roots = roots != self._roots, table, roots
         self._step_ms = step_ms = table[min(roots, len(table)) - 1 :]
-        extra = [ms - step_ms[0] for ms in step_ms]
+        self.extra = extra = np.asarray(step_ms) - step_ms[0]
         # The cheapest way on from n drafts: rows may come in groups, of which all but the first are free.
-        onward = [
-            min((extra[m] - extra[n]) / (m - n) for m in range(n + 1, len(extra)))
-            for n in range(len(extra) - 1)
-        ]
-        self.extra, self.onward = np.array(extra), np.array(onward)
+        more = np.arange(1, extra.size)
+        self.onward = np.array(
+            [((extra[n + 1 :] - extra[n]) / more[: extra.size - 1 - n]).min() for n in range(extra.size - 1)]
+        )
         if joined:
             self._start()
 

@@ -6,7 +6,6 @@ thread. A piece of one prompt goes along, short enough for the others not to sta
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from hierchat.drafting.cost import DraftCost
+from hierchat.drafting.dividing import divided
 from hierchat.drafting.tree import DraftTree
 from hierchat.engine.decoding import CHUNK, Decoding
 from hierchat.engine.latency import WIDEST, LatencyCurve
@@ -257,25 +257,3 @@ class Together:
         for other in self._members:
             if other is not member:
                 other.waited_ms += ms
-
-
-def divided(trees: Sequence[DraftTree], cost: DraftCost) -> list[int]:
-    """How many nodes of each tree go through a forward that all share: those that bring most, as long as the next one
-    pays for its row. A tree without probabilities stays whole."""
-    kept = [0 if tree.probabilities else len(tree) for tree in trees]
-    rows = sum(kept)
-    following = [(-tree.probabilities[0], at) for at, tree in enumerate(trees) if tree.probabilities]
-    heapq.heapify(following)
-    worth, total, best, found = cost.token_ms, 0.0, 0.0, list(kept)
-    while following and rows < cost.most:
-        chance, at = heapq.heappop(following)
-        if -chance * worth <= cost.onward[rows]:
-            break
-        kept[at] += 1
-        rows += 1
-        total -= chance
-        if (profit := total - cost.extra[rows] / worth) > best:
-            best, found = profit, list(kept)
-        if kept[at] < len(trees[at]):
-            heapq.heappush(following, (-trees[at].probabilities[kept[at]], at))
-    return found

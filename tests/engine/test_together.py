@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import get_args
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as limits
@@ -21,7 +20,6 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import TooManySequences
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.step import Step
-from hierchat.engine.together import divided
 from hierchat.models.formats.quantised_blocks import pack
 from hierchat.verify.trials import Noise
 from tests.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model
@@ -218,40 +216,6 @@ def test_the_baseline_of_several_is_measured_of_all_together(engine: LocalEngine
     assert [member.reply.sequence.tokens for member in engine._together._members] == expected
     for one in steps:
         list(one)
-
-
-@given(
-    chances=st.lists(
-        st.lists(st.floats(0.01, 1.0), max_size=5).map(lambda found: sorted(found, reverse=True)),
-        min_size=1,
-        max_size=3,
-    ),
-    row=st.floats(0.01, 0.8),
-)
-def test_rows_go_where_they_bring_most(chances: list[list[float]], row: float) -> None:
-    """Against every way to divide them; rows of equal cost."""
-
-    class Linear:
-        def step_ms(self, context: int) -> list[float]:
-            return [1.0 + row * rows for rows in range(32)]
-
-    roots = len(chances)
-    cost = DraftCost(Linear())
-    cost.look(10, roots)
-    trees = [
-        DraftTree(tuple(range(len(one))), tuple(range(-1, len(one) - 1)), ("x",) * len(one), tuple(one))
-        for one in chances
-    ]
-    worth = cost.token_ms
-
-    def profit(kept: list[int]) -> float:
-        brought = sum(sum(one[:count]) for one, count in zip(chances, kept, strict=True))
-        return brought - float(cost.extra[sum(kept)]) / worth
-
-    kept = divided(trees, cost)
-    every = np.ndindex(*[len(one) + 1 for one in chances])
-    assert profit(kept) >= max(profit(list(one)) for one in every) - 1e-9
-    assert cost.token_ms <= (1.0 + row * (roots - 1)) / roots + 1e-9
 
 
 def test_a_piece_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalEngine) -> None:
