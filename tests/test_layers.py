@@ -15,7 +15,7 @@ LAYERS = [
     {"logs", "jit", "pdf", "language"},
     {"models"},
     {"drafting"},
-    {"engine", "hierarchy", "corpus", "store"},
+    {"engine", "hierarchy", "corpus", "store", "integrations"},
     {"attachments", "accounts"},
     {"runtime", "transfer"},
     {"learning"},
@@ -107,6 +107,14 @@ def test_only_commands_import_the_tools() -> None:
         assert not tools or module == "hierchat.cli", f"{module} imports {tools}"
 
 
+def test_what_runs_inside_other_engines_needs_drafting_alone() -> None:
+    """Their environments are their own: what the rest of the program is built on is not there."""
+    for module, path in MODULES.items():
+        if part(module) == "integrations":
+            others = {part(other) for other in imported(path, at_start=False)}
+            assert others <= {"integrations", "drafting", "config", "__init__"}, f"{module} imports {others}"
+
+
 def test_no_cycle() -> None:
     graph = {name: set(imported(path, at_start=True)) - {name} for name, path in MODULES.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError
@@ -126,6 +134,7 @@ def test_no_cycle() -> None:
         ("ui", ("torch", "sqlite")),
         ("server", ("gradio", "torch", "sqlite")),
         ("terminal", ("gradio", "torch", "sqlite")),
+        ("integrations", ("gradio", "transformers", "sqlite_utils", "psutil")),
     ],
 )
 def test_what_a_folder_does_not_know(folder: str, banned: tuple[str, ...]) -> None:
