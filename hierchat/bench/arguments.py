@@ -11,7 +11,7 @@ from hierchat.verify.arguments import LINES, add_asked, add_request, add_run, nu
 
 def add_bench(commands: Any) -> None:
     """`bench decode | log | load | record | replay | index | forward | agreement | tokens | simulate | report |
-    session | start | page`."""
+    session | start | page | vllm`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
@@ -99,6 +99,15 @@ def add_bench(commands: Any) -> None:
     report = kinds.add_parser("report", help="files of runs as a page, plots and Markdown")
     report.add_argument("files", type=Path, nargs="+", metavar="JSON", help="of decode, log, replay, forward")
     report.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where page and plots go")
+
+    served = kinds.add_parser("vllm", help="our drafter inside a vLLM that runs (docs/vllm.md)")
+    served.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
+    served.add_argument("--limit", type=positive, default=8, metavar="N", help="questions (8)")
+    served.add_argument("--url", default="http://127.0.0.1:8000", help="of vLLM (http://127.0.0.1:8000)")
+    served.add_argument("--together", type=numbers, default=[1, 4, 8], metavar="N,N,...", help="(1,4,8)")
+    served.add_argument("--max-new-tokens", type=positive, default=64, metavar="N", help="of a reply (64)")
+    served.add_argument("--repeats", type=positive, default=1, metavar="N", help="rounds over all arms (1)")
+    served.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
 
     talk = kinds.add_parser(
         "session", help="one conversation of several turns: start, memory, speed, restart"

@@ -71,14 +71,16 @@ class _Server(socketserver.ThreadingTCPServer):
         """More connections than these are closed."""
         return self.free.acquire(blocking=False)
 
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.free.release()
+
 
 class _Connection(socketserver.StreamRequestHandler):
     timeout = SILENT_SECONDS
     server: _Server
-
-    def finish(self) -> None:
-        self.server.free.release()
-        super().finish()
 
     def handle(self) -> None:
         try:

@@ -221,12 +221,13 @@ class HierchatProposer:
             raise Refused(
                 "bad_request", f'Give "replies", a list of up to {MOST_FORGOTTEN} names, or "all": true.'
             )
+        wanted = None if replies is None else set(replies)
         with self._lock:
             self._end_those_gone()
             names = {
                 name
                 for owner, name in self._remembered
-                if owner == user and (replies is None or name in replies)
+                if owner == user and (wanted is None or name in wanted)
             }
             for name in names:
                 if self._remembered[user, name] in self._replies.values():

@@ -1,0 +1,171 @@
+"""The drafter inside vLLM (docs/vllm.md), against the same engine without drafts: a server that was started before is
+asked over HTTP.
+
+Each group of questions goes through all arms in turn: `none` (no drafts), `ours` (nobody's history) and `history` (a
+user who asked the same before, so that the best there can be is seen). Greedy. The user's first asking is not counted:
+it warms the engine up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from hierchat.verify.asking.errors import RequestError
+from hierchat.verify.asking.progress import Tell
+
+ARMS = ("none", "ours", "history")
+SECONDS = 600.0
+"""A reply may take."""
+
+
+@dataclass
+class Arm:
+    """What one arm did with so many requests at once."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+    forwards: int = 0
+    behind: int = 0
+    """Tokens of those forwards: all but the first of each reply, which reading the prompt brings."""
+    proposed: int = 0
+    accepted: int = 0
+    draft_ms: float = 0.0
+    texts: list[list[int]] = field(default_factory=list)
+
+    def as_dict(self, plain: Arm) -> dict[str, Any]:
+        return {
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 3),
+            "tokens_per_second": round(self.tokens / self.seconds, 2),
+            "speedup": round(self.tokens / self.seconds / (plain.tokens / plain.seconds), 3),
+            "tokens_per_forward": round(self.behind / self.forwards, 3) if self.forwards else None,
+            "proposed": self.proposed,
+            "accepted": self.accepted,
+            "draft_ms_per_forward": round(self.draft_ms / self.forwards, 3) if self.forwards else None,
+            "differing": sum(mine != theirs for mine, theirs in zip(self.texts, plain.texts, strict=True)),
+        }
+
+
+class Server:
+    """vLLM with our drafter, and the drafter's channel."""
+
+    def __init__(self, url: str, key: str, port: int, token: str, most: int) -> None:
+        """`most`: tokens of a reply. Raises RequestError where nobody answers."""
+        self._token, self._most = token, most
+        self._run = uuid4().hex  # so that one run's replies are not another's
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=SECONDS)
+        try:
+            self.model = str(self._http.get("/v1/models").raise_for_status().json()["data"][0]["id"])
+            self._line = socket.create_connection(("127.0.0.1", port), timeout=SECONDS).makefile("rwb")
+        except (httpx.HTTPError, OSError, KeyError, IndexError, ValueError) as error:
+            raise RequestError(
+                f"{url} and the channel on port {port} must be vLLM with our drafter (docs/vllm.md): {error}"
+            ) from error
+        self.about = self.ask("hello")
+
+    def ask(self, method: str, **fields: Any) -> dict[str, Any]:
+        """An answer of the channel. Raises RequestError with its sentence."""
+        self._line.write(json.dumps({"token": self._token, "method": method, **fields}).encode() + b"\n")
+        self._line.flush()
+        answer = json.loads(self._line.readline() or b"{}")
+        if not answer.get("ok"):
+            raise RequestError(str(answer.get("message", "The drafter's channel closed.")))
+        return dict(answer)
+
+    def write(self, question: str, arm: str, number: str, learn: bool = False) -> tuple[str, list[int]]:
+        """A greedy reply: its user, and its tokens. Raises RequestError."""
+        user = f"bench {self._run}" if arm == "history" else ""
+        body = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": question}],
+            "temperature": 0,
+            "max_tokens": self._most,
+            "return_token_ids": True,
+            "vllm_xargs": {
+                "hierchat_user": user,
+                "hierchat_reply": self._run + number,
+                "hierchat_learn": int(learn),
+                **({"hierchat_drafts": 0} if arm == "none" else {}),
+            },
+        }
+        try:
+            answer = self._http.post("/v1/chat/completions", json=body).raise_for_status().json()
+            return user, list(answer["choices"][0]["token_ids"])
+        except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
+            raise RequestError(f"vLLM gave no reply: {error}") from error
+
+    def figures(self, user: str, number: str) -> dict[str, Any]:
+        """What the drafter tells of a reply."""
+        return self.ask("reply", user=user, reply=self._run + number)
+
+    def close(self) -> None:
+        """The bench's user goes, too."""
+        self.ask("forget", user=f"bench {self._run}", all=True)
+        self._line.close()
+        self._http.close()
+
+
+@contextmanager
+def opened(url: str, most: int) -> Iterator[Server]:
+    """The server at `url`, with the secrets that the environment has. Raises RequestError."""
+    port, token = (os.environ.get(f"HIERCHAT_DRAFTER_{name}", "") for name in ("PORT", "TOKEN"))
+    if not (port.isdigit() and token):
+        raise RequestError(
+            "Set HIERCHAT_DRAFTER_PORT and HIERCHAT_DRAFTER_TOKEN as they are set for vLLM (docs/vllm.md)."
+        )
+    server = Server(url, os.environ.get("VLLM_API_KEY", ""), int(port), token, most)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def measure(
+    server: Server, questions: Sequence[str], together: Sequence[int], tell: Tell, repeats: int = 1
+) -> list[dict[str, Any]]:
+    """The figures for each number of requests at once."""
+    for at, question in enumerate(questions):
+        server.write(question, "history", f" first {at}", learn=True)
+        tell("first asking", 1)
+    return [_measured(server, questions, count, tell, repeats) for count in together]
+
+
+def _measured(
+    server: Server, questions: Sequence[str], count: int, tell: Tell, repeats: int
+) -> dict[str, Any]:
+    arms = {name: Arm() for name in ARMS}
+    groups = [questions[at : at + count] for at in range(0, len(questions), count)] * repeats
+    with ThreadPoolExecutor(count) as threads:
+        for turn, group in enumerate(groups):
+            for name in (*ARMS[turn % len(ARMS) :], *ARMS[: turn % len(ARMS)]):
+                numbers = [f" {count} {turn} {name} {at}" for at in range(len(group))]
+                began = time.perf_counter()
+                replies = list(threads.map(server.write, group, [name] * len(group), numbers))
+                arms[name].seconds += time.perf_counter() - began
+                for number, (user, tokens) in zip(numbers, replies, strict=True):
+                    _count(arms[name], tokens, server.figures(user, number))
+            tell(f"{count} at once", len(group))
+    return {"together": count, "arms": {name: arm.as_dict(arms["none"]) for name, arm in arms.items()}}
+
+
+def _count(arm: Arm, tokens: list[int], found: dict[str, Any]) -> None:
+    arm.texts.append(tokens)
+    arm.tokens += len(tokens)
+    forwards = found["steps"][1:]
+    arm.forwards += len(forwards)
+    arm.behind += sum(len(step["tokens"]) for step in forwards)
+    arm.proposed += sum(found["proposed"].values())
+    arm.accepted += sum(found["accepted"].values())
+    arm.draft_ms += sum(step["draft_ms"] for step in forwards)
