@@ -38,11 +38,25 @@ def scan(
     kept = 2 if layer.slots.reading else len(parents)  # of a chain only the end counts
     states = np.empty((kept, *shape), np.float32)
     out = np.zeros((len(values), heads, width), np.float32)
-    floats = [one.float().contiguous().numpy() for one in (queries, keys, values, fades, rates)]
-    advance(*floats, parents, first, states, out, corrects)
+    advance(
+        _floats(queries),
+        _floats(keys),
+        _floats(values),
+        _floats(fades),
+        _floats(rates),
+        parents,
+        first,
+        states,
+        out,
+        corrects,
+    )
     for node in (len(parents) - 1,) if layer.slots.reading else range(len(parents)):
         layer.put(node, torch.from_numpy(states[node % kept][None]))
     return torch.from_numpy(out)
+
+
+def _floats(tensor: torch.Tensor) -> Floats:
+    return tensor.float().contiguous().numpy()
 
 
 @kernel

@@ -108,9 +108,9 @@ class StateSlots(Slots):
         self._marks: list[Mark] = []
         self._recent: deque[Mark] = deque(maxlen=0)
         layers = iter(self._states)
-        self.layers = [
-            next(layers) if kept else layer for kept, layer in zip(keeps, self.layers, strict=True)
-        ]
+        for at, kept in enumerate(keeps):
+            if kept:
+                self.layers[at] = next(layers)
 
     def begin(self, parents: Sequence[int], follows: Sequence[int], *, reading: bool) -> None:
         if self.reading and reading and self._marks:
