@@ -3,9 +3,9 @@
 lessons.py has what is learned from. In training, whole slots are left out at random, so that the acceptance model copes
 with whatever databases there are.
 
-First the part that greedy replies are drafted by, from greedy replies; --keep FILE takes it from there, --begin FILE
-goes on from it. Then, on top of it, what is added where tokens are sampled: each position of --sampled is a lesson for
-made-up settings and noise (sampled_lessons.py).
+First the part that greedy replies are drafted by, from greedy replies; --keep FILE takes it from there. Then, on top of
+it, what is added where tokens are sampled: each position of --sampled is a lesson for made-up settings and noise
+(sampled_lessons.py).
 """
 
 from __future__ import annotations
@@ -193,15 +193,17 @@ def main() -> None:
     )
     parser.add_argument("--test", type=Path, nargs="*", default=[], help="traces to report the loss on")
     parser.add_argument("--keep", type=Path, help="a fit whose greedy part stays")
-    parser.add_argument("--begin", type=Path, help="a fit from which the greedy part goes on")
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--draws", type=int, default=DRAWS, help="settings and noise for each position")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     shelf = Shelf(args.corpus)
-    net = Net.of(_read(args.keep or args.begin)) if args.keep or args.begin else Net()
-    if not args.keep:
-        train(net, shelf.lessons(args.traces))
+    torch.manual_seed(0)
+    if args.keep:
+        with np.load(args.keep) as file:
+            net = Net.of(dict(file))
+    else:
+        net = train(Net(), shelf.lessons(args.traces))
         for path in args.test:
             print(f"{path}: greedy {loss(net, shelf.lessons([path])):.4f} nats")
     generator = np.random.default_rng(0)
@@ -212,11 +214,6 @@ def main() -> None:
         shown = shelf.lessons([path], chances[:1])
         print(f"{path}: {len(shown.right)} positions, sampled {loss(sampled, shown):.4f} nats")
     np.savez(args.out, **net.arrays(), **sampled.arrays())  # type: ignore[arg-type]
-
-
-def _read(path: Path) -> dict[str, Floats]:
-    with np.load(path) as file:
-        return dict(file)
 
 
 if __name__ == "__main__":
