@@ -23,7 +23,7 @@ from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
 from hierchat.chat.statistics import stored_figures
 from hierchat.chat.titles import TitleWriter
-from hierchat.config import MOST_TOKENS, GenerationSettings
+from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.learning.learning import IdleLearning
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.drafting_choice import ALL, Drafting
@@ -199,6 +199,12 @@ class ChatService:
         turn: a reply goes on beside it."""
         hosted = self.host.hosted
         return None if hosted is None else (len(hosted.prompts.tokens(text)), hosted.prompts.context_length)
+
+    @property
+    def thinks(self) -> tuple[Reasoning, ...]:
+        """How much the loaded model can be asked to think, from the least on; empty where that is not asked."""
+        hosted = self.host.hosted
+        return hosted.prompts.thinking.choices if hosted else ()
 
     def require_room(self, text: str, settings: GenerationSettings, system_prompt: str = "") -> None:
         """Raises MessageTooLong, as `send` would in its turn. While no model is loaded, `send` will find out."""

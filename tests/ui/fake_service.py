@@ -102,6 +102,7 @@ class Script:
     costs: ForwardCosts | None = None
     window: int = 8192
     thought_seconds: float | None = None
+    thinks: tuple[str, ...] = ()
     other: tuple[str, str] | None = None
     """What the first side of a comparison writes instead of what."""
 
@@ -134,6 +135,10 @@ class FakeService:
         self.learning = FakeLearning(self.store)
         self._runs: dict[int, list[Run]] = {}
         self._figures: dict[int, Figures] = {}
+
+    @property
+    def thinks(self) -> tuple[str, ...]:
+        return self.script.thinks
 
     def forget_user(self, user_id: int) -> bool:
         self.in_progress.end(user_id)

@@ -7,9 +7,12 @@ import re
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
+from hierchat.chat.frames import Figures, Written
 from hierchat.chat.origins import Run
+from hierchat.config import GenerationSettings
 from hierchat.thoughts import joined
 from hierchat.ui.actions import button
+from hierchat.ui.figures import details
 from hierchat.ui.marked import marked
 from hierchat.ui.thought import GrowingReply, drawn, with_calls
 from tests import browser as driving
@@ -80,6 +83,12 @@ def test_a_call_of_a_tool_is_shown_as_one() -> None:
     assert "tool_call&gt;" not in shown
     assert with_calls("Write `<tool_call>` and so on.") == "Write `<tool_call>` and so on."
     assert with_calls("<tool_call>\nnone\n</tool_call>") == "<tool_call>\nnone\n</tool_call>"
+
+
+def test_the_details_say_how_much_it_was_asked_to_think() -> None:
+    settings = GenerationSettings(reasoning="off").model_dump(mode="json")
+    facts = details(Figures(tokens=9, written=Written("tiny", 7, settings, True)))
+    assert "Thinking Off" in re.sub(r"<[^>]*>", "", facts)
 
 
 def fold_of(chat: Chat) -> Locator:
@@ -162,3 +171,34 @@ def test_a_thought_on_a_narrow_dark_page(
         narrow.shot("thought-narrow")
         wide = narrow.page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
         assert not wide
+
+
+@pytest.mark.browser
+def test_how_much_it_thinks_is_chosen_where_the_model_lets_one(chat: Chat, service: FakeService) -> None:
+    service.script.reply, service.script.seconds = ANSWER, 0
+    chat.page.get_by_role("button", name="Chat settings").click()
+    expect(chat.page.get_by_label("number input for Temperature")).to_be_visible()
+    expect(chat.page.locator("#hc-thinks")).to_be_hidden()
+    service.script.thinks = ("off", "on")
+    chat.open()
+    chat.page.get_by_role("button", name="Chat settings").click()
+    choices = chat.page.locator("#hc-thinks label:visible")
+    expect(choices).to_have_text(["As the model does", "Off", "On"])
+    chat.page.get_by_role("radio", name="Off", exact=True).check()
+    chat.shot("thinks")
+    chat.ask("Hello")
+    assert service.asked[-1][1].reasoning == "off"
+    # It is the chat's own: it stands there when the page comes back, and a new chat begins as the model does.
+    chat.page.reload()
+    chat.page.get_by_role("button", name="Chat settings").click()
+    expect(chat.page.get_by_role("radio", name="Off", exact=True)).to_be_checked()
+    chat.page.locator("#hc-new").click()
+    expect(chat.page.get_by_role("radio", name="As the model does")).to_be_checked()
+    # A model that is asked otherwise: what was chosen stays in sight.
+    service.script.thinks = ("low", "medium", "high")
+    chat.page.get_by_role("button", name="Hello", exact=True).click()
+    expect(chat.page.locator("#hc-title")).to_have_text("Hello")
+    expect(chat.page).to_have_url(re.compile(r"\?c=\d+"))
+    chat.page.reload()
+    chat.page.get_by_role("button", name="Chat settings").click()
+    expect(choices).to_have_text(["As the model does", "Off", "A little", "Some", "A lot"])
