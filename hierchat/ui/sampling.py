@@ -94,7 +94,7 @@ def controls() -> list[Any]:
 
 def values_of(sampling: Mapping[str, Any]) -> list[Any]:
     """What the controls show for a chat's sampling."""
-    values = {**own_sampling(GenerationSettings()), **sampling}
+    values = {"reasoning": "", **own_sampling(GenerationSettings()), **sampling}
     values["stop"] = "\n".join(escaped(string) for string in values["stop"])
     return [values[field] for field in FIELDS]
 
@@ -115,7 +115,8 @@ def sampling_of(values: list[Any]) -> dict[str, Any]:
         sampling = GenerationSettings(**given).model_dump(mode="json")
     except ValidationError as error:
         raise SettingsError(_sentence(error)) from error
-    return {field: sampling[field] for field in FIELDS} | ({"seed": None} if random else {})
+    said = (field for field in FIELDS if field != "reasoning" or sampling[field])
+    return {field: sampling[field] for field in said} | ({"seed": None} if random else {})
 
 
 def offered(choices: Iterable[str]) -> str:
