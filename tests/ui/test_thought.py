@@ -154,6 +154,7 @@ def test_a_search_opens_the_thought_that_it_found(chat: Chat, service: FakeServi
     closed(fold_of(chat))
     chat.page.get_by_role("button", name="New chat").first.click()
     chat.page.locator("#hc-search input, #hc-search textarea").fill("greeting")
+    expect(chat.page.locator("#hc-list")).to_contain_text("greeting")  # what was found
     chat.page.locator("#hc-list").get_by_role("button", name="Hello").first.click()
     opened(fold_of(chat))
 
