@@ -436,3 +436,9 @@ def m0020_self_texts(db: Database) -> None:
         ALTER TABLE suffix_runs_anew RENAME TO suffix_runs;
         CREATE INDEX suffix_runs_by_user ON suffix_runs (user_id, model_key, kind);
     """)
+
+
+@migrations()
+def m0021_thinking(db: Database) -> None:
+    # How long the model thought before it answered.
+    db.executescript("ALTER TABLE turns ADD COLUMN thought_ms REAL;")
