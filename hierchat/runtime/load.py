@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
+from hierchat.models.errors import DeviceError
 from hierchat.models.load.check import by_engine
 from hierchat.models.memory import best_device
 from hierchat.models.progress import Progress, Report, silent
@@ -38,7 +39,7 @@ def load_hosted(
     """
     # These take seconds to import: only when a model is really loaded
     from hierchat.corpus.statistics import statistics
-    from hierchat.engine.backends import make_runner
+    from hierchat.engine.backends import land, remark
     from hierchat.engine.sampling.grammar import Grammars
     from hierchat.models.load.load import load
     from hierchat.runtime.drafters import warm_up
@@ -50,7 +51,16 @@ def load_hosted(
         loaded = load(entry, progress=report, backend=backend)
         drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report, waits))
         compiling.wait(ENGINE, report)
-        runner = make_runner(loaded, report, places)
+        try:
+            landing = land(loaded, report, places)
+            note = " ".join(filter(None, (loaded.note, remark(landing))))
+        except DeviceError as error:
+            note = f"{error} The processor computes it instead."
+            report(Progress("loading", 0, None, note))
+            del loaded  # what it holds of the GPU is of no use
+            loaded = load(entry, "cpu", report)
+            landing = land(loaded, report, places)
+        runner = landing.runner
         compiling.wait(DRAFTING, report)  # beside it, nothing could be measured
     measuring()
     engine = LocalEngine(
@@ -65,7 +75,7 @@ def load_hosted(
         levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
     hosted = Hosted(
-        entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, levels, machine
+        entry.name, loaded.model_key, engine, prompts, vanilla_ms, note, drafting, levels, machine
     )
     if not runner.drafts:
         return hosted
