@@ -37,11 +37,14 @@ def make_runner(loaded: LoadedModel, report: Report = silent, sequences: int = 1
     return land(loaded, report, sequences).runner
 
 
-def land(loaded: LoadedModel, report: Report = silent, sequences: int = 1) -> Landing:
+def land(
+    loaded: LoadedModel, report: Report = silent, sequences: int = 1, rung: str | None = None
+) -> Landing:
     """The fastest runner that computes the model right, with room for so many sequences if memory allows it.
 
-    Of a model of transformers the ladder is climbed; what came of it is kept (landings.py). Raises DeviceError where a
-    GPU computes it in no way; UnsupportedError or DoesNotFitError where the processor does not.
+    Of a model of transformers the ladder is climbed; what came of it is kept (landings.py). `rung`: this one alone, and
+    nothing is kept. Raises DeviceError where a GPU computes it in no way; UnsupportedError or DoesNotFitError where the
+    processor does not.
     """
     if isinstance(loaded.model, BlockModel):
         from hierchat.engine.cpu.jit import is_compiled
@@ -59,12 +62,13 @@ def land(loaded: LoadedModel, report: Report = silent, sequences: int = 1) -> La
             sequences=sequences,
         )
         return Landing(runner, "kernels")
-    return land_over(loaded, rungs(loaded))
+    if rung is None:
+        return land_over(loaded, rungs(loaded))
+    return land_over(loaded, [one for one in rungs(loaded) if one.name == rung], keeping=False)
 
 
-def land_over(loaded: LoadedModel, ladder: Sequence[Rung], limit: float | None = None) -> Landing:
-    """The same over a ladder that is given. `limit`: seconds for each rung; None: LIMIT_S on a GPU, no end on the
-    processor."""
+def land_over(loaded: LoadedModel, ladder: Sequence[Rung], *, keeping: bool = True) -> Landing:
+    """The same over a ladder that is given; where not `keeping`, what earlier starts found counts for nothing."""
     from hierchat.engine.agreement import expected, require_agreement, require_right_device
     from hierchat.engine.landings import LandingNotes
     from hierchat.engine.selftest import cache_key
@@ -79,9 +83,9 @@ def land_over(loaded: LoadedModel, ladder: Sequence[Rung], limit: float | None =
         f"{loaded.model_key} {loaded.backend}",
         name,
         made_with,
-        deaths=on_gpu,
+        gpu=on_gpu,
     )
-    limit = limit or (LIMIT_S if on_gpu else None)
+    limit = LIMIT_S if on_gpu else None
     try:
         within(limit, lambda: require_right_device(device, model.dtype))
         vocabulary = model.config.get_text_config(decoder=True).vocab_size
@@ -91,18 +95,21 @@ def land_over(loaded: LoadedModel, ladder: Sequence[Rung], limit: float | None =
             lambda runner: require_agreement(runner, wanted),
             limit=limit,
             answers=lambda: not on_gpu or _answers(device),
-            notes=notes,
+            notes=notes if keeping else None,
         )
     except NoRung as error:
-        notes.fell(dict(error.failed))
+        if keeping:
+            notes.fell(dict(error.failed))
         raise _failure(loaded, name, error, on_gpu) from None
     except Exception as error:
         if not on_gpu:
             raise
         log.warning("%s fails", name, exc_info=error)
-        notes.fell({"the GPU itself": str(error) or type(error).__name__})
+        if keeping:
+            notes.fell({"the GPU itself": str(error) or type(error).__name__})
         raise DeviceError(f"{name} does not compute as it should ({error}).") from None
-    notes.landed(landing, why_inexact(loaded, landing.runner))
+    if keeping:
+        notes.landed(landing, why_inexact(loaded, landing.runner))
     return landing
 
 
@@ -156,6 +163,14 @@ def rungs(loaded: LoadedModel) -> list[Rung]:
     return found
 
 
+def rung_names(device: str) -> list[str]:
+    """Of the ways that a device may have for a model without windows, the fastest first."""
+    if device.startswith("cpu"):
+        return ["slots", "plain"]
+    graphs = device.startswith("cuda") and find_spec("triton") is not None
+    return list(RUNGS) if graphs else list(RUNGS)[2:]
+
+
 def remark(landing: Landing) -> str:
     """Why nothing faster computes the model, as a sentence for the user; empty where nothing failed."""
     if not landing.failed:
@@ -174,7 +189,7 @@ def why_inexact(loaded: LoadedModel, runner: Runner) -> str:
 def _failure(loaded: LoadedModel, device: str, error: NoRung, on_gpu: bool) -> Exception:
     if error.memory and not on_gpu:
         return DoesNotFitError(f"Memory ran out while {loaded.name} was tried. Choose a smaller model.")
-    last = list(error.failed.values())[-1]
+    last = list(error.failed.values())[-1] if error.failed else "no way is known"
     if not on_gpu:
         return UnsupportedError(f"{loaded.name} cannot be computed here: {last}.")
     if error.device:

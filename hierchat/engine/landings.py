@@ -34,19 +34,18 @@ class Landed(BaseModel, extra="forbid"):
 class LandingNotes:
     """The notes of one model on one device (ladder.Notes)."""
 
-    def __init__(
-        self, model: str, model_key: str, device: str, made_with: str, *, deaths: bool = True
-    ) -> None:
-        """`made_with` names the versions. `deaths`: whether the program's end while a rung is tried counts."""
+    def __init__(self, model: str, model_key: str, device: str, made_with: str, *, gpu: bool = True) -> None:
+        """`made_with` names the versions. `gpu`: of the processor only what failed is kept, and no end of the program
+        is blamed on a rung."""
         name = hashlib.sha256(f"{model_key} {device}".encode()).hexdigest()[:32]
         self._file = folder() / f"{name}.json"
-        self._counts_deaths = deaths
+        self._gpu = gpu
         self._said = Landed(model=model, device=device, made_with=made_with)
         with suppress(OSError, ValueError):
             kept = Landed.model_validate_json(self._file.read_bytes())
             if kept.made_with == made_with:
                 self._said.lost, self._said.deaths = kept.lost, kept.deaths
-                if kept.trying and deaths:
+                if kept.trying:
                     self._died(kept.trying)
 
     def skip(self, rung: str) -> str | None:
@@ -55,8 +54,8 @@ class LandingNotes:
 
     def trying(self, rung: str) -> None:
         """See ladder.Notes."""
-        if self._counts_deaths:
-            self._said.trying = rung
+        self._said.trying = rung
+        if self._gpu:
             self._write()
 
     def tried(self, rung: str, lost: str = "") -> None:
@@ -65,7 +64,8 @@ class LandingNotes:
         self._said.deaths.pop(rung, None)
         if lost:
             self._said.lost[rung] = lost
-        self._write()
+        if self._gpu:
+            self._write()
 
     def landed(self, landing: Landing, inexact: str) -> None:
         """What computes it now."""
@@ -84,6 +84,9 @@ class LandingNotes:
 
     def _write(self) -> None:
         with suppress(OSError):  # then the next start tries again
+            if not (self._gpu or self._said.failed):
+                self._file.unlink(missing_ok=True)
+                return
             self._file.parent.mkdir(parents=True, exist_ok=True)
             new = self._file.with_suffix(f".{os.getpid()}")
             new.write_text(self._said.model_dump_json(indent=1) + "\n", encoding="utf-8")

@@ -29,13 +29,16 @@ def load_hosted(
     costs: Costs | None = None,
     catalogue: Catalogue | None = None,
     waits: bool = True,
+    device: str | None = None,
+    rung: str | None = None,
 ) -> Hosted:
     """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
 
     `places`: replies that it is to write at once; fewer where memory is short. `stored`: the corpora that the user
     added may draft; `corpus`: these texts, too. Raises a ModelError, or a CorpusError about `corpus`. `costs`: where an
     earlier run's are. `catalogue`: where its draft models stand; None for none. Where not `waits`, the texts that ship
-    are left out if they are not tokenised yet.
+    are left out if they are not tokenised yet. `device`: None for the best one. `rung`: the only way of
+    engine/backends.py that is tried; by default the first that works, and the processor where a GPU has none.
     """
     # These take seconds to import: only when a model is really loaded
     from hierchat.corpus.statistics import statistics
@@ -46,15 +49,18 @@ def load_hosted(
     from hierchat.runtime.kernels import DRAFTING, ENGINE, Compiling, is_drafting_compiled
     from hierchat.runtime.levels import load_levels
 
-    engine_there = by_engine(entry, best_device(), backend)
+    device = device or best_device()
+    engine_there = by_engine(entry, device, backend)
     with closing(Compiling((ENGINE, DRAFTING) if engine_there else (DRAFTING,))) as compiling:
-        loaded = load(entry, progress=report, backend=backend)
+        loaded = load(entry, device, report, backend)
         drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report, waits))
         compiling.wait(ENGINE, report)
         try:
-            landing = land(loaded, report, places)
+            landing = land(loaded, report, places, rung)
             note = " ".join(filter(None, (loaded.note, remark(landing))))
         except DeviceError as error:
+            if rung:
+                raise
             note = f"{error} The processor computes it instead."
             report(Progress("loading", 0, None, note))
             del loaded  # what it holds of the GPU is of no use
@@ -75,7 +81,16 @@ def load_hosted(
         levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
     hosted = Hosted(
-        entry.name, loaded.model_key, engine, prompts, vanilla_ms, note, drafting, levels, machine
+        entry.name,
+        loaded.model_key,
+        engine,
+        prompts,
+        vanilla_ms,
+        note,
+        drafting,
+        levels,
+        machine,
+        rung=landing.rung,
     )
     if not runner.drafts:
         return hosted
