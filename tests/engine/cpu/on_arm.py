@@ -1,4 +1,4 @@
-"""What on_arm.sh runs: every block type against float64, and the self-test of forwards. Exits with 1 where one fails."""
+"""What on_arm.sh runs: each block type against float64, and the self-test of forwards. Exits with 1 where one fails."""
 
 from __future__ import annotations
 
