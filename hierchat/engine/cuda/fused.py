@@ -2,7 +2,7 @@
 
 bitsandbytes 0.50 has such a kernel for up to 1,536 rows, and by rules of thumb for each GPU unpacks the whole matrix
 instead: one of 4096 x 4096 from 8 rows on with an H100, one of 1536 x 1536 from 33. A row's bits depend on which of
-the two was taken, so on the number of rows, and every such forward over a few rows writes the unpacked matrix to memory.
+the two was taken, so on the number of rows, and such a forward writes the unpacked matrix to memory first.
 """
 
 from __future__ import annotations
