@@ -140,7 +140,10 @@ def rungs(loaded: LoadedModel) -> list[Rung]:
         from hierchat.engine.torch.runner import TorchRunner
 
         packed = None if loaded.backend == "float16" else False
-        return TorchRunner(model, context_length=context, packed=packed, key=key)
+        runner = TorchRunner(model, context_length=context, packed=packed, key=key)
+        if runner.keeps_states and not runner.exact:
+            raise NotRight("drafts would change words here")
+        return runner
 
     def plain(attention: Any) -> Callable[[], Runner]:
         def make() -> Runner:
