@@ -12,7 +12,8 @@ from hierchat.accounts.arguments import add_users
 from hierchat.bench.arguments import add_bench
 from hierchat.config import data_dir, require_folders
 from hierchat.distil.command import add_distil
-from hierchat.doctor.command import add_doctor, doctor
+from hierchat.doctor.command import add_doctor
+from hierchat.doctor.command import run as doctor
 from hierchat.serve import add_serve, serve
 from hierchat.server.arguments import add_keys
 from hierchat.terminal.arguments import add_chat, add_learn
@@ -84,7 +85,7 @@ def _run(args: argparse.Namespace) -> int:
 
         return keys(args)
     if args.command == "doctor":
-        return doctor(args.db)
+        return doctor(args)
     if args.command == "distil":
         from hierchat.distil.command import run as distil
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,27 @@ def add_doctor(commands: Any) -> None:
         "doctor", help="machine, versions, kernels, models and database, to paste into a report"
     )
     parser.add_argument("--db", type=Path, metavar="FILE", help="the database")
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="try every way to compute on the GPU, compare words, measure (three minutes)",
+    )
+    parser.add_argument("--model", metavar="NAME", help="with --gpu: measure this one, too")
+    parser.add_argument("--device", choices=("cuda", "mps", "cpu"), help="with --gpu: try this one")
+
+
+def run(args: argparse.Namespace) -> int:
+    """One of the two reports."""
+    if args.gpu:
+        from hierchat.doctor.gpu.command import try_gpu
+
+        return try_gpu(args.model, args.device)
+    return doctor(args.db)
 
 
 def doctor(given: Path | None) -> int:
     """Prints the report; 1 where something is wrong."""
+    from hierchat.doctor.computed import computed
     from hierchat.doctor.database import database
     from hierchat.doctor.kernels import kernels
     from hierchat.doctor.log import errors
@@ -34,6 +52,7 @@ def doctor(given: Path | None) -> int:
         "Program": versions,
         "Machine": machine,
         "GPU": lambda: devices,
+        "Computed by": computed,
         "Kernels": kernels,
         "Models": lambda: models(device),
         "Database": lambda: database(path, named=given is not None),

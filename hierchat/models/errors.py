@@ -43,3 +43,7 @@ class UnsupportedError(ModelError):
 
 class DoesNotFitError(ModelError):
     """The model needs more memory than is free; the text says what would fit."""
+
+
+class DeviceError(ModelError):
+    """A GPU does not compute the model as it should, in any way that is known here."""

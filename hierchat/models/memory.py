@@ -1,6 +1,7 @@
 """Whether a model fits into free memory, asked before it is loaded, and what would fit instead."""
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterable
 
@@ -8,8 +9,10 @@ import psutil
 
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import ModelEntry, Quantisation, Size
-from hierchat.models.errors import DoesNotFitError
+from hierchat.models.errors import DeviceError, DoesNotFitError
 
+DEVICE = "HIERCHAT_DEVICE"
+"""The environment variable that names a device. Apple's GPU is never taken by itself: nobody has tried it."""
 _SPARE = 1.15  # activations, fragments, the tokenizer
 _SLOT_BYTES = 2.1  # of a key or value on the CPU engine: int16 and its share of a scale
 _BLOCKS_SPARE = 150_000_000  # buffers, the tokenizer, compiled code
@@ -19,12 +22,20 @@ _QUANTISED = {"int8": 1.0, "nf4": 0.52}
 
 
 def best_device() -> str:
-    """'cuda' where there is one, else 'cpu'."""
-    if not cuda_driver():
+    """'cuda' where there is one, else 'cpu'; or what HIERCHAT_DEVICE names: 'cpu', 'cuda' or 'mps'.
+
+    Raises DeviceError where that is not there.
+    """
+    if (asked := os.environ.get(DEVICE, "")) == "cpu" or (not asked and not cuda_driver()):
         return "cpu"
     import torch  # takes seconds
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if not asked:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(asked):
+        raise DeviceError(f"{DEVICE} is set to {asked}, which is not there. Unset it, or set it to cpu.")
+    return asked
 
 
 def cuda_driver() -> bool:
@@ -45,7 +56,7 @@ def dtype_on(dtype: str, device: str) -> str:
 
 def free_memory(device: str) -> int:
     """Bytes free for a model now."""
-    if device.startswith("cpu"):
+    if not device.startswith("cuda"):  # Apple's GPUs share the processor's
         return psutil.virtual_memory().available
     import torch
 
@@ -54,7 +65,7 @@ def free_memory(device: str) -> int:
 
 def held_memory(device: str) -> int:
     """Bytes that this process holds there: at most so much comes free when its model leaves."""
-    if device.startswith("cpu"):
+    if not device.startswith("cuda"):
         return psutil.Process().memory_info().rss
     import torch
 

@@ -107,6 +107,7 @@ def load_levels(
     found: list[_Found] = []
     left_out: list[LeftOut] = []
     target_ms = engine.latency.step_ms(0)[0]
+    beside = "cpu" if loaded.device.startswith("cpu") else None  # also where a GPU was given up
     for name, candidate, backend in _candidates(entry, loaded, catalogue):
         # A local entry raises an error that says what it lacks.
         if not _is_local(candidate) and not status(candidate).present:
@@ -114,7 +115,8 @@ def load_levels(
             left_out.append(LeftOut(name, f"not on this machine; `{get}` fetches it"))
             continue
         try:
-            draft = load(replace_context(candidate, loaded.context_length), progress=report, backend=backend)
+            shorter = replace_context(candidate, loaded.context_length)
+            draft = load(shorter, beside, report, backend)
             if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
                 left_out.append(LeftOut(name, f"other tokens: {reason}"))
                 continue

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
+from hierchat.models.errors import DeviceError
 from hierchat.models.load.check import by_engine
 from hierchat.models.memory import best_device
 from hierchat.models.progress import Progress, Report, silent
@@ -28,29 +29,44 @@ def load_hosted(
     costs: Costs | None = None,
     catalogue: Catalogue | None = None,
     waits: bool = True,
+    device: str | None = None,
+    rung: str | None = None,
 ) -> Hosted:
     """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
 
     `places`: replies that it is to write at once; fewer where memory is short. `stored`: the corpora that the user
     added may draft; `corpus`: these texts, too. Raises a ModelError, or a CorpusError about `corpus`. `costs`: where an
     earlier run's are. `catalogue`: where its draft models stand; None for none. Where not `waits`, the texts that ship
-    are left out if they are not tokenised yet.
+    are left out if they are not tokenised yet. `device`: None for the best one. `rung`: the only way of
+    engine/backends.py that is tried; by default the first that works, and the processor where a GPU has none.
     """
     # These take seconds to import: only when a model is really loaded
     from hierchat.corpus.statistics import statistics
-    from hierchat.engine.backends import make_runner
+    from hierchat.engine.backends import land, remark
     from hierchat.engine.sampling.grammar import Grammars
     from hierchat.models.load.load import load
     from hierchat.runtime.drafters import warm_up
     from hierchat.runtime.kernels import DRAFTING, ENGINE, Compiling, is_drafting_compiled
     from hierchat.runtime.levels import load_levels
 
-    engine_there = by_engine(entry, best_device(), backend)
+    device = device or best_device()
+    engine_there = by_engine(entry, device, backend)
     with closing(Compiling((ENGINE, DRAFTING) if engine_there else (DRAFTING,))) as compiling:
-        loaded = load(entry, progress=report, backend=backend)
+        loaded = load(entry, device, report, backend)
         drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report, waits))
         compiling.wait(ENGINE, report)
-        runner = make_runner(loaded, report, places)
+        try:
+            landing = land(loaded, report, places, rung)
+            note = " ".join(filter(None, (loaded.note, remark(landing))))
+        except DeviceError as error:
+            if rung:
+                raise
+            note = f"{error} The processor computes it instead."
+            report(Progress("loading", 0, None, note))
+            del loaded  # what it holds of the GPU is of no use
+            loaded = load(entry, "cpu", report)
+            landing = land(loaded, report, places)
+        runner = landing.runner
         compiling.wait(DRAFTING, report)  # beside it, nothing could be measured
     measuring()
     engine = LocalEngine(
@@ -65,7 +81,16 @@ def load_hosted(
         levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
     hosted = Hosted(
-        entry.name, loaded.model_key, engine, prompts, vanilla_ms, loaded.note, drafting, levels, machine
+        entry.name,
+        loaded.model_key,
+        engine,
+        prompts,
+        vanilla_ms,
+        note,
+        drafting,
+        levels,
+        machine,
+        rung=landing.rung,
     )
     if not runner.drafts:
         return hosted

@@ -55,6 +55,13 @@ class Graphs(Generic[T]):
         self._held: OrderedDict[Hashable, Graph[T]] = OrderedDict()
         self.recorded = False
         """Whether the last run recorded a graph, which takes many times a replay."""
+        self.refused = ""
+        """Why bodies run as they are though graphs were wanted."""
+
+    @property
+    def kind(self) -> str:
+        """What it does now: "graphs", or "rows" where bodies run as they are."""
+        return "rows" if self._capture is None else "graphs"
 
     @property
     def keys(self) -> list[Hashable]:
@@ -73,7 +80,8 @@ class Graphs(Generic[T]):
             try:
                 graph = self._capture(body)
             except RuntimeError as error:
-                log.warning("no CUDA graphs: %s", str(error).strip().splitlines()[:1])
+                self.refused = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                log.warning("no CUDA graphs: %s", self.refused)
                 self.clear()
                 self._capture = None
                 return body()

@@ -71,13 +71,18 @@ class CudaRunner:
         self.exact, self.shares_forward, self.drafts = True, False, True
         if regime is None:
             proof = remembered(
-                key and cache_key(key, f"{self.backend} graphs", gpu(self.device)), self._prove
+                key and cache_key(key, f"{self.backend} {self._graphs.kind}", gpu(self.device)), self._prove
             )
             self.quantum, self.widest, self.exact = proof.quantum, proof.widest or DEPTH, proof.exact
             sequence = self.open()
             sequence.read([0])
             sequence.forward([0], [-1])  # so that the first reply finds its graphs
             sequence.close()
+
+    @property
+    def refused(self) -> str:
+        """Why it runs without graphs though they were wanted; empty where it does not."""
+        return self._graphs.refused
 
     def open(self) -> CudaSequence:
         if not self._free:

@@ -174,5 +174,7 @@ def precision(model: Any) -> str:
 
 
 def gpu(device: torch.device) -> str | None:
-    """Name of a CUDA device; None for the processor."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    """Name of a GPU; None for the processor."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return None if device.type == "cpu" else device.type
