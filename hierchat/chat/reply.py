@@ -97,14 +97,16 @@ class Reply:
     def frame(self, phase: Phase = "done") -> Frame:
         """All of it so far."""
         statistics = self.statistics
+        knows = self.hosted.prompts.knows_tokens
+        prompt = len(self.prompt_ids) if knows else statistics.prompt_tokens
         return Frame(
             phase=phase,
             text=statistics.text,
             figures=statistics.figures(),
             prompt_read=statistics.prompt_read,
-            prompt_tokens=len(self.prompt_ids) + statistics.begun,
-            context_tokens=len(self.prompt_ids) + len(statistics.tokens),
-            context_limit=self.hosted.engine.context_length,
+            prompt_tokens=prompt + statistics.begun,
+            context_tokens=prompt + len(statistics.tokens),
+            context_limit=self.hosted.engine.context_length if prompt else 0,
             finish=statistics.finish if phase == "done" else None,
             notice=self.notice,
         )

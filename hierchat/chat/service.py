@@ -194,10 +194,12 @@ class ChatService:
         yield from self._completions.complete(messages, settings, user_id, stop, drafts_from)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
-        """How many tokens a text has, and how many the model remembers at once; None while none is loaded. Takes no
-        turn: a reply goes on beside it."""
+        """How many tokens a text has, and how many the model remembers at once; None while none is loaded, or where
+        only a server can count them. Takes no turn: a reply goes on beside it."""
         hosted = self.host.hosted
-        return None if hosted is None else (len(hosted.prompts.tokens(text)), hosted.prompts.context_length)
+        if hosted is None or not hosted.prompts.knows_tokens:
+            return None
+        return (len(hosted.prompts.tokens(text)), hosted.prompts.context_length)
 
     def require_room(self, text: str, settings: GenerationSettings, system_prompt: str = "") -> None:
         """Raises MessageTooLong, as `send` would in its turn. While no model is loaded, `send` will find out."""
@@ -209,6 +211,8 @@ class ChatService:
         """Runs of a stored reply by source and origin; empty where its model is not loaded now."""
         turn, hosted = self.store.turn(user_id, message_id), self.host.hosted
         if turn is None or hosted is None or turn.begun.model_key != hosted.model_key:
+            return []
+        if not hosted.prompts.knows_tokens:
             return []
         tokens = self.store.reply_tokens(user_id, message_id)
         return runs_of(self.store, user_id, message_id, tokens, partial(reply_text, hosted))
@@ -295,6 +299,10 @@ class ChatService:
         if turn is None or question is None or turn.begun.model_key != hosted.model_key:
             writer = turn.begun.model if turn else "Another program"
             raise NotBegun(f"{writer} wrote this reply. Only the same model can continue it.")
+        if not hosted.prompts.knows_tokens:
+            raise NotBegun(
+                f"{hosted.name} is a server's model, and servers begin replies only. Ask it to go on."
+            )
         tokens = self.store.reply_tokens(user_id, message.id)
         if not tokens or tokens[-1] in hosted.end_ids:
             raise NotBegun("There is nothing to continue: this reply has come to its end.")

@@ -51,6 +51,10 @@ class ReplyStatistics:
         self.begun = 0
         """Tokens that an earlier run wrote, where the reply is continued."""
         self._timed = True
+        self._said: str | None = None
+        """The text, where the engine tells it."""
+        self._ends: list[int] = []
+        """Then, how much of it there is with each token."""
 
     def resume(self, tokens: Sequence[int], sources: Sequence[str], recorded: TurnFigures | None) -> None:
         """Go on from a stored reply. Where nothing of it was recorded (a crash), no speed can be told of the whole."""
@@ -73,6 +77,9 @@ class ReplyStatistics:
         self.prompt_tokens = step.prompt_tokens - self.begun if step.prompt_tokens else self.prompt_tokens
         self.prompt_read = step.prompt_read or self.prompt_read
         self.finish = step.finish or self.finish
+        if step.text is not None:
+            self._said = (self._said or "") + step.text
+            self._ends += [len(self._said)] * len(step.tokens)
         if not step.tokens:
             self.prompt_new += step.width
             self.read_ms += spent
@@ -87,7 +94,7 @@ class ReplyStatistics:
             return
         if step.together > 1 and self.baseline == "estimated":  # that was of a reply alone
             self.vanilla_ms = self.baseline = None
-        self.forwards += 1
+        self.forwards += step.width > 0 or step.text is None
         self.proposed.update(step.proposed)
         self.decode_ms += spent
         self.draft_ms += step.draft_ms
@@ -101,6 +108,9 @@ class ReplyStatistics:
         """Forget what came after the first `tokens`: it could not be stored."""
         for column in (self.tokens, self.sources, self.matches, self.chances):
             del column[tokens:]
+        if self._said is not None:
+            self._said = self._said[: self._ends[tokens - 1] if tokens else 0]
+            del self._ends[tokens:]
         self.accepted = Counter(source for source in self.sources if source != TARGET)
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
@@ -109,6 +119,8 @@ class ReplyStatistics:
     @property
     def text(self) -> str:
         """The reply so far; an unfinished character and a stop string are left out."""
+        if self._said is not None:
+            return self._said
         text = self._decode(self.tokens)
         if cut := self._cut(text):
             return text[: cut[0]]
@@ -152,7 +164,7 @@ class ReplyStatistics:
             speedup=per_second / vanilla if per_second and vanilla else None,
             baseline_tokens_per_second=vanilla,
             baseline=self.baseline,
-            shares=_shares(Counter(self.sources)),
+            shares=_shares(Counter(self.sources), self.forwards, timed=self._timed),
             finish=self.finish,
             stop_string=self.stop_string,
             seed=self._settings.seed if self._settings.temperature else None,
@@ -218,7 +230,7 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         speedup=recorded.speedup,
         baseline_tokens_per_second=recorded.baseline_tokens_per_second,
         baseline=recorded.baseline,
-        shares=_shares(counts),
+        shares=_shares(counts, recorded.forwards),
         finish=recorded.finish,
         stop_string=recorded.stop_string,
         seed=seed,
@@ -247,6 +259,9 @@ def _acceptance(proposed: Mapping[str, int], accepted: Mapping[str, int]) -> Map
     return MappingProxyType({name: accepted[name] / count for name, count in proposed.items() if count})
 
 
-def _shares(counts: Counter[str]) -> MappingProxyType[str, float]:
+def _shares(counts: Counter[str], forwards: int, *, timed: bool = True) -> MappingProxyType[str, float]:
+    """None where no forward is known of: then nobody knows what drafted."""
+    if timed and not forwards and counts.keys() == {TARGET}:
+        counts = Counter()
     total = sum(counts.values())
     return MappingProxyType({name: count / total for name, count in counts.most_common() if count})

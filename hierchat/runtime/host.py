@@ -230,6 +230,8 @@ class ModelHost:
 
     def _prepare_model(self, name: str, report: Report) -> None:
         entry, device = self.catalogue.entry(name), best_device()
+        if entry.engine:
+            return
         require_runnable(entry, device, self.backend, report, held_memory(device))
         bring(entry, report, device, self.backend)
 
@@ -237,6 +239,10 @@ class ModelHost:
         def measuring() -> None:
             self.status = HostStatus(name, "measuring", message="measuring plain decoding")
 
+        if self.catalogue.entry(name).engine:
+            from hierchat.runtime.remote import load_remote
+
+            return load_remote(self.catalogue.entry(name))
         return load_hosted(
             self.catalogue.entry(name),
             self.backend,

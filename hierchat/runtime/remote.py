@@ -1,0 +1,44 @@
+"""A model that a server elsewhere computes, ready to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from hierchat.engine.remote.engine import RemoteEngine
+from hierchat.engine.remote.server import Server
+from hierchat.engine.remote.text import TextTokens
+from hierchat.models.catalogue import ModelEntry, OpenAI
+from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.prompt import Chat, Prompt, PromptBuilder, Said, Tools, joined
+
+UNKNOWN_CONTEXT = 1_000_000
+"""Where no server tells how much it holds: nothing is left out, and it refuses what is too long."""
+
+
+class TextPrompts(PromptBuilder):
+    """Messages as a server takes them: their text, never tokens. How long they are is estimated."""
+
+    knows_tokens = False
+
+    def build(self, messages: Sequence[Said], room: int, end_ids: Collection[int] = ()) -> Prompt:
+        return super().build([replace(message, tokens=()) for message in messages], room)
+
+    def whole(self, messages: Sequence[Said], end_ids: Collection[int] = (), tools: Tools = ()) -> Prompt:
+        return super().whole([replace(message, tokens=()) for message in messages])
+
+    def _encode(self, chat: Chat, tools: Tools) -> list[int]:
+        # Many templates insist on question and reply in turn, and a server's error names no way out.
+        return super()._encode(joined(chat), tools)
+
+
+def load_remote(entry: ModelEntry) -> Hosted:
+    """Raises ServerError where the server or its model cannot be had."""
+    assert entry.engine
+    said: OpenAI = entry.engine.openai
+    server = Server(said)
+    model = server.model(said.model)
+    context = entry.context_length or model.context
+    prompts = TextPrompts(TextTokens(), context or UNKNOWN_CONTEXT, entry.system_prompt)
+    engine = RemoteEngine(server, model, context)
+    return Hosted(entry.name, f"remote:{said.url} {model.name}", engine, prompts, vanilla_ms=None)
