@@ -14,9 +14,10 @@ from hierchat.chat.frames import DESERVED_TOKENS, Frame, Phase
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import MeasuresBaseline
+from hierchat.engine.engine import LearnsElsewhere, MeasuresBaseline
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.origins import Origins
+from hierchat.store import DraftsFrom
 
 PROBE_EVERY = 32
 """Forwards between two plain ones that are timed on the way, about 2 % of the time. So the baseline is measured under
@@ -47,6 +48,10 @@ class Reply:
     """Tells where drafts were found; None where we draft nothing."""
     user: int | None = None
     """Whose it is: what was read for others is not used."""
+    drafts_from: DraftsFrom = "all"
+    """Which texts may draft it, where the engine has some of its own."""
+    named: tuple[str, str] = ("", "")
+    """What such an engine calls the user and the reply that it may keep; empty where it may keep nothing."""
 
     def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
         """Frames while it is written, the last one in phase "done".
@@ -55,6 +60,8 @@ class Reply:
         time plain forwards on the way, as the baseline of its speed-up, and what is missing of them behind it.
         """
         engine, statistics = self.hosted.engine, self.statistics
+        if isinstance(engine, LearnsElsewhere):
+            engine = engine.telling(*self.named, drafts=self.drafts_from != "none")
         steps = engine.generate(
             [*self.prompt_ids, *statistics.tokens],
             self.settings,

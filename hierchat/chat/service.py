@@ -13,6 +13,7 @@ from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.completions import Completions
 from hierchat.chat.configuration import USUAL, Pair
+from hierchat.chat.forgetting import Forgetting
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import InProgress
 from hierchat.chat.insights import ForwardCosts, IndexMemory, forward_costs, index_memory
@@ -60,6 +61,7 @@ class ChatService:
         self.texts = OwnTexts(host)
         self.learning = IdleLearning(store, host, self._index)
         self.learning.wake()
+        self._forgetting = Forgetting(store, host)
 
     @property
     def completions(self) -> Completions:
@@ -70,6 +72,7 @@ class ChatService:
         """Keep what was learned; before the store is closed."""
         self.learning.close()
         self.titles.close()
+        self._forgetting.close()
         with self.host.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
             if mine:
                 self._completions.keep(self.host.hosted, now=True)

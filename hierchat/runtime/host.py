@@ -11,6 +11,7 @@ from typing import Literal
 
 from hierchat import logs
 from hierchat.config import GenerationSettings
+from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import Scheduler
 from hierchat.models.catalogue import Backend, Catalogue
 from hierchat.models.errors import ModelError
@@ -51,6 +52,8 @@ class HostStatus:
     """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
     drafts: bool = True
     """In "ready": whether drafts are possible for this kind of model."""
+    resamples: bool = False
+    """In "ready": whether an engine elsewhere drafts, which keeps each word's chance, but not the words of a seed."""
 
 
 PLACES = 8
@@ -257,7 +260,14 @@ class ModelHost:
 
 
 def _ready(hosted: Hosted, message: str) -> HostStatus:
-    return HostStatus(hosted.name, "ready", message=message, exact=hosted.engine.exact, drafts=hosted.drafts)
+    return HostStatus(
+        hosted.name,
+        "ready",
+        message=message,
+        exact=hosted.engine.exact,
+        drafts=hosted.drafts,
+        resamples=isinstance(hosted.engine, LearnsElsewhere),
+    )
 
 
 def _nothing(name: str, report: Report) -> None:

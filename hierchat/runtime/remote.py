@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from hierchat.engine.remote.channel import Channel
+from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.engine.remote.engine import RemoteEngine
 from hierchat.engine.remote.server import Server
 from hierchat.engine.remote.text import TextTokens
@@ -33,12 +35,21 @@ class TextPrompts(PromptBuilder):
 
 
 def load_remote(entry: ModelEntry) -> Hosted:
-    """Raises ServerError where the server or its model cannot be had."""
+    """Raises ServerError where the server, its model or the drafter in it cannot be had."""
     assert entry.engine
     said: OpenAI = entry.engine.openai
     server = Server(said)
     model = server.model(said.model)
     context = entry.context_length or model.context
     prompts = TextPrompts(TextTokens(), context or UNKNOWN_CONTEXT, entry.system_prompt)
-    engine = RemoteEngine(server, model, context)
-    return Hosted(entry.name, f"remote:{said.url} {model.name}", engine, prompts, vanilla_ms=None)
+    engine, note = RemoteEngine(server, model, context), ""
+    if said.drafter:
+        channel = Channel(said.drafter, said.drafter_secret)
+        if not channel.hello().get("learns", True):
+            note = (
+                "The drafter in vLLM cannot use its file, so earlier chats draft nothing. Its log says why."
+            )
+        engine = DraftedEngine(server, model, context, channel)
+    return Hosted(
+        entry.name, f"remote:{server.host}/{model.name}", engine, prompts, vanilla_ms=None, note=note
+    )

@@ -50,7 +50,7 @@ class RemoteEngine:
     ) -> Generator[Step, None, None]:
         """As the contract says, for a prompt of TextTokens. A drafter is not taken, and nothing that was begun. Raises
         ServerError; what came before stands."""
-        yield from self._write(prompt_ids, settings, stop, {}, _Counted())
+        yield from self._write(prompt_ids, settings, stop, {}, Counted())
 
     def _write(
         self,
@@ -113,12 +113,12 @@ class Counting:
         raise NotImplementedError
 
 
-class _Counted(Counting):
-    """Tokens as the server counts them, else pieces of text."""
+class Counted(Counting):
+    """Tokens as the server counts them, else pieces of text. `begun`: so many are known of otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: int = 0) -> None:
         self._pieces = 0
-        self._count = 0
+        self._count = begun
         self._late = 0.0
 
     def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:

@@ -57,6 +57,7 @@ class Server:
 
     def __init__(self, said: OpenAI) -> None:
         self.url = said.url
+        self.host = str(httpx.URL(said.url).host)
         self._key = said.secret
         self._variable = said.key_variable
         self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
