@@ -213,7 +213,7 @@ class ModelEntry(_Strict):
         default=None, description="pack safetensors to blocks of so many bits for the CPU engine"
     )
     context_length: int | None = Field(
-        None, ge=16, description="positions; by default the model's own maximum"
+        default=None, ge=16, description="positions; by default the model's own maximum"
     )
     sampling: GenerationSettings = GenerationSettings()
     system_prompt: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -13,7 +13,7 @@ from hierchat import logs
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import Scheduler
-from hierchat.models.catalogue import Backend, Catalogue
+from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import require_runnable
@@ -78,9 +78,11 @@ class ModelHost:
         load: Loader | None = None,
         backend: Backend | None = None,
         prepare: Preparation | None = None,
+        added: Mapping[str, ModelEntry] | None = None,
     ) -> None:
+        """`added`: models that stand in no file."""
+        self._added = added or {}
         self.catalogue = catalogue
-        """Replaced as a whole when a model is added or removed."""
         self.backend = backend
         self.status = HostStatus()
         self.scheduler = Scheduler()
@@ -98,6 +100,15 @@ class ModelHost:
         self._shipped = threading.Lock()
         self._asked = 0
         """How often a model was asked for: the last one counts."""
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Replaced as a whole when a model is added or removed."""
+        return self._catalogue
+
+    @catalogue.setter
+    def catalogue(self, read: Catalogue) -> None:
+        self._catalogue = Catalogue(models={**read.models, **self._added}, default=read.default)
 
     @property
     def names(self) -> list[str]:
