@@ -139,6 +139,11 @@ class ReplyStatistics:
         ]
         return (min(found)[0], min(found)[2]) if found else None
 
+    @property
+    def _prompt_read(self) -> int | None:
+        """None where an engine elsewhere read it: it may have known a part."""
+        return self.prompt_new if self._said is None else None
+
     def figures(self) -> Figures:
         if not self.tokens:
             return Figures()
@@ -158,7 +163,7 @@ class ReplyStatistics:
             forward_ms=_each(self.forward_ms, self.forwards),
             verify_ms=_each(self.verify_ms, self.forwards),
             prompt_tokens=self.prompt_tokens,
-            prompt_read=self.prompt_new,
+            prompt_read=self._prompt_read,
             read_seconds=self.read_ms / 1e3,
             plan=self.plan,
             speedup=per_second / vanilla if per_second and vanilla else None,
@@ -189,7 +194,7 @@ class ReplyStatistics:
             forward_ms=self.forward_ms,
             verify_ms=self.verify_ms,
             read_ms=self.read_ms,
-            prompt_read=self.prompt_new,
+            prompt_read=self._prompt_read,
             plan=self.plan,
             baseline_tokens_per_second=figures.baseline_tokens_per_second,
             baseline=figures.baseline,
