@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 
 from hierchat.attachments.prompt import with_files
@@ -28,13 +28,14 @@ from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.learning.learning import IdleLearning
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.drafting_choice import ALL, Drafting
+from hierchat.runtime.gain import REPLIES, Written
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.own_texts import OwnTexts
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.runtime.shelf import Shelf
-from hierchat.store import Attachment, DraftsFrom, Message, Store
+from hierchat.store import Attachment, DraftsFrom, Message, NotFound, Store
 
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
@@ -245,6 +246,15 @@ class ChatService:
     def index_memory(self, user_id: int) -> IndexMemory:
         """What this user's texts take in memory to draft from, and those that all share."""
         return index_memory(user_id, self.host.hosted, self._histories)
+
+    def last_replies(self, user_id: int, hosted: Hosted) -> Iterator[Written]:
+        """What this model wrote last for this user, each with its prompt, the newest first."""
+        for id in self.store.last_replies(user_id, hosted.model_key, REPLIES):
+            with suppress(NotFound, MessageTooLong):  # deleted meanwhile, or written with a longer context
+                reply = self.store.message(user_id, id)
+                path = self.store.messages(user_id, reply.conversation_id, reply.parent_id)
+                prompt = hosted.prompts.whole(self._said_in_chat(hosted, user_id, path))
+                yield prompt.ids, self.store.reply_tokens(user_id, id)
 
     def _index(self, user_id: int, hosted: Hosted) -> None:
         """Have what the model wrote for itself draft; while no reply is being written."""

@@ -19,7 +19,7 @@ from hierchat import logs
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.files import find
 from hierchat.corpus.hub import PREFIX
-from hierchat.corpus.preview import Preview, preview
+from hierchat.corpus.preview import Preview, preview, sample
 from hierchat.corpus.reading import Reader
 from hierchat.corpus.stored import (
     Stored,
@@ -37,8 +37,12 @@ from hierchat.models.errors import ModelError
 from hierchat.models.load.load_tokenizer import known_tokens, load_tokenizer
 from hierchat.models.progress import Progress
 from hierchat.runtime import watching
+from hierchat.runtime.gain import Gain, Written, gain
 from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hosted import Hosted
 
+SAMPLE = 300_000
+"""Tokens that are read to tell what texts would bring."""
 Phase = Literal["looking", "looked", "reading", "sorting", "stopping", "done", "failed"]
 UNDER_WAY = ("looking", "reading", "sorting", "stopping")
 
@@ -50,7 +54,9 @@ class Addition:
     name: str
     phase: Phase = "looking"
     preview: Preview | None = None
-    """From phase "looked" on."""
+    """From phase "looked" on,"""
+    gain: Gain | None = None
+    """and where enough was written to tell."""
     done: int = 0
     total: int | None = None
     tokens: int = 0
@@ -86,6 +92,14 @@ class OwnText:
     """Whether changes are read without being asked for;"""
     watchable: bool = False
     """or could be: the files lie where the user has them."""
+
+
+LastReplies = Callable[[Hosted], Iterable[Written]]
+"""A user's last replies by the loaded model, the newest first."""
+
+
+def _nothing(hosted: Hosted) -> Iterable[Written]:
+    return ()
 
 
 class _Stopped(Exception):
@@ -131,18 +145,20 @@ class OwnTexts:
         found += [self._row(files.parent.name, []) for files in unfinished()]
         return sorted(found, key=lambda row: row.name)
 
-    def look(self, said: str) -> None:
-        """Find out what a file or folder of this machine holds: `addition` tells it."""
+    def look(self, said: str, written: LastReplies = _nothing) -> None:
+        """Find out what a file or folder of this machine holds, and what it would bring to the replies `written` last:
+        `addition` tells it."""
         path = Path(said.strip().strip("\"'")).expanduser()
         if not said.strip() or not path.is_absolute():
             raise CorpusError("Type the whole path of a file or folder, such as ~/notes or /home/you/code.")
         if not path.exists():
             raise CorpusError(f"There is no file or folder {path} on this machine. Check the path.")
-        self._begin(Addition(free_name(name_of(path.name))), [path], None)
+        self._begin(Addition(free_name(name_of(path.name))), [path], None, partial(self._look, written))
 
-    def look_at_files(self, folder: Path, name: str) -> None:
+    def look_at_files(self, folder: Path, name: str, written: LastReplies = _nothing) -> None:
         """The same of all files in a folder that is ours from now on, and goes with what is made of them."""
-        self._begin(Addition(free_name(name_of(name))), sorted(folder.iterdir()), folder)
+        named, files = Addition(free_name(name_of(name))), sorted(folder.iterdir())
+        self._begin(named, files, folder, partial(self._look, written))
 
     def add(self) -> None:
         """What was looked at drafts, once it is read."""
@@ -224,7 +240,7 @@ class OwnTexts:
         addition: Addition,
         paths: Iterable[Path],
         dropped: Path | None,
-        then: Callable[[], Addition | None] | None = None,
+        then: Callable[[], Addition | None],
     ) -> None:
         if not self.model:
             raise CorpusError("Load a model first: texts are kept as the tokens of a model.")
@@ -234,7 +250,7 @@ class OwnTexts:
             self._discard()
             self._unwanted, self._paths, self._dropped = False, tuple(paths), dropped
             self.addition = addition
-        self._start(then or self._look)
+        self._start(then)
 
     def _start(self, work: Callable[[], Addition | None]) -> None:
         threading.Thread(target=self._run, args=[work], name="texts", daemon=True).start()
@@ -261,10 +277,15 @@ class OwnTexts:
                 self._discard()
             self.addition = ended
 
-    def _look(self) -> Addition:
+    def _look(self, written: LastReplies) -> Addition:
         assert self.addition
-        found = preview(self._paths, self._tokenizer_of(self.model), self._report)
-        return replace(self.addition, phase="looked", preview=found)
+        tokenizer = self._tokenizer_of(self.model)
+        found = preview(self._paths, tokenizer, self._report)
+        brings = None
+        if found.tokens and (hosted := self._host.hosted) and hosted.is_local:
+            texts = sample(self._paths, tokenizer, SAMPLE)
+            brings = gain(hosted, written(hosted), texts, self._report)
+        return replace(self.addition, phase="looked", preview=found, gain=brings)
 
     def _add(self, anew: bool = False) -> Addition:
         assert self.addition

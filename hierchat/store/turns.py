@@ -38,6 +38,16 @@ _LOG = """
         AND hidden_by IS NULL AND copy_of IS NULL
     ORDER BY message_id LIMIT ?
 """
+_LAST = """
+    SELECT message_id
+    FROM turns
+    JOIN token_log USING (message_id)
+    JOIN messages ON messages.id = message_id
+    JOIN conversations ON conversations.id = conversation_id
+    WHERE model_key = ? AND user_id = ? AND state <> 'writing' AND length(ids) > 0
+        AND hidden_by IS NULL AND copy_of IS NULL
+    ORDER BY message_id DESC LIMIT ?
+"""
 _FINISHED = """
     FROM turns
     JOIN token_log USING (message_id)
@@ -117,6 +127,11 @@ class Turns(Connected):
             if len(batch) < _BATCH:
                 return
             after_message_id = batch[-1][0]
+
+    def last_replies(self, user_id: int, model_key: str, most: int) -> list[int]:
+        """The messages that this model wrote last for this user, the newest first, as `token_log` has them."""
+        with self._read() as db:
+            return [id for (id,) in db.execute(_LAST, [model_key, user_id, most])]
 
     def totals(self, user_id: int) -> Totals:
         """Sums over all this user's replies that are no longer being written."""

@@ -28,15 +28,28 @@ def build() -> Any:
     return gr.HTML(line("", guest=False), elem_id="hc-log-out")
 
 
-def wire(app: gr.Blocks, component: Any) -> None:
+def build_password() -> Any:
+    """The way to another password, in the settings; its page is doors/password.py."""
+    return gr.HTML("", elem_id="hc-password")
+
+
+def wire(app: gr.Blocks, component: Any, password: Any) -> None:
     """Drawn once, when the page is opened."""
 
     def show(request: gr.Request) -> dict[Any, Any]:
         name = request.username or ""
         guest = name.startswith(f"{_GUEST}-")  # no account is called so
-        return {component: line(_("guest") if guest else name, guest=guest)}
+        shown = line(_("guest") if guest else name, guest=guest)
+        return {component: shown, password: "" if guest else to_password(name)}
 
-    app.load(show, None, [component], **QUIET)
+    app.load(show, None, [component, password], **QUIET)
+
+
+def to_password(name: str) -> str:
+    """Whose account it is, and the link."""
+    logged_in = _("You are logged in as {name}.").format(name=html.escape(name))
+    link = f'<a href="password">{_("Change the password")}</a>'
+    return f"<h2>{_('Your account')}</h2><p>{logged_in} {link}</p>"
 
 
 def line(name: str, *, guest: bool) -> str:

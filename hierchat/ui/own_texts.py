@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.corpus.preview import Preview
     from hierchat.models.progress import Progress
-    from hierchat.runtime.own_texts import Addition, OwnText
+    from hierchat.runtime.gain import Gain
+    from hierchat.runtime.own_texts import Addition, LastReplies, OwnText
     from hierchat.ui.sessions import Session
 
 MOST_FILES = 1_000
 """That are sent at once; a folder that holds more is read where it lies."""
 _NAMED = 20
 """Files, or kinds of them, that are named at most."""
+_WORTH_TELLING = 0.01
+"""More tokens a forward, as a share."""
 _ABOUT = later(
     "Notes, code, PDF files, exported chats: where a reply says what stands there, it comes faster. They are kept on "
     "this machine, as a copy."
@@ -49,8 +53,8 @@ _DOING = {
     "sorting": later("Sorting {name}…"),
     "stopping": later("Stopping…"),
 }
-Act = Callable[[str, "Session"], str | None]
-"""What a button does to the texts of that name; the sentence to say, where the list does not tell it."""
+Act = Callable[[str, "Session", int], str | None]
+"""What a button of this user does to the texts of that name; the sentence to say, where the list does not tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class OwnTextsHandlers:
 
     def __init__(self, service: ChatService, panel: Panel) -> None:
         self._texts = service.texts
+        self._last_replies = service.last_replies
         self._store = service.store
         self._panel = panel
 
@@ -96,14 +101,14 @@ class OwnTextsHandlers:
         """Join them to their buttons."""
         outputs = [*self._panel.outputs, live]
         acts: dict[str, Act] = {
-            "hc_texts_look": lambda text, session: self._texts.look(text),
-            "hc_texts_add": lambda text, session: self._texts.add(),
-            "hc_texts_again": lambda text, session: self._texts.add_again(text),
+            "hc_texts_look": lambda text, session, user: self._texts.look(text, self._written_for(user)),
+            "hc_texts_add": lambda text, session, user: self._texts.add(),
+            "hc_texts_again": lambda text, session, user: self._texts.add_again(text),
             "hc_texts_watch": self._watch,
-            "hc_texts_stop": lambda text, session: self._texts.stop(),
+            "hc_texts_stop": lambda text, session, user: self._texts.stop(),
             "hc_texts_remove": self._ask,
             "hc_texts_removed": self._remove,
-            "hc_texts_keep": lambda text, session: None,
+            "hc_texts_keep": lambda text, session, user: None,
         }
         for name, act in acts.items():
             getattr(bus, name)(self._answering(act, who), None, outputs, **QUIET)
@@ -115,7 +120,9 @@ class OwnTextsHandlers:
                 for ticket in tickets[:MOST_FILES] if isinstance(tickets, list) else []:
                     held.append(files.take(str(ticket), owner))
                     done.callback(files.remove, held[-1])
-                return self._answering(lambda text, session: self._look_at(held, text), who)(event, request)
+                return self._answering(lambda text, session, user: self._look_at(held, text, user), who)(
+                    event, request
+                )
 
         def tick(request: gr.Request) -> dict[Any, Any]:
             return self.drawn(who(request)[1])
@@ -143,31 +150,34 @@ class OwnTextsHandlers:
             session.removing = ""
             try:
                 require_owner(self._store, user)
-                said = act(str(event._data["text"]), session)
+                said = act(str(event._data["text"]), session, user)
             except (CorpusError, ModelError, OwnerOnly) as error:
                 return self.drawn(user, status.error(str(error)))
             return self.drawn(user, status.notice(said) if said else "", session.removing)
 
         return answer
 
-    def _look_at(self, held: Iterable[Path], name: str) -> None:
+    def _look_at(self, held: Iterable[Path], name: str, user: int) -> None:
         """Into one folder, each under a name of its own."""
         folder = files.place("texts").parent
         try:
             for path in held:
                 path.rename(_unused(folder / path.name))
-            self._texts.look_at_files(folder, name)
+            self._texts.look_at_files(folder, name, self._written_for(user))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    def _watch(self, name: str, session: Session) -> None:
+    def _written_for(self, user: int) -> LastReplies:
+        return partial(self._last_replies, user)
+
+    def _watch(self, name: str, session: Session, user: int) -> None:
         self._texts.watch(name)
 
-    def _ask(self, name: str, session: Session) -> None:
+    def _ask(self, name: str, session: Session, user: int) -> None:
         session.removing = name
 
-    def _remove(self, name: str, session: Session) -> str:
+    def _remove(self, name: str, session: Session, user: int) -> str:
         self._texts.remove(name)
         return _("{name} drafts no more.").format(name=name)
 
@@ -217,7 +227,7 @@ def progress(now: Addition) -> str:
         )
         return status.notice(told) + _details(_("What was not read as usual"), now.unread)
     if now.phase == "looked" and now.preview:
-        return _looked(now.name, now.preview)
+        return _looked(now.name, now.preview, now.gain)
     stop = button("hc_texts_stop", _("Stop"), css="hc-bordered") if now.phase != "stopping" else ""
     if now.phase == "reading" and now.total:
         said = _("Reading {name}: {done} of {total}").format(
@@ -229,7 +239,7 @@ def progress(now: Addition) -> str:
     return status.waiting(said) + _buttons(stop)
 
 
-def _looked(name: str, found: Preview) -> str:
+def _looked(name: str, found: Preview, brings: Gain | None) -> str:
     """What was found, and the choice."""
     if not found.files:
         said = _("Nothing in it can be read as text.")
@@ -254,9 +264,33 @@ def _looked(name: str, found: Preview) -> str:
     cancel = button("hc_texts_stop", _("Cancel"), css="hc-bordered")
     return (
         f'<div class="hc-texts-looked" role="group" aria-label="{html.escape(holds)}">'
-        f"<p><b>{html.escape(name)}</b>: {said}</p>{left}"
+        f"<p><b>{html.escape(name)}</b>: {said}</p>{_brings(brings)}{left}"
         f"{_details(_('What cannot be looked into'), found.passed_over)}{_buttons(add + cancel)}</div>"
     )
+
+
+def _brings(gain: Gain | None) -> str:
+    """What it would have done for the last replies."""
+    if gain is None:
+        return ""
+    share = gain.after / gain.before - 1
+    said = (
+        plural(
+            "Tried on your last reply: {after:.2f} tokens a forward in place of {before:.2f}, {share:.0%} more.",
+            "Tried on your last {n} replies: {after:.2f} tokens a forward in place of {before:.2f}, {share:.0%} more.",
+            gain.replies,
+            after=gain.after,
+            before=gain.before,
+            share=share,
+        )
+        if share >= _WORTH_TELLING
+        else plural(
+            "Tried on your last reply: it would not have come faster with these texts.",
+            "Tried on your last {n} replies: they would not have come faster with these texts.",
+            gain.replies,
+        )
+    )
+    return f'<p class="hc-texts-gain">{html.escape(said)}</p>'
 
 
 def _left_out(left: Mapping[str, int]) -> str:

@@ -170,7 +170,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
             panel.wire(handlers.who, p.live)
         settings_panel.connected.wire(p.bus, handlers.who, p.live)
         if log_ins is not None:
-            account.wire(app, p.account)
+            account.wire(app, p.account, settings_panel.password)
             log_ins.on_end.append(partial(account.forget_guest, service, unsent))
         NamingHandlers(service, p, handlers.views, handlers.who).wire(every, QUIET)
         TransferHandlers(service, p, settings_panel.transfer, handlers.views, handlers.who).wire(every, QUIET)

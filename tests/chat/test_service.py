@@ -90,6 +90,16 @@ def test_the_token_log_is_the_reply(talk: Talk) -> None:
     assert turn.begun.model_key == talk.hosted.model_key
 
 
+def test_the_last_replies_come_with_their_prompts_the_newest_first(talk: Talk) -> None:
+    first = talk.send("hello")
+    second = talk.send("And where does it end?", first.message_id)
+    (later_prompt, later), (prompt, earlier) = talk.service.last_replies(talk.user, talk.hosted)
+    written = [talk.store.reply_tokens(talk.user, reply.message_id) for reply in (first, second)]
+    assert [list(earlier), list(later)] == written
+    assert later_prompt[: len(prompt) + len(earlier)] == [*prompt, *earlier]
+    assert list(talk.service.last_replies(talk.other("ben").user, talk.hosted)) == []
+
+
 def test_a_reply_ends_with_its_end_token(talk: Talk) -> None:
     last = talk.send("hello", logit_bias={END: 100.0})
     assert (last.finish, last.text, last.figures.tokens) == ("end", "", 1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hierchat.corpus.errors import CorpusError
-from hierchat.corpus.preview import preview
+from hierchat.corpus.preview import preview, sample
 from hierchat.corpus.reading import Reader
 from tests.pdfs import encrypted, pdf
 
@@ -55,6 +55,17 @@ def test_tokens_are_roughly_those_that_come(tmp_path: Path, tokenizer: Any) -> N
     texts = Reader(sorted(folder.iterdir()))
     tokens = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
     assert 0.7 * tokens < found.tokens < 1.4 * tokens
+
+
+def test_a_sample_is_of_all_files_and_of_no_closed_one(tmp_path: Path, notes: Path, tokenizer: Any) -> None:
+    assert sum(map(len, sample([notes], tokenizer, 10_000))) == 4000
+    assert sum(map(len, sample([notes], tokenizer, 700))) == 700
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(100):
+        (folder / f"{number:02}.txt").write_text(f"{number:02}" * 500)
+    read = [tokenizer.decode(ids[:2]) for ids in sample([folder], tokenizer, 5_000)]
+    assert read == ["00", "05", "10", "15", "20"]
 
 
 def test_a_pdf_is_read_and_one_that_cannot_be_says_why(tmp_path: Path) -> None:

@@ -181,6 +181,10 @@ class FakeService:
             if turn.hosted is not None:
                 yield from begin()
 
+    def last_replies(self, user_id, hosted) -> list:
+        """Texts are looked at by FakeTexts, which tries none."""
+        return []
+
     def compare(
         self, user_id, conversation_id, parent_id, text, settings, stop, files=(), pair=USUAL
     ) -> Iterator[CompareFrame]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.preview import Preview
 from hierchat.models.progress import Progress
-from hierchat.runtime.own_texts import Addition, OwnText
+from hierchat.runtime.gain import Gain
+from hierchat.runtime.own_texts import Addition, LastReplies, OwnText
 
 NOTES = OwnText(
     "notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False, watchable=True
@@ -38,6 +39,7 @@ class FakeTexts:
         self.shipped: Progress | None = None
         self.asked: list[tuple[str, str]] = []
         self.dropped: dict[str, bytes] = {}
+        self.gain: Gain | None = Gain(12, 1.72, 1.95)
 
     @property
     def busy(self) -> bool:
@@ -52,13 +54,13 @@ class FakeTexts:
     def rows(self) -> list[OwnText]:
         return self.listed
 
-    def look(self, said: str) -> None:
+    def look(self, said: str, written: LastReplies | None = None) -> None:
         self.asked.append(("look", said))
         if "none" in said:
             raise CorpusError(f"There is no file or folder {said} on this machine. Check the path.")
         self.addition = Addition(said.rstrip("/").rsplit("/", 1)[-1])
 
-    def look_at_files(self, folder: Path, name: str) -> None:
+    def look_at_files(self, folder: Path, name: str, written: LastReplies | None = None) -> None:
         self.asked.append(("files", name))
         self.dropped = {file.name: file.read_bytes() for file in folder.iterdir()}
         shutil.rmtree(folder)
@@ -86,7 +88,7 @@ class FakeTexts:
     def found(self) -> None:
         """The look has ended."""
         assert self.addition
-        self.addition = replace(self.addition, phase="looked", preview=FOUND)
+        self.addition = replace(self.addition, phase="looked", preview=FOUND, gain=self.gain)
 
     def ended(self, tokens: int) -> None:
         """All is read."""

@@ -88,7 +88,7 @@ def test_no_route_answers_without_a_cookie(fresh: FakeService, monkeypatch: pyte
             "/logout/",
         ]
         cookie = log_in(address)
-        for path, method in itertools.product(sorted((paths | set(extra)) - {"/login"}), METHODS):
+        for path, method in itertools.product(sorted((paths | {"/password", *extra}) - {"/login"}), METHODS):
             for headers in ({}, PAGE, {"Cookie": cookie["Cookie"][:-1]}):
                 answer = ask(address, method, path or "/", headers, read=500)
                 if path == "/logout":
@@ -195,6 +195,93 @@ class Anyone(Members):
 
     def still(self, member: Member) -> bool:
         return True
+
+
+NEW = "another long password"
+
+
+def change(address: str, cookie: dict[str, str], now: str, new: str, again: str | None = None) -> Any:
+    form = {"password": now, "new": new, "again": new if again is None else again}
+    return ask(address, "POST", "/password", cookie | PAGE, form=form)
+
+
+def test_a_password_is_changed_by_whoever_knows_it(fresh: FakeService) -> None:
+    with driving.serving(fresh, ACCOUNT) as address:
+        mine, other = log_in(address), log_in(address)
+        page = ask(address, "GET", "/password", mine | PAGE)
+        assert page.status == 200
+        assert not re.findall(r"""(?:src|action)=["'](?!data:)|url\(|@import|<script""", page.text)
+        stored = fresh.store.account("me")
+        for status, told, answer in (
+            (400, "typed in two ways", change(address, mine, ACCOUNT[1], NEW, "another")),
+            (400, "8 to 1,000 characters", change(address, mine, ACCOUNT[1], "short")),
+            (401, "not the password that you have now", change(address, mine, "wrong", NEW)),
+            (413, "too long", change(address, mine, ACCOUNT[1], "x" * 5000)),
+            (400, "8 to 1,000 characters", change(address, mine, "", "")),
+        ):
+            assert (answer.status, told in answer.text) == (status, True)
+            assert NEW not in answer.text
+        assert ask(address, "PUT", "/password", mine).status == 405
+        assert change(address, mine | {"Origin": "http://localhost:3000"}, ACCOUNT[1], NEW).status == 403
+        assert fresh.store.account("me") == stored
+        answer = change(address, mine, ACCOUNT[1], NEW)
+        assert (answer.status, "another one now" in answer.text) == (200, True)
+        assert ask(address, "GET", "/config", mine).status == 200  # this browser stays
+        assert ask(address, "GET", "/config", other).status == 401
+        assert ask(address, "POST", "/login", form=RIGHT).status == 401
+        assert ask(address, "POST", "/login", form=RIGHT | {"password": NEW}).status == 200
+
+
+def test_wrong_passwords_are_slowed_down_at_the_change_too(fresh: FakeService) -> None:
+    with driving.serving(fresh, ACCOUNT) as address:
+        cookie = log_in(address)
+        told = [change(address, cookie, "wrong", NEW).status for _ in range(HERE.free + 1)]
+        assert told[: HERE.free] == [401] * HERE.free
+        assert told[-1] == 429 or "Try again" in change(address, cookie, "wrong", NEW).text
+        assert ask(address, "GET", "/config", cookie).status == 200
+
+
+def test_a_guest_has_no_password_to_change(fresh: FakeService) -> None:
+    with driving.serving(fresh, log_ins=LogIns(Members(fresh.store, "for guests"))) as address:
+        form = {"username": "guest", "password": "for guests"}
+        cookie = {"Cookie": ask(address, "POST", "/login", form=form).cookie}
+        for method in ("GET", "POST"):
+            answer = ask(address, method, "/password", cookie | PAGE)
+            assert (answer.status, answer.headers["Location"]) == (303, "./")
+
+
+@pytest.mark.browser
+def test_a_password_is_changed_in_a_browser(chromium: Browser, fresh: FakeService) -> None:
+    with (
+        driving.serving(fresh, ACCOUNT) as address,
+        driving.visiting(chromium, address, 390, 844, dark=True) as visitor,
+    ):
+        page = visitor.page
+        page.goto(address)
+        _try(page, *ACCOUNT)
+        expect(page.locator("#hc-list nav")).to_be_attached(timeout=driving.PATIENCE_MS)
+        page.goto(f"{address}?view=settings")
+        link = page.get_by_role("link", name="Change the password")
+        expect(page.locator("#hc-password")).to_contain_text("You are logged in as me.")
+        link.scroll_into_view_if_needed()
+        visitor.shot("password-link")
+        link.click()
+        expect(page.get_by_label("Password now")).to_be_focused()
+        page.get_by_label("Password now").fill("wrong")
+        page.get_by_label("New password, at least 8 characters").fill(NEW)
+        page.get_by_label("New password again").fill(NEW)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("That is not the password that you have now.")
+        visitor.shot("password-wrong")
+        page.get_by_label("Password now").fill(ACCOUNT[1])
+        page.get_by_label("New password, at least 8 characters").fill(NEW)
+        page.get_by_label("New password again").fill(NEW)
+        page.get_by_role("button", name="Change it").click()
+        expect(page.get_by_role("status")).to_contain_text("Your password is another one now.")
+        visitor.shot("password-done")
+        page.get_by_role("link", name="Back to the settings").click()
+        expect(page.locator("#hc-password")).to_contain_text("You are logged in as me.")
+        assert visitor.foreign == []
 
 
 class Doors:

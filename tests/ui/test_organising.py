@@ -109,10 +109,11 @@ def test_deleting_can_be_taken_back(chat: Chat, service: FakeService) -> None:
     service.store.conversation(user, ids["B"])
 
 
-def in_file(service: FakeService) -> set[int]:
-    """Conversations whose bytes are in the file, those that can be taken back among them."""
+def in_file(service: FakeService, ids: dict[str, int]) -> set[str]:
+    """Which of these conversations have their bytes in the file, those that can be taken back among them."""
     with service.store._read() as db:
-        return {row["id"] for row in db.table("conversations").rows}
+        stored = {row["id"] for row in db.table("conversations").rows}
+    return {title for title, id in ids.items() if id in stored}
 
 
 def test_a_deletion_is_final_when_its_time_is_over_or_at_the_next_one(
@@ -122,17 +123,17 @@ def test_a_deletion_is_final_when_its_time_is_over_or_at_the_next_one(
     chat.open()
     chat.menu("C", "Delete")
     expect(titles(chat)).to_have_text(["B", "A"])
-    assert ids["C"] in in_file(service)
+    assert in_file(service, ids) == {"A", "B", "C"}
     monkeypatch.setattr(organising, "UNDO_SECONDS", 1.0)
     chat.menu("B", "Delete")
     line = chat.page.locator("#hc-undo")
     expect(line).to_contain_text("Deleted “B”.")
     expect(line).to_be_hidden()
     for _ in range(100):
-        if in_file(service) == {ids["A"]}:
+        if in_file(service, ids) == {"A"}:
             break
         chat.page.wait_for_timeout(100)
-    assert in_file(service) == {ids["A"]}
+    assert in_file(service, ids) == {"A"}
     expect(titles(chat)).to_have_text(["A"])
 
 

@@ -150,8 +150,8 @@ def test_on_a_touch_screen_a_button_sends_behind_the_reply_in_progress(
         expect(page.locator("#hc-tray .hc-next")).to_contain_text("Second")
         expect(page.locator("#hc-box textarea")).to_have_value("")
         expect(queue).to_be_hidden()
-        service.script.seconds = 0
         page.locator("#hc-stop").tap()
+        service.script.seconds = 0  # only now: what is written at once cannot be stopped
         expect(page.locator("#hc-chat .hc-user")).to_have_text(["First", "Second"])
     finally:
         context.close()

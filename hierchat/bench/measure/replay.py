@@ -6,16 +6,12 @@ trees by costs that are given; with costs, seconds are those that the steps woul
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hierchat.bench.arms.arm import Answer
 from hierchat.bench.arms.own import Carried
@@ -23,7 +19,7 @@ from hierchat.bench.measure.decode import Measured, row_of
 from hierchat.bench.measure.traces import Trace
 from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.step import TARGET, Step
+from hierchat.engine.recorded import steps
 from hierchat.runtime.hosted import Hosted
 from hierchat.verify.asking.progress import Tell
 
@@ -66,43 +62,6 @@ def without_model(costs: GivenCosts | None, statistics: Sequence[object] = ()) -
     return cast(Hosted, standing_in)
 
 
-def steps(drafter: Proposer | None, trace: Trace) -> Iterator[Step]:
-    """The engine's steps of a recorded reply. `draft_ms` is what proposing and observing took of this thread's time."""
-    reply, at = trace.reply, 0
-    if drafter:
-        drafter.begin(trace.prompt)
-    while at < len(reply):
-        began = time.thread_time()
-        tree = drafter.propose() if drafter else None
-        took = time.thread_time() - began
-        kept, sources = 1, [TARGET]
-        if tree:
-            nodes: dict[tuple[int, int], int] = {}
-            for node, pair in enumerate(zip(tree.parents, tree.tokens, strict=True)):
-                nodes.setdefault(pair, node)
-            above, sources = -1, []
-            for token in reply[at:]:
-                above = nodes.get((above, token), -2)
-                sources.append(tree.sources[above] if above >= 0 else TARGET)
-                if above < 0:
-                    break
-            kept = len(sources)
-        tokens = reply[at : at + kept]
-        if drafter:
-            top = _widened(trace.top[at : at + kept], drafter.top) if drafter.top else None
-            began = time.thread_time()
-            drafter.observe(tokens, top)
-            took += time.thread_time() - began
-        at += kept
-        yield Step(
-            tokens=tuple(tokens),
-            sources=tuple(sources),
-            proposed=MappingProxyType(dict(Counter(tree.sources if tree else ()))),
-            width=1 + (len(tree) if tree else 0),
-            draft_ms=took * 1e3,
-        )
-
-
 def replay(
     carried: Sequence[Carried],
     traces: Sequence[Trace],
@@ -138,18 +97,10 @@ def _answer(drafter: Proposer | None, trace: Trace, costs: GivenCosts | None) ->
     sources: Counter[str] = Counter()
     forwards, draft_ms, ms = 0, 0.0, 0.0
     step_ms = costs.step_ms(0) if costs else None
-    for step in steps(drafter, trace):
+    for step in steps(drafter, trace.prompt, trace.reply, trace.top):
         sources.update(step.sources)
         forwards += 1
         draft_ms += step.draft_ms
         if step_ms:
             ms += step_ms[step.width - 1] + step.draft_ms
     return Answer(trace.reply, ms / 1e3, 0.0, forwards, draft_ms, dict(sources))
-
-
-def _widened(top: NDArray[np.int32], count: int) -> NDArray[np.int32]:
-    """The first `count` of each row, -1 where fewer were recorded."""
-    wide = np.full((len(top), count), -1, np.int32)
-    known = min(count, top.shape[1])
-    wide[:, :known] = top[:, :known]
-    return wide

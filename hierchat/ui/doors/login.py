@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import ipaddress
-import math
 from collections.abc import Callable
-from string import Template
-from urllib.parse import parse_qs
 
 from anyio import CapacityLimiter, Lock, to_thread
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from hierchat.language import _, current, later, plural
+from hierchat.language import _, later
 from hierchat.store import StoreError
-from hierchat.ui.actions import ASSETS
-from hierchat.ui.doors.members import GUEST_LOGIN
+from hierchat.ui.doors.form import Field, TooLong, page, typed
+from hierchat.ui.doors.members import GUEST_LOGIN, Member
 from hierchat.ui.doors.origins import Origins
+from hierchat.ui.doors.password import PasswordDoor
+from hierchat.ui.doors.refused import Refused
 from hierchat.ui.doors.sessions import LIFE_SECONDS, LoggedIn, LogIns
 from hierchat.ui.doors.throttle import ELSEWHERE, HERE, Lane, Throttle, of_account
 
@@ -29,7 +27,6 @@ USER = "hierchat.user"
 SESSION = "hierchat.session"
 """Where their LoggedIn stands there."""
 WRONG = later("Name and password do not match.")
-_MOST_BYTES = 4096
 _GUESTS = later(
     "Name ({name}) and password stand in the terminal where hierchat was started; the password is new at each start. "
     "What you write is deleted when you log out, after a week at the latest."
@@ -63,6 +60,7 @@ class Login:
         self._guessing = Lock()
         # Of its own: replies that wait may hold all threads that handlers have.
         self._threads = CapacityLimiter(4)
+        self._passwords = PasswordDoor(log_ins, self._guess, self._threads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -75,6 +73,9 @@ class Login:
             answer = (
                 await self._login(request, session) if path == "/login" else self._log_out(request, token)
             )
+            await answer(scope, receive, send)
+        elif scope["type"] == "http" and path == "/password" and session is not None:
+            answer = await self._passwords.answer(Request(scope, receive), session)
             await answer(scope, receive, send)
         elif session is not None:
             scope[USER], scope[SESSION] = session.name, session
@@ -91,33 +92,24 @@ class Login:
             return _to_page(request) if session else await self._page()
         if request.method != "POST":
             return PlainTextResponse(_("Open this page to log in.") + "\n", 405, {"Allow": "GET, HEAD, POST"})
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_BYTES:
-                return await self._page(_("That is too long for a name and a password."), status=413)
-        given = parse_qs(body.decode("latin-1"), encoding="utf-8")
-        name, password = (given.get(field, [""])[-1].strip() for field in ("username", "password"))
+        try:
+            name, password = await typed(request, "username", "password")
+        except TooLong:
+            return await self._page(_("That is too long for a name and a password."), status=413)
         if not name or not password:
             return await self._page(_("Type the name and the password."), name, 400)
         try:
             return await self._answer(request, name, password)
+        except Refused as refused:
+            answer = await self._page(refused.sentence(_(WRONG)), name, refused.status)
+            answer.headers.update(refused.headers)
+            return answer
         except StoreError as error:
             return await self._page(str(error), name, 503)
 
     async def _answer(self, request: Request, name: str, password: str) -> Response:
-        """To a name and a password. Raises StoreError."""
-        lanes = self._lanes(request, name)
-        async with self._guessing:
-            if wait := self._throttle.wait(lanes):
-                return await self._too_many(_("Too many attempts."), name, wait, 429)
-            member = await to_thread.run_sync(
-                self._log_ins.members.recognise, name, password, limiter=self._threads
-            )
-            if member is None:
-                self._throttle.failed(lanes)
-                return await self._too_many(_(WRONG), name, self._throttle.wait(lanes), 401)
-            self._throttle.succeeded(lanes)
+        """To a name and a password. Raises Refused and StoreError."""
+        member = await self._guess(request, name, password)
         token = self._log_ins.begin(member, self._address(request))
         # Programs that log in, such as Gradio's own client, expect no redirect.
         answer = _to_page(request) if _is_page_load(request) else JSONResponse({"success": True})
@@ -126,6 +118,21 @@ class Login:
             secure=request.url.scheme == "https" or self._origins.is_shared(request.scope),
         )  # fmt: skip
         return answer
+
+    async def _guess(self, request: Request, name: str, password: str) -> Member:
+        """Whose name and password these are. Raises Refused and StoreError."""
+        lanes = self._lanes(request, name)
+        async with self._guessing:
+            if wait := self._throttle.wait(lanes):
+                raise Refused(looked_at=False, wait=wait)
+            member = await to_thread.run_sync(
+                self._log_ins.members.recognise, name, password, limiter=self._threads
+            )
+            if member is None:
+                self._throttle.failed(lanes)
+                raise Refused(looked_at=True, wait=self._throttle.wait(lanes))
+            self._throttle.succeeded(lanes)
+        return member
 
     def _log_out(self, request: Request, token: str | None) -> Response:
         if request.method != "POST":
@@ -154,16 +161,6 @@ class Login:
             return later("this machine")
         return request.client.host if request.client else later("unknown")
 
-    async def _too_many(self, what: str, name: str, wait: float, status: int) -> Response:
-        if not wait:
-            return await self._page(what, name, status)
-        seconds = math.ceil(wait)
-        again = plural("Try again in {n} second.", "Try again in {n} seconds.", seconds)
-        sentence = f"{what} {again}"
-        answer = await self._page(sentence, name, status)
-        answer.headers["Retry-After"] = str(seconds)
-        return answer
-
     async def _page(self, said: str = "", name: str = "", status: int = 200) -> Response:
         try:
             guests = await to_thread.run_sync(
@@ -171,7 +168,12 @@ class Login:
             )
         except StoreError:
             guests = False
-        return _page(said, name, status, _(_GUESTS).format(name=GUEST_LOGIN) if guests else _(_ACCOUNTS))
+        about = _(_GUESTS).format(name=GUEST_LOGIN) if guests else _(_ACCOUNTS)
+        fields = [
+            Field("username", _("Name"), "username", name),
+            Field("password", _("Password"), "current-password"),
+        ]
+        return page(_("Log in"), fields, _("Log in"), html.escape(about), said, status)
 
 
 def _cookie(scope: Scope) -> str:
@@ -204,25 +206,3 @@ def _closed(request: Request) -> Response:
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"/login{query}", 303, {"Cache-Control": "no-store"})
     return PlainTextResponse(_("Log in first, at /login.") + "\n", 401, {"Cache-Control": "no-store"})
-
-
-def _page(said: str, name: str, status: int, about: str) -> Response:
-    palette = (ASSETS / "style" / "palette.css").read_text(encoding="utf-8")
-    icon = base64.b64encode((ASSETS / "icon.svg").read_bytes()).decode()
-    page = Template((ASSETS / "login.html").read_text(encoding="utf-8")).substitute(
-        language=current(),
-        log_in=_("Log in"),
-        label_name=_("Name"),
-        label_password=_("Password"),
-        # Without scripts, the colours of the dark theme come by what the browser prefers.
-        palette=palette.replace(".dark {", "@media (prefers-color-scheme: dark) { :root {") + "}",
-        icon=icon,
-        said=f'<p id="said" role="alert">{html.escape(said)}</p>' if said else "",
-        name=html.escape(name),
-        about=html.escape(about),
-        focus_name="" if name else "autofocus",
-        focus_password="autofocus" if name else "",
-        described='aria-describedby="said"' if said else "",
-    )
-    # Under "no-referrer", a browser would send the form with the Origin "null".
-    return HTMLResponse(page, status, {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"})

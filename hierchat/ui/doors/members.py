@@ -39,6 +39,10 @@ class Members:
         right = matches(password, account.password if account else None)
         return Member(account.name, account) if account and right else None
 
+    def change_password(self, member: Member, stored: str) -> Member:
+        """The same with the account as it is now; `stored`: the hash of another password. Raises StoreError."""
+        return Member(member.name, self._store.set_password(member.name, stored))
+
     def still(self, member: Member) -> bool:
         """Whether the password that was given would still do. Raises StoreError."""
         return member.account is None or self._store.account(member.name) == member.account

@@ -107,6 +107,8 @@ class LogIns:
         self.clock = clock
         self._sessions: dict[bytes, LoggedIn] = {}
         self._lock = threading.Lock()
+        self._changing = threading.Lock()
+        """Held while a session and its account are not of one password."""
         self._sweeper: threading.Thread | None = None
         self._closed = threading.Event()
 
@@ -143,12 +145,20 @@ class LogIns:
             found = [key for key, session in self._sessions.items() if session.id == id]
         return next(iter(self._end(found)), None)
 
+    def change_password(self, session: LoggedIn, stored: str) -> None:
+        """Another password for whose session this is, which lasts; their other sessions end. `stored`: its hash. Raises
+        StoreError."""
+        with self._changing:
+            session.member = self.members.change_password(session.member, stored)
+        self.sweep()
+
     def sweep(self) -> None:
         """End the sessions whose time is over, and those whose account is gone or has another password."""
         with self._lock:
             held = list(self._sessions.items())
         over = [key for key, session in held if session.expires <= self.clock()]
-        with suppress(StoreError):  # a file that is busy now is not so in some seconds
+        # A file that is busy now is not so in some seconds.
+        with suppress(StoreError), self._changing:
             over += [key for key, session in held if not self.members.still(session.member)]
         self._end(over)
         again, self._again = self._again, []

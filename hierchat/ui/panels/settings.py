@@ -14,7 +14,7 @@ from hierchat.corpus.stored import corpora_dir
 from hierchat.language import _, later, plural
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.store import DraftsFrom, Learning, Store
-from hierchat.ui import own_texts, speaking, status, transfer_panel
+from hierchat.ui import account, own_texts, speaking, status, transfer_panel
 from hierchat.ui.actions import button
 from hierchat.ui.connected import Connected
 from hierchat.ui.learning import LearningPart
@@ -86,6 +86,7 @@ class SettingsPanel:
             True, label=_("The model names new chats, while nobody waits for it"), container=False
         )
         self.transfer = transfer_panel.build()
+        self.password = account.build_password()
         self.connected.build()
         self._programs.build()
         gr.HTML(f"<h2>{_('Your data')}</h2>")

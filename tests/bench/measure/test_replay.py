@@ -11,9 +11,10 @@ import pytest
 
 from hierchat.bench.arms.own import Carried, OwnArm
 from hierchat.bench.measure.record import TOP, earlier, likeliest, record
-from hierchat.bench.measure.replay import GivenCosts, Replayed, replay, steps, without_model
+from hierchat.bench.measure.replay import GivenCosts, Replayed, replay, without_model
 from hierchat.bench.measure.traces import CHOICE, Trace, append, read_lines, read_traces
 from hierchat.cli import main
+from hierchat.engine.recorded import steps
 from hierchat.runtime.hosted import Hosted
 from hierchat.verify.asking.errors import RequestError
 from hierchat.verify.asking.questions import Question
@@ -142,7 +143,12 @@ def test_a_drafts_price_counts(tmp_path: Path) -> None:
     widths = [
         [
             step.width
-            for step in steps(Carried("hierchat", without_model(GivenCosts(1, row)), None).drafter(), trace)
+            for step in steps(
+                Carried("hierchat", without_model(GivenCosts(1, row)), None).drafter(),
+                trace.prompt,
+                trace.reply,
+                trace.top,
+            )
         ]
         for row in (0.01, 10)
     ]

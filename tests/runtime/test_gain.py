@@ -1,0 +1,63 @@
+"""What texts would bring: told by the last replies, drafted again with and without them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hierchat.models.progress import Progress
+from hierchat.runtime import gain as gains
+from hierchat.runtime.gain import Written, gain
+from hierchat.runtime.hosted import Hosted
+
+from ..chat import tiny
+
+PROMPT = list(range(3, 40))
+
+
+@pytest.fixture
+def hosted() -> Hosted:
+    found = tiny.ready_host().hosted
+    assert found
+    return found
+
+
+def reply(number: int) -> list[int]:
+    """Tokens that repeat neither themselves nor the prompt."""
+    return [40 + (number * 97 + at * (at + number)) % 290 for at in range(120)]
+
+
+def written(count: int) -> list[Written]:
+    return [(PROMPT, reply(number)) for number in range(count)]
+
+
+def test_texts_that_hold_the_replies_bring_much_and_others_nothing(hosted: Hosted) -> None:
+    same = gain(hosted, written(6), [reply(number) for number in range(6)])
+    assert same
+    assert same.replies == 6
+    assert same.after > 1.5 * same.before
+    other = gain(hosted, written(6), [[token + 500 for token in reply(1)]])
+    assert other
+    assert other.after == other.before == same.before
+
+
+def test_too_little_tells_nothing(hosted: Hosted) -> None:
+    assert gain(hosted, [], [reply(0)]) is None
+    assert gain(hosted, written(gains.FEWEST // 120), [reply(0)]) is None
+    assert gain(hosted, written(gains.FEWEST // 120 + 1), [reply(0)])
+
+
+def test_so_many_tokens_are_tried(hosted: Hosted) -> None:
+    found = gain(hosted, written(100), [])
+    assert found
+    assert found.replies == -(-gains.TOKENS // 120)
+
+
+def test_it_can_be_stopped(hosted: Hosted) -> None:
+    class Stopped(Exception):
+        pass
+
+    def report(progress: Progress) -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        gain(hosted, written(6), [reply(0)], report)
