@@ -96,6 +96,12 @@ class Reply:
             self._compare(plain)
         yield self.frame("done")
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the prompt; 0 until a server that alone can count them has done so."""
+        knows = self.hosted.prompts.knows_tokens
+        return len(self.prompt_ids) if knows else self.statistics.prompt_tokens
+
     def _compare(self, plain: Sequence[float]) -> None:
         """Take plain forwards as the baseline, once there are enough that agree."""
         if len(plain) >= PROBES and stdev(plain) / sqrt(len(plain)) <= SCATTER * fmean(plain):
@@ -104,8 +110,7 @@ class Reply:
     def frame(self, phase: Phase = "done") -> Frame:
         """All of it so far."""
         statistics = self.statistics
-        knows = self.hosted.prompts.knows_tokens
-        prompt = len(self.prompt_ids) if knows else statistics.prompt_tokens
+        prompt = self.prompt_tokens
         return Frame(
             phase=phase,
             text=statistics.text,
