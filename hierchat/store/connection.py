@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from hierchat.store.errors import StoreError, corrupt, newer, no_file, translated
+from hierchat.store.errors import StoreError, corrupt, gone, newer, no_file, translated
 from hierchat.store.migrations import is_foreign, is_newer, migrations
 
 
@@ -32,6 +32,7 @@ class Connected:
         with translated(self.path):
             _create(self.path)
             _check(self.path, busy_seconds)
+            self._file = self.path.stat()
             self._database().enable_wal()
         with self._write() as db:
             migrations.apply(db)
@@ -64,6 +65,7 @@ class Connected:
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Database]:
         with translated(self.path):
+            self._require_file()
             db = self._database()
             db.execute(begin)
             try:
@@ -75,6 +77,16 @@ class Connected:
             except BaseException:
                 db.rollback()
                 raise
+
+    def _require_file(self) -> None:
+        """A connection goes on with the file that it opened, though another one, or none, has its name by now: what is
+        written would be lost with the last connection. Raises DatabaseUnwritable."""
+        try:
+            same = os.path.samestat(self._file, self.path.stat())
+        except FileNotFoundError:
+            same = False
+        if not same and not self._closed:
+            raise gone(self.path)
 
     def close(self) -> None:
         """Close the connections of all threads."""

@@ -57,6 +57,13 @@ def unwritable(path: Path, what: object) -> DatabaseUnwritable:
     )
 
 
+def gone(path: Path) -> DatabaseUnwritable:
+    return DatabaseUnwritable(
+        f"{path} was moved, deleted or replaced while hierchat ran. End hierchat, put the file or a backup of it "
+        "back in its place, and start hierchat again."
+    )
+
+
 def no_file(path: Path) -> DatabaseUnwritable:
     return DatabaseUnwritable(
         f"{path} is a folder or a device, not a file. Name a file with --db, such as {path / 'hierchat.db'}."

@@ -6,6 +6,7 @@ import resource
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -189,6 +190,40 @@ def test_a_file_that_may_not_grow(store: Store, user: int, path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     store.add_message(user, conversation, None, "user", "long " * 100_000)
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+def test_a_file_that_goes_while_it_is_used(
+    store: Store, user: int, path: Path, tmp_path: Path, how: str
+) -> None:
+    conversation = store.create_conversation(user)
+    elsewhere = tmp_path / "elsewhere.db"
+    if how == "replaced":
+        store.backup(elsewhere)
+        elsewhere.replace(path)
+    elif how == "moved":
+        path.rename(elsewhere)
+    else:
+        path.unlink()
+    told: list[str] = []
+
+    def use() -> None:
+        for action in (
+            lambda: store.add_message(user, conversation, None, "user", "lost"),
+            lambda: store.conversations(user),
+        ):
+            with pytest.raises(DatabaseUnwritable, match="start hierchat again") as caught:
+                action()
+            told.append(str(caught.value))
+
+    use()
+    thread = threading.Thread(target=use)  # whose connection would be its first
+    thread.start()
+    thread.join()
+    assert len(told) == 4
+    if how == "moved":  # and back
+        elsewhere.rename(path)
+        assert [one.id for one in store.conversations(user)] == [conversation]
 
 
 def test_a_backup_is_a_whole_database(store: Store, user: int, tmp_path: Path) -> None:

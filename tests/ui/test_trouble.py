@@ -21,6 +21,7 @@ from hierchat.ui.sessions import Sessions
 from tests import browser as driving
 from tests.browser import Chat
 from tests.deleting import delete_for_good
+from tests.ui.chats import stored_chat
 from tests.ui.fake_service import FakeService, HostStatus
 
 GONE = "This chat was deleted in another tab."
@@ -262,6 +263,23 @@ def test_a_full_disk_in_mid_reply_is_told_and_the_reply_is_nobodys(
     chat.page.reload()
     expect(chat.replies.last).to_contain_text("interrupted", timeout=driving.PATIENCE_MS)
     sane(chat)
+
+
+@pytest.mark.browser
+def test_a_database_that_is_moved_away_and_back(chromium: Browser, fresh: FakeService) -> None:
+    stored_chat(fresh.store, "Kept", 1)
+    away = fresh.store.path.with_suffix(".away")
+    with driving.serving(fresh) as address, driving.visiting(chromium, address) as chat:
+        chat.open()
+        fresh.store.path.rename(away)
+        chat.page.get_by_role("button", name="Kept", exact=True).click()
+        said(chat, "was moved, deleted or replaced while hierchat ran")
+        chat.page.reload()
+        said(chat, "was moved, deleted or replaced while hierchat ran")
+        chat.shot("no-database")
+        away.rename(fresh.store.path)
+        chat.page.reload()
+        expect(chat.page.get_by_role("button", name="Kept", exact=True)).to_be_visible()
 
 
 @pytest.mark.browser
