@@ -169,7 +169,7 @@ class ReplyStatistics:
             speedup=per_second / vanilla if per_second and vanilla else None,
             baseline_tokens_per_second=vanilla,
             baseline=self.baseline,
-            shares=_shares(Counter(self.sources), self.forwards, timed=self._timed),
+            shares=_shares(Counter(self.sources), told=bool(self.forwards) or self._said is None),
             finish=self.finish,
             stop_string=self.stop_string,
             seed=self._settings.seed if self._settings.temperature else None,
@@ -235,7 +235,7 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         speedup=recorded.speedup,
         baseline_tokens_per_second=recorded.baseline_tokens_per_second,
         baseline=recorded.baseline,
-        shares=_shares(counts, recorded.forwards),
+        shares=_shares(counts, told=bool(recorded.forwards) or recorded.prompt_read is not None),
         finish=recorded.finish,
         stop_string=recorded.stop_string,
         seed=seed,
@@ -264,9 +264,9 @@ def _acceptance(proposed: Mapping[str, int], accepted: Mapping[str, int]) -> Map
     return MappingProxyType({name: accepted[name] / count for name, count in proposed.items() if count})
 
 
-def _shares(counts: Counter[str], forwards: int, *, timed: bool = True) -> MappingProxyType[str, float]:
-    """None where no forward is known of: then nobody knows what drafted."""
-    if timed and not forwards and counts.keys() == {TARGET}:
+def _shares(counts: Counter[str], *, told: bool) -> MappingProxyType[str, float]:
+    """None where an engine elsewhere did not tell of them: then nobody knows what drafted."""
+    if not told and counts.keys() == {TARGET}:
         counts = Counter()
     total = sum(counts.values())
     return MappingProxyType({name: count / total for name, count in counts.most_common() if count})
