@@ -59,8 +59,10 @@ def _run(args: argparse.Namespace) -> int:
 
         return learn(args)
     if args.command == "models":
-        from hierchat.models.commands import get_model, list_models
+        from hierchat.models.commands import check_models, get_model, list_models
 
+        if args.action == "check":
+            return check_models(args.names)
         return list_models() if args.action == "list" else get_model(args.name)
     if args.command == "corpus":
         from hierchat.corpus import commands as corpus
@@ -118,6 +120,8 @@ def _parser() -> argparse.ArgumentParser:
     actions.add_parser("list", help="the catalogue")
     get = actions.add_parser("get", help="fetch a model now")
     get.add_argument("name", metavar="NAME")
+    check = actions.add_parser("check", help="compare the catalogue with the hub")
+    check.add_argument("names", metavar="NAME", nargs="*", help="by default, all that come from there")
 
     corpus = commands.add_parser("corpus", help="texts that draft, beside what the model has written")
     actions = corpus.add_subparsers(dest="action", required=True)

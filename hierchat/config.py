@@ -6,6 +6,7 @@ Knows nothing about models, databases or pages: everything may import it.
 import os
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Literal
 
 import platformdirs
 from pydantic import BaseModel, Field
@@ -13,6 +14,8 @@ from pydantic import BaseModel, Field
 APP = "hierchat"
 MOST_TOKENS = 1_000_000
 """The highest limit of a reply."""
+Reasoning = Literal["", "off", "low", "medium", "on", "high"]
+"""How much a model thinks before it answers; empty: as it does by itself. In order, "on" being as much as is usual."""
 
 
 class FolderError(Exception):
@@ -43,6 +46,10 @@ class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=F
     stop: tuple[str, ...] = Field(default=(), description="strings that end the reply and are left out of it")
     max_new_tokens: int = Field(default=1024, ge=1, le=MOST_TOKENS)
     seed: int = Field(default=0, ge=0, lt=2**63)
+    reasoning: Reasoning = Field(
+        default="",
+        description="how much to think before the answer, where the model's template lets one choose",
+    )
     grammar: str = Field(
         default="", description="what a reply has to follow (llguidance's JSON or Lark); empty: none"
     )

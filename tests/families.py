@@ -48,10 +48,12 @@ SMALL: dict[str, Any] = {
 
 _MAMBA = {"mamba_expand": 2, "mamba_n_heads": 8, "mamba_d_head": 16}
 _GEMMA4 = {"num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "full_attention"] * 2}
+_MIXED = ["linear_attention", "full_attention"] * 2
 _EXPERTS = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
 ALSO: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("bamba", "falcon_h1", "granitemoehybrid"), _MAMBA),
+    "bamba": {**_MAMBA, "attn_layer_indices": [1, 3]},
     "falcon_h1": {**_MAMBA, "mamba_d_ssm": 128},
+    "granitemoehybrid": {**_MAMBA, "layer_types": _MIXED, "num_local_experts": 0},
     "mamba2": {"num_heads": 8, "head_dim": 16, "expand": 2},
     **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), _GEMMA4),
     **{kind: {"head_dim": 16} for kind in ("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral", "nemotron")},

@@ -68,6 +68,7 @@ function toHit() {
   const ranges = hit.phrase ? rangesOfPhrase(within, hit.phrase) : rangesOf(within, hit.words);
   hit = null;
   stay();
+  unfold(ranges[0]?.startContainer);
   const place = (ranges[0] || turn).getBoundingClientRect();
   chat.scrollTop += place.top - chat.getBoundingClientRect().top - chat.clientHeight / 3;
   turn.animate([{ backgroundColor: 'var(--hc-soft)' }, { backgroundColor: 'transparent' }], { duration: HIT_MS, easing: 'ease-in' });

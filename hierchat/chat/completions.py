@@ -118,7 +118,8 @@ class Completions:
 
         Raises MessageTooLong.
         """
-        prompt = hosted.prompts.build(messages, room or settings.max_new_tokens, hosted.end_ids)
+        room = room or settings.max_new_tokens
+        prompt = hosted.prompts.build(messages, room, hosted.end_ids, settings.reasoning)
         return self.reply_to(
             hosted, user_id, prompt, settings, stop, before, drafts_from, drafting, learns=learns
         )
@@ -146,7 +147,7 @@ class Completions:
             memory = self._memory(hosted, user_id, before, drafts_from)
             learner = memory if learns else apart(memory)
             drafter = chosen_drafter(drafting_with, learner, settings, stop, drafting)
-        statistics = ReplyStatistics(partial(reply_text, hosted), settings)
+        statistics = ReplyStatistics(partial(reply_text, hosted, opened=prompt.thinking), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
         notice = _left_out(prompt.dropped_turns)

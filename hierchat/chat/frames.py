@@ -52,6 +52,8 @@ class Figures:
     prompt_read: int | None = None
     """Tokens of the prompt that had to be read; the others were known from the reply before."""
     read_seconds: float | None = None
+    thought_seconds: float | None = None
+    """Decoding time of what the model thought before it answered."""
     speedup: float | None = None
     """Against the fastest plain decoding of the same backend."""
     baseline_tokens_per_second: float | None = None

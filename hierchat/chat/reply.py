@@ -111,9 +111,11 @@ class Reply:
         """All of it so far."""
         statistics = self.statistics
         prompt = self.prompt_tokens
+        text = statistics.text
+        statistics.note_thought(text)
         return Frame(
             phase=phase,
-            text=statistics.text,
+            text=text,
             figures=statistics.figures(),
             prompt_read=statistics.prompt_read,
             prompt_tokens=prompt + statistics.begun,
@@ -124,8 +126,7 @@ class Reply:
         )
 
 
-def reply_text(hosted: Hosted, tokens: Sequence[int]) -> str:
-    """The text of a reply's tokens: special ones left out, nothing tidied up."""
-    return hosted.prompts.tokenizer.decode(
-        tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
-    )
+def reply_text(hosted: Hosted, tokens: Sequence[int], *, opened: bool = False) -> str:
+    """The text of a reply's tokens, what was thought between <think> and </think>. `opened`: its prompt ended where
+    the model begins to think."""
+    return hosted.prompts.thinking.text(tokens, opened=opened)

@@ -24,7 +24,7 @@ from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
 from hierchat.chat.statistics import stored_figures
 from hierchat.chat.titles import TitleWriter
-from hierchat.config import MOST_TOKENS, GenerationSettings
+from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.learning.learning import IdleLearning
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.drafting_choice import ALL, Drafting
@@ -36,6 +36,7 @@ from hierchat.runtime.own_texts import OwnTexts
 from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.runtime.shelf import Shelf
 from hierchat.store import Attachment, DraftsFrom, Message, NotFound, Store
+from hierchat.thoughts import parted
 
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
@@ -205,11 +206,17 @@ class ChatService:
             return None
         return (len(hosted.prompts.tokens(text)), hosted.prompts.context_length)
 
+    @property
+    def thinks(self) -> tuple[Reasoning, ...]:
+        """How much the loaded model can be asked to think, from the least on; empty where that is not asked."""
+        hosted = self.host.hosted
+        return hosted.prompts.thinking.choices if hosted else ()
+
     def require_room(self, text: str, settings: GenerationSettings, system_prompt: str = "") -> None:
         """Raises MessageTooLong, as `send` would in its turn. While no model is loaded, `send` will find out."""
         if hosted := self.host.hosted:
             said = [*([Said("system", system_prompt)] if system_prompt else []), Said("user", text)]
-            hosted.prompts.build(said, settings.max_new_tokens, hosted.end_ids)
+            hosted.prompts.build(said, settings.max_new_tokens, hosted.end_ids, settings.reasoning)
 
     def runs(self, user_id: int, message_id: int) -> list[Run]:
         """Runs of a stored reply by source and origin; empty where its model is not loaded now."""
@@ -219,7 +226,9 @@ class ChatService:
         if not hosted.prompts.knows_tokens:
             return []
         tokens = self.store.reply_tokens(user_id, message_id)
-        return runs_of(self.store, user_id, message_id, tokens, partial(reply_text, hosted))
+        text = self.store.message(user_id, message_id).text
+        opened = bool(parted(text).answer_at) and not parted(reply_text(hosted, tokens)).answer_at
+        return runs_of(self.store, user_id, message_id, tokens, partial(reply_text, hosted, opened=opened))
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Figures of a stored reply; None where there are none."""
@@ -353,8 +362,7 @@ class ChatService:
             tokens: list[int] = []
             if message.role == "assistant":
                 turn = self.store.turn(user_id, message.id)
-                # A reasoning template drops earlier thoughts: then the text counts.
-                if turn and turn.begun.model_key == hosted.model_key and "</think>" not in message.text:
+                if turn and turn.begun.model_key == hosted.model_key:
                     tokens = self.store.reply_tokens(user_id, message.id)
             files = self.store.attachments(user_id, message.id) if message.attachments else []
             if (text := with_files(message.text, files)) or tokens:

@@ -19,7 +19,9 @@ _FOR_PROGRAMS = {"logit_bias", "grammar", "logprobs"}
 
 def own_sampling(settings: GenerationSettings) -> dict[str, Any]:
     """A model's settings as those of a chat: what a user can set, and a new seed for each reply."""
-    return settings.model_dump(mode="json", exclude=_FOR_PROGRAMS) | {"seed": None}
+    # Where nothing is said of thinking, nothing stands there: as in chats and presets that were stored before.
+    left_out = _FOR_PROGRAMS if settings.reasoning else _FOR_PROGRAMS | {"reasoning"}
+    return settings.model_dump(mode="json", exclude=left_out) | {"seed": None}
 
 
 def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:

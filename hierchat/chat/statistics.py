@@ -13,6 +13,7 @@ from hierchat.drafting.tree import NO_MATCH, Match
 from hierchat.engine.sampling.logprobs import TokenLogprob
 from hierchat.engine.step import TARGET, Step
 from hierchat.store import NewTurn, SourceCount, TurnFigures
+from hierchat.thoughts import parted
 
 Decode = Callable[[Sequence[int]], str]
 _GREEDY = GenerationSettings()
@@ -55,6 +56,9 @@ class ReplyStatistics:
         """The text, where the engine tells it."""
         self._ends: list[int] = []
         """Then, how much of it there is with each token."""
+        self.thought_ms: float | None = None
+        """Decoding time up to the end of what the model thought; None where it thought nothing."""
+        self._thought_ended = False
 
     def resume(self, tokens: Sequence[int], sources: Sequence[str], recorded: TurnFigures | None) -> None:
         """Go on from a stored reply. Where nothing of it was recorded (a crash), no speed can be told of the whole."""
@@ -62,11 +66,13 @@ class ReplyStatistics:
         self.matches, self.chances = [NO_MATCH] * self.begun, [None] * self.begun
         self.accepted = Counter(source for source in sources if source != TARGET)
         self._timed = recorded is not None
+        self._thought_ended = not parted(self.text).thinking
         if recorded is None:
             return
         self.proposed = Counter({name: count.proposed for name, count in recorded.sources.items()})
         self.forwards = recorded.forwards
         self.decode_ms = recorded.seconds * 1e3
+        self.thought_ms = recorded.thought_ms
         self.draft_ms = recorded.draft_ms or 0.0
         self.forward_ms, self.verify_ms = recorded.forward_ms, recorded.verify_ms
         if recorded.first_token_seconds is not None:
@@ -112,6 +118,12 @@ class ReplyStatistics:
             self._said = self._said[: self._ends[tokens - 1] if tokens else 0]
             del self._ends[tokens:]
         self.accepted = Counter(source for source in self.sources if source != TARGET)
+
+    def note_thought(self, text: str) -> None:
+        """`text`: the reply's text so far; how long the model has thought by now."""
+        parts = parted(text)
+        if self._timed and parts.thought and not self._thought_ended:
+            self.thought_ms, self._thought_ended = self.decode_ms, not parts.thinking
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
         self.vanilla_ms, self.baseline = vanilla_ms, kind
@@ -165,6 +177,7 @@ class ReplyStatistics:
             prompt_tokens=self.prompt_tokens,
             prompt_read=self._prompt_read,
             read_seconds=self.read_ms / 1e3,
+            thought_seconds=_seconds(self.thought_ms),
             plan=self.plan,
             speedup=per_second / vanilla if per_second and vanilla else None,
             baseline_tokens_per_second=vanilla,
@@ -195,6 +208,7 @@ class ReplyStatistics:
             verify_ms=self.verify_ms,
             read_ms=self.read_ms,
             prompt_read=self._prompt_read,
+            thought_ms=self.thought_ms,
             plan=self.plan,
             baseline_tokens_per_second=figures.baseline_tokens_per_second,
             baseline=figures.baseline,
@@ -229,7 +243,8 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         verify_ms=_each(recorded.verify_ms, recorded.forwards),
         prompt_tokens=recorded.prompt_tokens,
         prompt_read=recorded.prompt_read,
-        read_seconds=None if recorded.read_ms is None else recorded.read_ms / 1e3,
+        read_seconds=_seconds(recorded.read_ms),
+        thought_seconds=_seconds(recorded.thought_ms),
         plan=recorded.plan,
         written=written,
         speedup=recorded.speedup,
@@ -254,6 +269,10 @@ def text_pieces(tokens: Sequence[int], lengths: Iterable[int], decode: Decode) -
         pieces.append(whole[at:end])
         at = max(at, end)
     return pieces
+
+
+def _seconds(ms: float | None) -> float | None:
+    return None if ms is None else ms / 1e3
 
 
 def _each(total: float | None, forwards: int) -> float | None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from hierchat import logs
 from hierchat.chat.reply import reply_text
-from hierchat.config import GenerationSettings
+from hierchat.config import GenerationSettings, Reasoning
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import MessageTooLong, Prompt, Said
@@ -138,7 +138,9 @@ class TitleWriter:
         for said in (self._said(hosted, user_id, path), beginnings):
             with suppress(MessageTooLong):
                 asked = [*said, Said("user", ASK)]
-                prompt = hosted.prompts.build(asked, _SETTINGS.max_new_tokens, hosted.end_ids)
+                # A thought would be longer than the title may be.
+                off: Reasoning = "off" if "off" in hosted.prompts.thinking.choices else ""
+                prompt = hosted.prompts.build(asked, _SETTINGS.max_new_tokens, hosted.end_ids, off)
                 if not prompt.dropped_turns:
                     return prompt
         return None
@@ -153,7 +155,7 @@ def _written(hosted: Hosted, prompt: Prompt, wanted: threading.Event, user: int)
         finish = step.finish
         if step.text is not None:
             said = (said or "") + step.text
-        text = reply_text(hosted, tokens) if said is None else said
+        text = reply_text(hosted, tokens, opened=prompt.thinking) if said is None else said
         if "\n" in text.strip() and not text.lstrip().startswith("<") and not text.rstrip().endswith(":"):
             break
     return clean_title(text, cut=finish == "length")

@@ -48,7 +48,11 @@ def _of_transformers(loaded: LoadedModel) -> Runner:
             from hierchat.engine.torch.runner import TorchRunner
 
             packed = None if loaded.backend == "float16" else False
-            return TorchRunner(model, context_length=context, packed=packed, key=loaded.model_key)
+            runner = TorchRunner(model, context_length=context, packed=packed, key=loaded.model_key)
+            if runner.exact or not runner.keeps_states:
+                return runner
+            log.warning("%s is computed without drafts: they would change words here", loaded.name)
+            model.set_attn_implementation(usual)
         except (TypeError, ValueError, AttributeError, IndexError, NotImplementedError) as error:
             log.warning("%s is computed without drafts: %s", loaded.name, logs.said(error))
             model.set_attn_implementation(usual)

@@ -17,8 +17,9 @@ from hierchat.hierarchy.search import MOST, Found, best_plan
 
 BUCKETS = (1024, 4096)
 """Where contexts are told apart, in tokens."""
-EVERY = 32
-"""Forwards of the target between two searches."""
+EVERY = 8
+"""Forwards of the target between two searches: a copy is often over after 40. A search takes less than half a
+millisecond with one draft model, 2.5 with six."""
 BETTER = 0.98
 """Another plan takes over if it is expected to take less than this part of the present one's time."""
 AVERAGED = 1 / 200

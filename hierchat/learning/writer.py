@@ -15,6 +15,7 @@ from hierchat.learning.templates import REPLY, Script
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.store import SelfText, Store
+from hierchat.thoughts import parted
 
 STREAMS = 8
 """Conversations at once, where all of their rows are computed within GIVE_WAY_MS."""
@@ -119,8 +120,10 @@ class Writer:
 
     def _answered(self, talk: _Talk, ids: Iterable[int]) -> None:
         tokens = tuple(ids)
-        talk.last = self._hosted.prompts.tokenizer.decode(tokens, skip_special_tokens=True)
-        talk.said.append(Said("assistant", talk.last, tokens))
+        thinking = self._hosted.prompts.thinking
+        text = thinking.text(tokens, opened=thinking.always_opened)
+        talk.last = parted(text).answer
+        talk.said.append(Said("assistant", text, tokens))
         talk.turn, talk.reply = talk.turn + 1, []
 
     def _ask(self, talk: _Talk, half: list[int]) -> bool:

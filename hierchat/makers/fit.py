@@ -1,18 +1,17 @@
 """Fits hierchat/drafting/acceptance_model.npz to recorded replies: python -m hierchat.makers.fit --traces FILE...
 
-Each position of a reply is a lesson: all that the databases know there, and which candidate followed. In the order of
-the files the replies become history, and what was asked becomes the user's own text; the seed pack and --corpus are the
-statistics. In training, whole slots are left out at random, so that the acceptance model copes with whatever databases
-there are.
+lessons.py has what is learned from. In training, whole slots are left out at random, so that the acceptance model copes
+with whatever databases there are.
 
-First the part that greedy replies are drafted by; --keep FILE takes it from there. Then, on top of it, what is added
-where tokens are sampled: each position is a lesson for made-up settings and noise (sampled_lessons.py).
+First the part that greedy replies are drafted by, from greedy replies; --keep FILE takes it from there. Then, on top of
+it, what is added where tokens are sampled: each position of --sampled is a lesson for made-up settings and noise
+(sampled_lessons.py).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -21,35 +20,10 @@ import torch
 from torch.nn import Linear, Module, Parameter
 from torch.nn.functional import cross_entropy
 
-from hierchat.bench.measure.traces import Trace, read_traces
-from hierchat.corpus.statistics import statistics
-from hierchat.drafting.acceptance import SAMPLED_SHAPES, SHAPES, WARMTH
-from hierchat.drafting.context import Context
-from hierchat.drafting.drafter import RECENT_PRIOR, RECENT_RATE, databases, runs_of
-from hierchat.drafting.growing.acceptance_model import first_choices, read, read_around
-from hierchat.drafting.growing.dice import gumbel
-from hierchat.drafting.growing.evidence import look
-from hierchat.drafting.growing.grow import TAIL
-from hierchat.drafting.growing.layout import (
-    CANDIDATES,
-    HIDDEN,
-    HISTORY,
-    INPUTS,
-    KNOWN,
-    PROMPTS,
-    RECENT,
-    SLOTS,
-    Floats,
-    Integers,
-    Places,
-    make_places,
-)
-from hierchat.drafting.source import Source
-from hierchat.drafting.successors import TOP, Successors
+from hierchat.drafting.acceptance import SAMPLED_SHAPES, SHAPES
+from hierchat.drafting.growing.layout import CANDIDATES, HIDDEN, INPUTS, KNOWN, SLOTS, Floats
+from hierchat.makers.lessons import Lessons, Shelf
 from hierchat.makers.sampled_lessons import Chance
-from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.load_tokenizer import load_tokenizer
-from hierchat.runtime.drafters import statistics_sources
 
 BATCH = 256
 PASSES = 20
@@ -58,80 +32,6 @@ LEFT_OUT = 0.15
 """Share of lessons in which a slot, other than the context's, knows nothing."""
 DECAY = 1e-3
 DRAWS, SAMPLED_PASSES = 3, 6
-GREEDY = np.zeros(WARMTH, np.float32)
-
-
-class Lessons(NamedTuple):
-    """One row per position; the inputs as float16, for there are many."""
-
-    inputs: Floats
-    """[n, CANDIDATES, SLOTS * INPUTS]"""
-    around: Floats
-    """[n, SLOTS * KNOWN]"""
-    right: Integers
-    """[n]: the candidate that followed; CANDIDATES: none of them."""
-    noise: Floats
-    """[n, CANDIDATES]: the noise of each candidate, and"""
-    warm: Floats
-    """[n, WARMTH]: the settings by which it was chosen; zeros for greedy decoding"""
-
-
-def lessons(traces: Sequence[Trace], statistics: Sequence[Source], chances: Sequence[Chance] = ()) -> Lessons:
-    """All positions of all replies, in order, with the tokens that followed; or, of each position, what follows by
-    each of `chances`."""
-    rows = list(_lessons(traces, statistics, chances))
-    return Lessons(*(np.array(column) for column in zip(*rows, strict=True)))
-
-
-def _lessons(
-    traces: Sequence[Trace], statistics: Sequence[Source], chances: Sequence[Chance]
-) -> Iterator[tuple[Any, Any, int, Any, Any]]:
-    history, prompts, successors = Source(HISTORY), Source(PROMPTS), Successors()
-    firsts = np.empty(SLOTS, np.int32)
-    for trace in traces:
-        text = [*trace.prompt, *trace.reply]
-        context = Context(trace.prompt)
-        recent = np.full(SLOTS, RECENT_PRIOR, np.float32)
-        places = None
-        for place, token in enumerate(trace.reply):
-            known = databases(runs_of([history, prompts, *statistics]), context, successors)
-            if places is None:
-                places = make_places(len(known.runs))
-            places.known[0, :, RECENT] = recent
-            tail = context.tokens[-TAIL:]
-            for chance in chances or (None,):
-                places.keys[0] = chance.draw() if chance else 0
-                look(known, places, 0, -1, tail, tail.size)
-                followed = chance.winner(trace.top[place], trace.chances[place]) if chance else token
-                yield lesson_of(places, followed, chance.warm if chance else GREEDY)
-            if chances:
-                places.keys[0] = 0
-                look(known, places, 0, -1, tail, tail.size)
-            first_choices(places, 0, firsts)
-            named = firsts >= 0
-            recent[named] += RECENT_RATE * ((firsts[named] == token) - recent[named])
-            if trace.top.shape[1] >= TOP:
-                at = len(trace.prompt) + place
-                successors.update(text[at - 2 : at], trace.top[place : place + 1, :TOP])
-            context.append([token])
-        history.add(trace.reply)
-        prompts.add(trace.prompt)
-
-
-def lesson_of(places: Places, token: int, warm: Floats) -> tuple[Any, Any, int, Any, Any]:
-    """What the acceptance model reads of row 0, behind which `token` followed."""
-    count = int(places.candidates[0])
-    inputs = np.zeros((CANDIDATES, SLOTS * INPUTS), np.float32)
-    noise = np.zeros(CANDIDATES, np.float32)
-    for i in range(count):
-        read(places.seen[0, i], places.known[0], inputs[i])
-        if places.keys[0]:
-            noise[i] = gumbel(places.keys[0], places.tokens[0, i])
-    around = np.empty(SLOTS * KNOWN, np.float32)
-    read_around(places.known[0], around)
-    found = np.flatnonzero(places.tokens[0, :count] == token)
-    right = int(found[0]) if found.size else CANDIDATES
-    return inputs.astype(np.float16), around, right, noise, warm
 
 
 class Net(Module):
@@ -285,36 +185,35 @@ def loss(net: Module, shown: Lessons) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hierchat.makers.fit", description=__doc__)
-    parser.add_argument("--traces", type=Path, nargs="+", required=True, help="from bench record")
+    parser.add_argument(
+        "--traces", type=Path, nargs="+", required=True, help="from bench record, of one model or several"
+    )
+    parser.add_argument(
+        "--sampled", type=Path, nargs="+", help="others for what is added where replies are sampled"
+    )
     parser.add_argument("--test", type=Path, nargs="*", default=[], help="traces to report the loss on")
     parser.add_argument("--keep", type=Path, help="a fit whose greedy part stays")
-    parser.add_argument("--model", help="whose seed pack and tokenizer to use")
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--draws", type=int, default=DRAWS, help="settings and noise for each position")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    catalogue = read_catalogue()
-    entry = catalogue.entry(args.model or catalogue.default)
-    texts = statistics_sources(statistics(entry, load_tokenizer(entry), args.corpus, stored=False))
+    shelf = Shelf(args.corpus)
+    torch.manual_seed(0)
     if args.keep:
         with np.load(args.keep) as file:
             net = Net.of(dict(file))
     else:
-        net = train(Net(), _all(args.traces, texts))
+        net = train(Net(), shelf.lessons(args.traces))
         for path in args.test:
-            print(f"{path}: greedy {loss(net, lessons(read_traces(path), texts)):.4f} nats")
+            print(f"{path}: greedy {loss(net, shelf.lessons([path])):.4f} nats")
     generator = np.random.default_rng(0)
     chances = [Chance(generator) for _ in range(args.draws)]
-    sampled = train(SampledNet(net), _all(args.traces, texts, chances), SAMPLED_PASSES)
+    taught = shelf.lessons(args.sampled or args.traces, chances)
+    sampled = train(SampledNet(net), taught, SAMPLED_PASSES)
     for path in args.test:
-        shown = lessons(read_traces(path), texts, chances[:1])
+        shown = shelf.lessons([path], chances[:1])
         print(f"{path}: {len(shown.right)} positions, sampled {loss(sampled, shown):.4f} nats")
     np.savez(args.out, **net.arrays(), **sampled.arrays())  # type: ignore[arg-type]
-
-
-def _all(paths: Sequence[Path], texts: Sequence[Source], chances: Sequence[Chance] = ()) -> Lessons:
-    taught = [lessons(read_traces(path), texts, chances) for path in paths]
-    return Lessons(*(np.concatenate(parts) for parts in zip(*taught, strict=True)))
 
 
 if __name__ == "__main__":

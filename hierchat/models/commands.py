@@ -1,13 +1,14 @@
-"""`python -m hierchat models list` and `... models get NAME`. Both return the process's exit code."""
+"""`python -m hierchat models list`, `... get NAME` and `... check`. All return the process's exit code."""
 
 from rich.console import Console
 from rich.table import Table
 
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import ModelSource, read_catalogue
-from hierchat.models.errors import ModelError
+from hierchat.models.errors import GatedError, ModelError
 from hierchat.models.fetch.bring import prepare, status
 from hierchat.models.load.check import require_runnable
+from hierchat.models.load.compare import differences, on_hub
 from hierchat.models.load.expected import expected_step
 from hierchat.models.memory import best_device
 from hierchat.models.runnable import Step
@@ -63,6 +64,27 @@ def get_model(name: str) -> int:
         return 130
     Console(soft_wrap=True).print(f"{name}: {folder}", markup=False, highlight=False)
     return 0
+
+
+def check_models(names: list[str]) -> int:
+    """Compares models, by default all that come from the hub, with what lies there, and prints what differs. 1 where
+    anything does."""
+    found = 0
+    try:
+        catalogue = read_catalogue()
+        entries = [catalogue.entry(name) for name in names] or list(catalogue.models.values())
+        for entry in filter(on_hub, entries):
+            try:
+                said = list(differences(entry))
+            except GatedError as error:  # no fault of the catalogue
+                Console(soft_wrap=True).print(f"{entry.name}: {error}", markup=False, highlight=False)
+                continue
+            found += len(said)
+            for sentence in said or ["as on the hub"]:
+                Console(soft_wrap=True).print(f"{entry.name}: {sentence}", markup=False, highlight=False)
+    except ModelError as error:
+        return _failed(error)
+    return 1 if found else 0
 
 
 def _failed(error: ModelError) -> int:

@@ -14,7 +14,13 @@ from hierchat.models.architectures.names import ROPE_FACTORS
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
 from hierchat.models.architectures.rope import SCALINGS, scaling, scaling_type
 from hierchat.models.architectures.sizes import heads_of
-from hierchat.models.architectures.through_transformers import ATTENTION, GRAPHED, MADE_FOR_ELSE, SLOTTED
+from hierchat.models.architectures.through_transformers import (
+    ATTENTION,
+    GRAPHED,
+    KEEPING_STATES,
+    MADE_FOR_ELSE,
+    SLOTTED,
+)
 from hierchat.models.architectures.windows import FULL, SLIDING
 from hierchat.models.errors import UnsupportedError
 from hierchat.models.formats.block_types import TYPES
@@ -74,6 +80,8 @@ def refused(config: Mapping[str, Any]) -> str | None:
 def slotted(config: Mapping[str, Any]) -> bool:
     """Whether transformers' modules compute it right over our slots: then drafts can be verified and taken back."""
     kinds = {str(config.get("model_type")), str(_of_text(config).get("model_type"))}
+    if kinds <= KEEPING_STATES:
+        return not _of_text(config).get("num_local_experts")  # with experts rows are not exact
     return kinds <= SLOTTED and set(_of_text(config).get("layer_types") or ()) <= ATTENTION
 
 

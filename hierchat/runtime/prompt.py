@@ -11,6 +11,10 @@ from typing import Any
 
 from jinja2 import TemplateError
 
+from hierchat.config import Reasoning
+from hierchat.runtime.thinking import Thinking
+from hierchat.thoughts import parted
+
 Chat = list[dict[str, Any]]
 """Messages as templates take them."""
 MARK = "hierchatreplygoeshere"
@@ -19,7 +23,8 @@ MARK = "hierchatreplygoeshere"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message. A reply brings the tokens that the model wrote, where it wrote them itself."""
+    """One message. A reply brings the tokens that the model wrote, where it wrote them itself; its text begins with
+    what it thought (thoughts.py)."""
 
     role: str
     text: str
@@ -38,6 +43,8 @@ class Prompt:
 
     ids: list[int]
     dropped_turns: int = 0
+    thinking: bool = False
+    """Whether it ends where the model begins to think: its reply does not say so again."""
 
 
 class MessageTooLong(ValueError):
@@ -58,6 +65,7 @@ class PromptBuilder:
         self.tokenizer = tokenizer
         self.context_length = context_length
         self.system_prompt = system_prompt
+        self.thinking = Thinking(tokenizer)
         self._mark: list[int] = tokenizer(MARK, add_special_tokens=False)["input_ids"]
 
     def tokens(self, text: str) -> list[int]:
@@ -65,7 +73,9 @@ class PromptBuilder:
         # Texts longer than the model's context are no mistake here.
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
-    def build(self, messages: Sequence[Said], room: int, end_ids: Collection[int] = ()) -> Prompt:
+    def build(
+        self, messages: Sequence[Said], room: int, end_ids: Collection[int] = (), reasoning: Reasoning = ""
+    ) -> Prompt:
         """Keeps the system prompt and drops the oldest turns whole until `room` tokens are left for the reply.
 
         `room` is reduced to a quarter of the context where it asks for more. Raises MessageTooLong.
@@ -75,19 +85,25 @@ class PromptBuilder:
         turns = _turns(messages[len(system) :]) or [[]]
         for dropped in range(len(turns)):
             said = [*system, *(message for turn in turns[dropped:] for message in turn)]
-            ids = self._render(said, end_ids)
+            ids = self._render(said, end_ids, reasoning=reasoning)
             if len(ids) <= limit:
-                return Prompt(ids, dropped)
+                return Prompt(ids, dropped, self.thinking.opened(ids))
         raise MessageTooLong(
             f"This message is {len(ids) - limit:,} tokens too long: it has {len(ids):,}, and the model has room for "
             f"{limit:,}. Shorten it, or choose a model that remembers more."
         )
 
-    def whole(self, messages: Sequence[Said], end_ids: Collection[int] = (), tools: Tools = ()) -> Prompt:
+    def whole(
+        self,
+        messages: Sequence[Said],
+        end_ids: Collection[int] = (),
+        tools: Tools = (),
+        reasoning: Reasoning = "",
+    ) -> Prompt:
         """All of it. Raises MessageTooLong where that leaves no room for a reply."""
-        ids = self._render(messages, end_ids, tools)
+        ids = self._render(messages, end_ids, tools, reasoning)
         self.require_room(ids)
-        return Prompt(ids)
+        return Prompt(ids, thinking=self.thinking.opened(ids))
 
     def require_room(self, ids: Sequence[int]) -> None:
         """Raises MessageTooLong where a prompt leaves no room for a reply."""
@@ -110,12 +126,16 @@ class PromptBuilder:
         except TemplateError:
             return False
 
-    def _render(self, said: Sequence[Said], end_ids: Collection[int], tools: Tools = ()) -> list[int]:
-        spliced = [message for message in said if message.tokens]
-        ids = self._template([MARK if message.tokens else message.text for message in said], said, tools)
+    def _render(
+        self, said: Sequence[Said], end_ids: Collection[int], tools: Tools = (), reasoning: Reasoning = ""
+    ) -> list[int]:
+        arguments = self.thinking.arguments(reasoning)
+        spliced = [message for message in said if self.thinking.as_written(message.text, message.tokens)]
+        marked = [self._message(message, MARK if message in spliced else None) for message in said]
+        ids = self._template(marked, tools, arguments)
         places = _find(ids, self._mark)
         if len(places) != len(spliced):  # the user wrote the mark, or the template changes replies
-            return self._template([message.text for message in said], said, tools)
+            return self._template([self._message(message) for message in said], tools, arguments)
         out: list[int] = []
         read = 0
         for place, message in zip(places, spliced, strict=True):
@@ -126,24 +146,32 @@ class PromptBuilder:
                 read += 1  # the reply brought its own end
         return out + ids[read:]
 
-    def _template(self, texts: Sequence[str], said: Sequence[Said], tools: Tools) -> list[int]:
-        chat: Chat = [
-            {"role": message.role, "content": text} | _calls(message)
-            for message, text in zip(said, texts, strict=True)
-        ]
-        if self.system_prompt and not any(message.role == "system" for message in said):
+    def _message(self, message: Said, text: str | None = None) -> dict[str, Any]:
+        """As the template takes it, `text` in its place. What was thought goes where the template looks for it: it
+        knows what of it the model is to see again."""
+        said = {"role": message.role, "content": message.text if text is None else text} | _calls(message)
+        if message.role != "assistant" or text is not None:
+            return said
+        parts = parted(message.text)
+        if parts.thought and self.thinking.field:
+            return said | {"content": parts.answer, self.thinking.field: parts.thought}
+        return said if self.thinking.keeps else said | {"content": parts.answer}
+
+    def _template(self, said: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
+        chat = list(said)
+        if self.system_prompt and not any(message["role"] == "system" for message in said):
             chat.insert(0, {"role": "system", "content": self.system_prompt})
         if not self._takes_system:
             chat = _told_in_question(chat)
         try:
-            return self._encode(chat, tools)
+            return self._encode(chat, tools, arguments)
         except TemplateError:
             # Some templates insist on question and reply in turn; a question may have stayed without a reply, and an
             # imported chat may begin with one.
             together = joined(chat)
             if len(together) == len(chat) or any("tool_calls" in message for message in chat):
                 raise
-            return self._encode(together, tools)
+            return self._encode(together, tools, arguments)
 
     @cached_property
     def _takes_system(self) -> bool:
@@ -154,9 +182,13 @@ class PromptBuilder:
         except TemplateError:
             return False
 
-    def _encode(self, chat: Chat, tools: Tools) -> list[int]:
+    def _encode(self, chat: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
         encoded = self.tokenizer.apply_chat_template(
-            chat, tools=list(tools) or None, add_generation_prompt=True, sanitize_control_tokens=True
+            chat,
+            tools=list(tools) or None,
+            add_generation_prompt=True,
+            sanitize_control_tokens=True,
+            **arguments,
         )
         return list(encoded["input_ids"])
 

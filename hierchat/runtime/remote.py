@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from hierchat.config import Reasoning
 from hierchat.engine.remote.channel import Channel
 from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.engine.remote.engine import RemoteEngine
@@ -23,15 +25,27 @@ class TextPrompts(PromptBuilder):
 
     knows_tokens = False
 
-    def build(self, messages: Sequence[Said], room: int, end_ids: Collection[int] = ()) -> Prompt:
-        return super().build([replace(message, tokens=()) for message in messages], room)
+    def build(
+        self, messages: Sequence[Said], room: int, end_ids: Collection[int] = (), reasoning: Reasoning = ""
+    ) -> Prompt:
+        return super().build(_texts(messages), room)
 
-    def whole(self, messages: Sequence[Said], end_ids: Collection[int] = (), tools: Tools = ()) -> Prompt:
-        return super().whole([replace(message, tokens=()) for message in messages])
+    def whole(
+        self,
+        messages: Sequence[Said],
+        end_ids: Collection[int] = (),
+        tools: Tools = (),
+        reasoning: Reasoning = "",
+    ) -> Prompt:
+        return super().whole(_texts(messages))
 
-    def _encode(self, chat: Chat, tools: Tools) -> list[int]:
+    def _encode(self, chat: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
         # Many templates insist on question and reply in turn, and a server's error names no way out.
-        return super()._encode(joined(chat), tools)
+        return super()._encode(joined(chat), tools, arguments)
+
+
+def _texts(messages: Sequence[Said]) -> list[Said]:
+    return [replace(message, tokens=()) for message in messages]
 
 
 def load_remote(entry: ModelEntry) -> Hosted:

@@ -43,6 +43,20 @@ class TextBlock(Strict):
     citations: list[Any] = Field(default_factory=list, max_length=0)
 
 
+class ThinkingBlock(Strict):
+    """What the model thought; it has no need of the signature."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str = ""
+
+
+class Thinking(Strict):
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = None
+    display: str = ""
+
+
 class ToolUse(Strict):
     type: Literal["tool_use"]
     id: str
@@ -61,7 +75,9 @@ class ToolResult(Strict):
 
 class Turn(Strict):
     role: Literal["user", "assistant"]
-    content: str | list[Annotated[TextBlock | ToolUse | ToolResult, Field(discriminator="type")]]
+    content: (
+        str | list[Annotated[TextBlock | ThinkingBlock | ToolUse | ToolResult, Field(discriminator="type")]]
+    )
 
 
 class ToolDescription(Strict):
@@ -92,19 +108,28 @@ class MessagesRequest(Strict):
     top_k: int | None = None
     tools: list[ToolDescription] = Field(default_factory=list)
     tool_choice: ToolChoice = ToolChoice(type="auto")
+    thinking: Thinking = Thinking(type="disabled")
     metadata: dict[str, Any] = Field(default_factory=dict)
     service_tier: Literal["auto", "standard_only"] = "auto"
+
+    @property
+    def thinks(self) -> bool:
+        """Whether thoughts were asked for: they are told then."""
+        return self.thinking.type != "disabled"
 
     def as_chat(self) -> ChatRequest:
         """The same as a chat completion. Raises pydantic's ValidationError."""
         kept = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
         choices: dict[str, Any] = {"any": "required", "auto": "auto", "none": "none"}
         named = {"type": "function", "function": {"name": self.tool_choice.name}}
+        # Left out and disabled are not the same: what the model does by itself, and no thought at all.
+        thinking = {"enable_thinking": self.thinks} if "thinking" in self.model_fields_set else {}
         return ChatRequest.model_validate(
             {name: getattr(self, name) for name in kept}
             | {
                 "messages": _messages(self),
                 "stop": self.stop_sequences,
+                "chat_template_kwargs": thinking,
                 "tools": [_tool(tool) for tool in self.tools],
                 "tool_choice": choices.get(self.tool_choice.type, named),
                 "parallel_tool_calls": False if self.tool_choice.disable_parallel_tool_use else None,
@@ -125,6 +150,8 @@ def _messages(asked: MessagesRequest) -> list[dict[str, Any]]:
             found.append({"role": turn.role, "content": turn.content})
             continue
         text = "\n".join(block.text for block in turn.content if isinstance(block, TextBlock))
+        thought = "\n".join(block.thinking for block in turn.content if isinstance(block, ThinkingBlock))
+        thought = thought if turn.role == "assistant" else ""
         calls = []
         for block in turn.content:
             if isinstance(block, ToolResult):
@@ -134,7 +161,8 @@ def _messages(asked: MessagesRequest) -> list[dict[str, Any]]:
                 function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
                 calls.append({"id": block.id, "function": function})
         if text or calls:
-            found.append({"role": turn.role, "content": text} | ({"tool_calls": calls} if calls else {}))
+            said = {"role": turn.role, "content": text} | ({"tool_calls": calls} if calls else {})
+            found.append(said | ({"reasoning_content": thought} if thought else {}))
     return found
 
 
@@ -150,8 +178,8 @@ async def messages(request: Request, desk: Desk) -> Response:
         chat = asked.as_chat()
         running = await desk.begin(request, [wanted(chat, desk.service)], 1)
         if asked.stream:
-            return await streamed(_events(chat, running))
-        blocks, finish = await all_blocks(chat, running)
+            return await streamed(_events(chat, running, thoughts=asked.thinks))
+        blocks, finish = await all_blocks(chat, running, thoughts=asked.thinks)
     except Exception as error:
         problem = refused(error)
         return JSONResponse(failure(problem), problem.status, problem.headers)
@@ -188,6 +216,8 @@ def _reason(running: Running, finish: str) -> tuple[str, str | None]:
 
 
 def _block(block: Block, *, empty: bool = False) -> dict[str, Any]:
+    if block.thought:
+        return {"type": "thinking", "thinking": "" if empty else block.text, "signature": ""}
     if not block.id:
         return {"type": "text", "text": "" if empty else block.text}
     try:
@@ -197,14 +227,14 @@ def _block(block: Block, *, empty: bool = False) -> dict[str, Any]:
     return {"type": "tool_use", "id": block.id, "name": block.name, "input": given}
 
 
-async def _events(chat: ChatRequest, running: Running) -> AsyncGenerator[str, None]:
+async def _events(chat: ChatRequest, running: Running, *, thoughts: bool) -> AsyncGenerator[str, None]:
     begun = False
 
     def event(kind: str, **more: Any) -> str:
         return f"event: {kind}\ndata: {json.dumps({'type': kind} | more, ensure_ascii=False)}\n\n"
 
     try:
-        async with aclosing(changes(chat, running)) as happening:
+        async with aclosing(changes(chat, running, thoughts=thoughts)) as happening:
             async for change in happening:
                 if change is None:
                     begun = True
@@ -222,6 +252,8 @@ async def _events(chat: ChatRequest, running: Running) -> AsyncGenerator[str, No
                     yield event("content_block_stop", index=change.block.number)
                 else:
                     delta = {"type": "text_delta", "text": change.more}
+                    if change.block.thought:
+                        delta = {"type": "thinking_delta", "thinking": change.more}
                     if change.block.id:
                         delta = {"type": "input_json_delta", "partial_json": change.more}
                     yield event("content_block_delta", index=change.block.number, delta=delta)

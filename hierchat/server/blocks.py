@@ -1,4 +1,5 @@
-"""A reply as a row of blocks, each a text or a call: how OpenAI's responses and Anthropic's messages see it."""
+"""A reply as a row of blocks, each a thought, a text or a call: how OpenAI's responses and Anthropic's messages see
+it."""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ from hierchat.server.running import Running
 
 @dataclass(slots=True)
 class Block:
-    """`text`: what it says, or the JSON of a call's arguments, as far as it is known. `id`, `name`: of a call alone."""
+    """`text`: what it says or thinks, or the JSON of a call's arguments, as far as it is known. `id`, `name`: of a call
+    alone."""
 
     number: int
     text: str = ""
     id: str = ""
     name: str = ""
+    thought: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,12 @@ class Ended:
     finish: str
 
 
-async def changes(asked: ChatRequest, running: Running) -> AsyncGenerator[Change | Ended | None, None]:
-    """What happens in a reply that is streamed; first None, once it began. Raises as Running.frames."""
-    deltas, blocks, begun = Deltas(asked), _Blocks(), False
+async def changes(
+    asked: ChatRequest, running: Running, *, thoughts: bool = False
+) -> AsyncGenerator[Change | Ended | None, None]:
+    """What happens in a reply that is streamed; first None, once it began. `thoughts`: also what was thought. Raises as
+    Running.frames."""
+    deltas, blocks, begun = Deltas(asked), _Blocks(thoughts), False
     async with aclosing(running.frames()) as frames:
         async for number, frame in frames:
             if not begun:
@@ -56,15 +62,18 @@ async def changes(asked: ChatRequest, running: Running) -> AsyncGenerator[Change
                 yield Ended(deltas.finish(frame))
 
 
-async def all_blocks(asked: ChatRequest, running: Running) -> tuple[list[Block], str]:
-    """The blocks of a reply, and why it ended."""
+async def all_blocks(
+    asked: ChatRequest, running: Running, *, thoughts: bool = False
+) -> tuple[list[Block], str]:
+    """The blocks of a reply, and why it ended. `thoughts`: also what was thought."""
     async with aclosing(running.frames()) as frames:
         written = [frame async for _, frame in frames]
     if not written:
         raise Refused(400, "The request was given up.")
     message, finish = whole(asked, written[-1])
-    texts = [message["content"]] if message["content"] else []
-    found = [Block(number, text) for number, text in enumerate(texts)]
+    thought = message.get("reasoning_content") if thoughts else None
+    found = [Block(0, thought, thought=True)] if thought else []
+    found += [Block(len(found), message["content"])] if message["content"] else []
     for call in message.get("tool_calls", []):
         function = call["function"]
         found.append(Block(len(found), function["arguments"], call["id"], function["name"]))
@@ -74,13 +83,18 @@ async def all_blocks(asked: ChatRequest, running: Running) -> tuple[list[Block],
 class _Blocks:
     """One is open at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, thoughts: bool) -> None:
+        self._thoughts = thoughts
         self._open: Block | None = None
         self._count = 0
 
     def of(self, delta: dict[str, Any]) -> Iterator[Change]:
+        if (thought := delta.get("reasoning_content")) and self._thoughts:
+            if self._open is None:
+                yield from self._next(Block(self._count, thought=True))
+            yield from self._grow(thought)
         if text := delta.get("content"):
-            if self._open is None or self._open.id:
+            if self._open is None or self._open.id or self._open.thought:
                 yield from self._next(Block(self._count))
             yield from self._grow(text)
         for call in delta.get("tool_calls", []):

@@ -20,6 +20,7 @@ from hierchat.server.logprobs import Logprobs
 from hierchat.server.requests import Asked
 from hierchat.server.running import Running, event, failure, streamed
 from hierchat.server.usage import FINISH, usage
+from hierchat.thoughts import CLOSES, OPENS, parted
 
 
 async def chat(request: Request, desk: Desk) -> Response:
@@ -55,12 +56,15 @@ def _choice(asked: ChatRequest, number: int, one: Asked, frame: Frame) -> dict[s
 def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
     """The message of a finished reply, and why it ended."""
     finish = FINISH.get(frame.finish or "", "stop")
-    message: dict[str, Any] = {"role": "assistant", "content": frame.text, "refusal": None}
+    parts = parted(frame.text)
+    message: dict[str, Any] = {"role": "assistant", "content": parts.answer, "refusal": None}
+    if parts.thought:
+        message["reasoning_content"] = parts.thought
     if not asked.callable_tools:
         return message, finish
     text = ""
     calls: list[dict[str, Any]] = []
-    for piece in CallReader(asked.names).read(frame.text, done=True):
+    for piece in CallReader(asked.names).read(parts.answer, done=True):
         match piece:
             case Said():
                 text += piece.text
@@ -75,20 +79,32 @@ def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
     return message, "tool_calls" if finish == "stop" else finish
 
 
+_Delta = tuple[dict[str, Any], dict[str, Any] | None]
+
+
 class Deltas:
     """What is new in one reply, frame by frame."""
 
     def __init__(self, asked: ChatRequest) -> None:
-        self._growing = Growing(asked.stops)
+        self._thought, self._growing = Growing((CLOSES,)), Growing(asked.stops)
         self._reader = CallReader(asked.names) if asked.callable_tools else None
         self._asked = asked
         self._logprobs: Logprobs | None = None
         self._text = ""
 
-    def of(self, frame: Frame, one: Asked) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    def of(self, frame: Frame, one: Asked) -> list[_Delta]:
         """Each new piece of the message, with the probabilities of its tokens."""
         done = frame.phase == "done"
-        new = self._growing.more(frame.text, done=done)
+        if not done and OPENS.startswith(frame.text.lstrip()):
+            return []  # it may yet become a thought
+        parts = parted(frame.text)
+        thought = self._thought.more(parts.thought, done=done or not parts.thinking)
+        thoughts: list[_Delta] = [({"reasoning_content": thought}, None)] if thought else []
+        return thoughts + self._answer(parts.answer, frame.text, one, done=done)
+
+    def _answer(self, answer: str, text: str, one: Asked, *, done: bool) -> list[_Delta]:
+        """`text`: with the thought before it, as far as it is known."""
+        new = self._growing.more(answer, done=done)
         if self._reader is not None:
             pieces = self._reader.read(self._growing.sent, done=done)
             return [(delta, None) for piece in pieces if (delta := self._piece(piece))]
@@ -96,7 +112,8 @@ class Deltas:
             return []
         if self._asked.logprobs and self._logprobs is None and one.reply is not None:
             self._logprobs = Logprobs(one.reply)
-        return [({"content": new}, self._logprobs.chat(self._growing.sent) if self._logprobs else None)]
+        sent = text[: len(text) - len(answer) + len(self._growing.sent)]
+        return [({"content": new}, self._logprobs.chat(sent) if self._logprobs else None)]
 
     def finish(self, frame: Frame) -> str:
         finish = FINISH.get(frame.finish or "", "stop")

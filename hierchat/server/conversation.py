@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from llguidance import LLMatcher
 from pydantic import Field, model_validator
 
-from hierchat.config import GenerationSettings
+from hierchat.config import GenerationSettings, Reasoning
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.prompt import Said as Message
@@ -16,9 +16,20 @@ from hierchat.server.calls import CLOSES, OPENS, WHITESPACE, forced
 from hierchat.server.errors import Refused
 from hierchat.server.requests import Wanted
 from hierchat.server.sampling import Sampled, Strict
+from hierchat.thoughts import joined
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+
+
+_EFFORTS: dict[str, Reasoning] = {
+    "none": "off",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+}
 
 
 class TextPart(Strict):
@@ -54,6 +65,7 @@ class EarlierReply(Strict):
     role: Literal["assistant"]
     content: Content = ""
     tool_calls: list[ToolCall] = Field(default_factory=list)
+    reasoning_content: str = ""
     # A reply that a client sends back as it came
     annotations: list[Any] = Field(default_factory=list, max_length=0)
 
@@ -115,6 +127,14 @@ class ResponseFormat(Strict):
         return str(LLMatcher.grammar_from_json_schema(json.dumps(schema), {"whitespace_pattern": WHITESPACE}))
 
 
+class TemplateArguments(Strict):
+    """How other servers are asked to let a model think or not."""
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
+    reasoning_effort: Literal["none", "low", "medium", "high"] | None = None
+
+
 class ChatRequest(Sampled):
     """The fields of /v1/chat/completions."""
 
@@ -127,6 +147,8 @@ class ChatRequest(Sampled):
     tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool | None = None
     modalities: list[Literal["text"]] = Field(default_factory=list)
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    chat_template_kwargs: TemplateArguments = TemplateArguments()
 
     @model_validator(mode="after")
     def _agrees(self) -> ChatRequest:
@@ -163,6 +185,15 @@ class ChatRequest(Sampled):
         named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
         return [tool.model_dump() for tool in self.tools if named in (None, tool.function.name)]
 
+    @property
+    def reasoning(self) -> Reasoning:
+        """How much to think; empty where that is left open."""
+        told = self.chat_template_kwargs
+        switch = told.thinking if told.enable_thinking is None else told.enable_thinking
+        if switch is not None:
+            return "on" if switch else "off"
+        return _EFFORTS.get(self.reasoning_effort or told.reasoning_effort or "", "")
+
     def grammar(self, hosted: Hosted) -> str:
         """What a reply of this model has to follow; empty for any text."""
         if not self.must_call:
@@ -186,13 +217,17 @@ def wanted(asked: ChatRequest, service: ChatService) -> Wanted:
     def prompt(hosted: Hosted) -> Prompt:
         if tools or any(message.calls for message in said):
             _require_tools(hosted)
-        return hosted.prompts.whole(said, hosted.end_ids, tools)
+        reasoning = asked.reasoning or service.host.settings(hosted.name).reasoning
+        # A form is that of the whole reply: there is no place in it for a thought.
+        reasoning = "off" if asked.grammar(hosted) else reasoning
+        return hosted.prompts.whole(said, hosted.end_ids, tools, reasoning)
 
     def settings(hosted: Hosted, prompt: Prompt) -> GenerationSettings:
         usual = service.host.settings(hosted.name)
         room = hosted.prompts.context_length - len(prompt.ids)
         logprobs = asked.top_logprobs if asked.logprobs else None
-        return asked.settings(usual, room, asked.grammar(hosted), logprobs)
+        chosen = asked.settings(usual, room, asked.grammar(hosted), logprobs)
+        return chosen.model_copy(update={"reasoning": asked.reasoning or usual.reasoning})
 
     question = next((message.text for message in reversed(said) if message.role == "user"), said[-1].text)
     return Wanted(asked.model, prompt, settings, question)
@@ -220,6 +255,7 @@ def _said(message: Instruction | Question | EarlierReply | ToolResult) -> Messag
     role = "system" if message.role == "developer" else message.role
     if not isinstance(message, EarlierReply):
         return Message(role, text)
+    text = joined(message.reasoning_content, text)
     return Message(role, text, calls=tuple(_call(call) for call in message.tool_calls))
 
 

@@ -78,6 +78,13 @@ class TextOptions(Strict):
     verbosity: Literal["medium"] = "medium"
 
 
+class ReasoningOptions(Strict):
+    """What was thought is not among the outputs."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    summary: str = ""
+
+
 class ToolName(Strict):
     type: Literal["function"]
     name: str
@@ -97,6 +104,7 @@ class ResponseRequest(Strict):
     seed: int | None = None
     stream: bool = False
     text: TextOptions = TextOptions()
+    reasoning: ReasoningOptions = ReasoningOptions()
     tools: list[FlatTool] = Field(default_factory=list)
     tool_choice: Literal["none", "auto", "required"] | ToolName = "auto"
     parallel_tool_calls: bool | None = None
@@ -120,6 +128,7 @@ class ResponseRequest(Strict):
             | {
                 "messages": _messages(self),
                 "max_completion_tokens": self.max_output_tokens,
+                "reasoning_effort": self.reasoning.effort,
                 "response_format": _response_format(self.text.format),
                 "tools": [_tool(tool) for tool in self.tools],
                 "tool_choice": choice,

@@ -439,6 +439,12 @@ def m0020_self_texts(db: Database) -> None:
 
 
 @migrations()
+def m0021_thinking(db: Database) -> None:
+    # How long the model thought before it answered.
+    db.executescript("ALTER TABLE turns ADD COLUMN thought_ms REAL;")
+
+
+@migrations()
 def m0025_told_drafters(db: Database) -> None:
     # Replies that a drafter outside of this program was told of, as long as it may hold them. place: which drafter;
     # user, reply: what it calls them; message_id: none once the message is deleted. drafters: what tells the users of

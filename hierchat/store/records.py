@@ -158,6 +158,8 @@ class TurnFigures:
     """and how many of its tokens had to be read."""
     plan: tuple[tuple[str, int], ...] | None = None
     """The draft models in use at its end, from the lowest up, and the tokens of their drafts."""
+    thought_ms: float | None = None
+    """Decoding time of what was thought before the answer; None where nothing was."""
 
 
 @dataclass(frozen=True, slots=True)

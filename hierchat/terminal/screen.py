@@ -14,6 +14,7 @@ from rich.theme import Theme
 
 from hierchat.chat.frames import Frame
 from hierchat.terminal.markdown import Markdown, finished
+from hierchat.thoughts import parted
 
 _LEFT = 2
 """Rows of the terminal that a growing reply leaves free."""
@@ -98,7 +99,7 @@ class Rendered:
         if frame.phase in ("waiting", "reading"):
             self._draw(Text(_wait(frame), style="dim"))
             return
-        self._text = printable(frame.text)
+        self._text = printable(_quoted(frame.text))
         if (began := time.monotonic()) < self._rests_until:
             return
         if ready := finished(self._text[self._printed :]):
@@ -130,6 +131,15 @@ class Rendered:
             )
             self._live.start()
         self._live.update(drawn, refresh=True)
+
+
+def _quoted(text: str) -> str:
+    """Markdown in which a thought is quoted above the answer."""
+    parts = parted(text)
+    if not parts.thought:
+        return parts.answer
+    lines = "\n".join(f"> {line}".rstrip() for line in parts.thought.split("\n"))
+    return f"{lines}\n\n{parts.answer}"
 
 
 class _End:

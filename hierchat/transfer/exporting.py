@@ -14,6 +14,7 @@ from hierchat.attachments.prompt import with_files
 from hierchat.store import Chat, ChatMessage, NotFound, Preset, Store, StoreError
 from hierchat.store.errors import translated
 from hierchat.store.new_file import new_file
+from hierchat.thoughts import parted
 from hierchat.transfer.kinds import own
 
 _NOT_IN_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]+')
@@ -95,11 +96,19 @@ def _markdown(chat: Chat) -> str:
     for message in branch:
         parts += [
             f"## {_writer(message)}, {_time(message.created_at)}",
-            with_files(message.text.strip(), message.attachments),
+            with_files(_text(message).strip(), message.attachments),
         ]
     if left := len(chat.messages) - len(branch):
         parts.append(f"*Other versions are left out: {left} messages. The export as JSON has them.*")
     return "\n\n".join(parts) + "\n"
+
+
+def _text(message: ChatMessage) -> str:
+    """What was thought before an answer becomes a part that can be opened."""
+    parts = parted(message.text)
+    if message.role != "assistant" or not parts.thought:
+        return message.text
+    return f"<details>\n<summary>Thoughts</summary>\n\n{parts.thought}\n\n</details>\n\n{parts.answer}"
 
 
 def open_branch(chat: Chat) -> list[ChatMessage]:

@@ -32,6 +32,8 @@ class Panel:
     tools: Any
     system: Any
     sampling: list[Any]
+    thinks: Any
+    """Invisible: how much the model can be asked to think."""
 
     @property
     def fields(self) -> list[Any]:
@@ -75,8 +77,9 @@ def build() -> Panel:
             "", lines=4, max_lines=12, label=_("System prompt"), info=_("Goes before every reply of this chat"),
             placeholder=_(_PLACEHOLDER), elem_id="hc-system",
         )  # fmt: skip
+        thinks = gr.HTML("", elem_id="hc-thinks-offered")
         controls = sampling.controls()
-    return Panel(preset, tools, system, controls)
+    return Panel(preset, tools, system, controls, thinks)
 
 
 def keep(

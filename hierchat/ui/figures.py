@@ -11,7 +11,7 @@ from hierchat.chat.words import in_order, model_words, number, percent
 from hierchat.config import GenerationSettings
 from hierchat.engine.step import TARGET
 from hierchat.language import _, later, plural
-from hierchat.ui.sampling import LABELS, escaped
+from hierchat.ui.sampling import LABELS, THINKS, escaped
 from hierchat.ui.sources import style_of
 
 _TIMES = "\N{MULTIPLICATION SIGN}"
@@ -218,7 +218,10 @@ def _sampling(settings: Mapping[str, Any]) -> str:
         value = settings.get(name)
         if name in ("temperature", "seed") or value is None or value == usual.get(name):
             continue
-        shown = ", ".join(f"“{part}”" for part in value) if isinstance(value, list) else f"{value:g}"
+        if name == "reasoning":
+            shown = _(THINKS[value])
+        else:
+            shown = ", ".join(f"“{part}”" for part in value) if isinstance(value, list) else f"{value:g}"
         parts.append(f"{_(label)} {shown}")
     return ", ".join(parts)
 

@@ -260,6 +260,7 @@ class Handlers:
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             self._parts.model: gr.update(choices=model_choices(names), value=chosen),
             self._parts.pair: setup.form(names),
+            self._parts.settings.thinks: sampling.offered(self._service.thinks),
         }
 
     def _drawn(self, session: Session, user: int) -> Update:

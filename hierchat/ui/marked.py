@@ -16,24 +16,30 @@ from hierchat.ui.markdown import render_marked
 from hierchat.ui.outline import below_message
 from hierchat.ui.sidebar import UNTITLED
 from hierchat.ui.sources import legend, style_of
+from hierchat.ui.thought import drawn
 
 if TYPE_CHECKING:
     from hierchat.chat.origins import Run
 
 
-def marked(runs: Sequence[Run], text: str) -> str:
+def marked(runs: Sequence[Run], text: str, seconds: float | None = None, key: object = None) -> str:
     """A reply whose text the runs make up, and the legend of their sources. The words are one tab stop, with arrow keys
-    from run to run (assets/page/origin.js)."""
+    from run to run (assets/page/origin.js). `seconds`, `key`: as in `thought.drawn`."""
     told: set[int] = set()
 
-    def wrap(number: int, drawn: str) -> str:
+    def wrap(number: int, piece: str) -> str:
         run = runs[number]
         facts = "" if number in told else _facts(run, first=not told)
         told.add(number)
-        return f'<span class="hc-run hc-src-{style_of(run.source).slug}" data-run="{number}"{facts}>{drawn}</span>'
+        return f'<span class="hc-run hc-src-{style_of(run.source).slug}" data-run="{number}"{facts}>{piece}</span>'
 
-    drawn = render_marked(text, list(accumulate(len(run.text) for run in runs)), wrap)
-    return f'<div class="hc-text hc-marked">{below_message(drawn)}</div>{legend(run.source for run in runs)}'
+    ends = list(accumulate(len(run.text) for run in runs))
+
+    def draw(part: str, begin: int) -> str:
+        return render_marked(part, [min(max(end - begin, 0), len(part)) for end in ends], wrap)
+
+    inside = below_message(drawn(text, seconds, key, draw))
+    return f'<div class="hc-text hc-marked">{inside}</div>{legend(run.source for run in runs)}'
 
 
 def _facts(run: Run, *, first: bool) -> str:

@@ -85,7 +85,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         asking, settled = [p.compare, p.query], [p.box, p.live, p.tray, *buttons]
         settings = [p.bus, *p.settings.fields]
 
-        polled = [p.host, p.timer, p.model, p.pair]
+        polled = [p.host, p.timer, p.model, p.pair, p.settings.thinks]
         app.load(handlers.load, None, [*every, *polled, p.pulse], **QUIET)
         app.unload(handlers.unload)
         p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **QUIET)

@@ -10,7 +10,7 @@ from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.language import _
 from hierchat.ui import status, thread
 from hierchat.ui.figures import figures_line
-from hierchat.ui.markdown import Growing
+from hierchat.ui.thought import GrowingReply
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -42,10 +42,10 @@ def above(
     return drawn + (thread.user_message(reply.text, files=thread.files(reply.files)) if reply.asks else "")
 
 
-def growing(state: State | None, reply: ReplyInProgress, words: Growing) -> str:
+def growing(state: State | None, reply: ReplyInProgress, words: GrowingReply) -> str:
     """Its text so far; `words` keeps what is drawn from one state to the next."""
     if isinstance(state, Frame) and state.phase in ("writing", "done"):
-        return thread.growing(state.text, words)
+        return thread.growing(state.text, words, state.figures.thought_seconds, state.message_id)
     return thread.growing(reply.resumed, words) if reply.resumed else ""
 
 

@@ -22,8 +22,8 @@ from hierchat.store import Attachment, NotFound
 from hierchat.ui import chat_settings, incognito, progress, status, versus
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
-from hierchat.ui.markdown import Growing
 from hierchat.ui.sessions import PAGE, Session
+from hierchat.ui.thought import GrowingReply
 from hierchat.ui.unsent import Kept
 from hierchat.ui.views import Update, Views, deleted
 
@@ -273,7 +273,7 @@ class ReplyHandlers:
 
     def _drawn(self) -> Draw:
         """Draws states of a reply one after the other."""
-        p, words = self._parts, Growing()
+        p, words = self._parts, GrowingReply()
         said = ""
 
         def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:

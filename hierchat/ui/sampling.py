@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gradio as gr
@@ -14,6 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.language import _, later, plural
 
 LABELS = {
+    "reasoning": later("Thinking"),
     "temperature": later("Temperature"),
     "max_new_tokens": later("Longest reply"),
     "top_p": later("Top-p"),
@@ -27,6 +28,15 @@ LABELS = {
 }
 """What each control is called on the page, and in a sentence about it."""
 FIELDS = tuple(LABELS)
+THINKS: dict[str, str] = {
+    "": later("As the model does"),
+    "off": later("Off"),
+    "low": later("A little"),
+    "medium": later("Some"),
+    "on": later("On"),
+    "high": later("A lot"),
+}
+"""How much a model thinks before it answers. Models offer some of it (assets/style/thought.css)."""
 _BOUNDS = {
     "greater_than_equal": ("ge", later("{name} must be at least {bound}. Change it in Chat settings.")),
     "greater_than": ("gt", later("{name} must be more than {bound}. Change it in Chat settings.")),
@@ -50,6 +60,13 @@ def controls() -> list[Any]:
         return gr.Slider(low, high, value, step=step, label=_(LABELS[field]), info=info, buttons=[])
 
     return [
+        gr.Radio(
+            [(_(said), chosen) for chosen, said in THINKS.items()],
+            value="",
+            label=_(LABELS["reasoning"]),
+            info=_("Before the answer: it takes longer, and hard questions need it"),
+            elem_id="hc-thinks",
+        ),
         slider("temperature", 0, 2, 0, 0.05, _("0 always takes the likeliest")),
         # Without bounds: Gradio answers a number beyond them by itself, and not with a sentence.
         gr.Number(1024, label=_(LABELS["max_new_tokens"]), info=_("In tokens")),
@@ -77,7 +94,7 @@ def controls() -> list[Any]:
 
 def values_of(sampling: Mapping[str, Any]) -> list[Any]:
     """What the controls show for a chat's sampling."""
-    values = {**own_sampling(GenerationSettings()), **sampling}
+    values = {"reasoning": "", **own_sampling(GenerationSettings()), **sampling}
     values["stop"] = "\n".join(escaped(string) for string in values["stop"])
     return [values[field] for field in FIELDS]
 
@@ -85,6 +102,7 @@ def values_of(sampling: Mapping[str, Any]) -> list[Any]:
 def sampling_of(values: list[Any]) -> dict[str, Any]:
     """A chat's sampling as the controls show it. Raises SettingsError with a sentence for the page."""
     given = dict(zip(FIELDS, values, strict=True))
+    given["reasoning"] = given["reasoning"] or ""
     given["stop"] = tuple(_unescaped(line) for line in (given["stop"] or "").split("\n") if line)
     random = given["seed"] is None
     if random:
@@ -97,7 +115,13 @@ def sampling_of(values: list[Any]) -> dict[str, Any]:
         sampling = GenerationSettings(**given).model_dump(mode="json")
     except ValidationError as error:
         raise SettingsError(_sentence(error)) from error
-    return {field: sampling[field] for field in FIELDS} | ({"seed": None} if random else {})
+    said = (field for field in FIELDS if field != "reasoning" or sampling[field])
+    return {field: sampling[field] for field in said} | ({"seed": None} if random else {})
+
+
+def offered(choices: Iterable[str]) -> str:
+    """Tells the style sheet what of THINKS the model offers."""
+    return f'<i hidden data-thinks="{" ".join(choices)}"></i>'
 
 
 def escaped(text: str) -> str:

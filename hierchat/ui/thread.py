@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Figures
 from hierchat.language import _, later
+from hierchat.thoughts import parted
 from hierchat.ui import figures as figures_view
 from hierchat.ui.actions import button
-from hierchat.ui.markdown import Growing, render
 from hierchat.ui.marked import marked as marked_words
 from hierchat.ui.outline import below_message, message_heading
 from hierchat.ui.status import notice, undrafted
+from hierchat.ui.thought import GrowingReply, drawn
 from hierchat.ui.unsent import shown_name, size
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> 
 def files(heads: Iterable[Attachment | AttachmentHead], shown: Mapping[int, Attachment] | None = None) -> str:
     """Files that were sent, by name and size; those in `shown`, by id, with their text. What is not stored yet cannot
     be shown."""
-    drawn = "".join(_file(head, (shown or {}).get(getattr(head, "id", 0))) for head in heads)
-    return drawn and f'<div class="hc-sent">{drawn}</div>'
+    sent = "".join(_file(head, (shown or {}).get(getattr(head, "id", 0))) for head in heads)
+    return sent and f'<div class="hc-sent">{sent}</div>'
 
 
 def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
@@ -77,9 +78,10 @@ def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
     )
 
 
-def growing(text: str, words: Growing) -> str:
-    """A reply while it is written; `words` keeps what is drawn from one frame to the next."""
-    return _turn(_text(words.render(text)) if text else "…")
+def growing(text: str, words: GrowingReply, seconds: float | None = None, id: int | None = None) -> str:
+    """A reply while it is written; `words` keeps what is drawn from one frame to the next, `seconds`: how long it has
+    thought."""
+    return _turn(_text(words.render(text, seconds, id)) if text else "…")
 
 
 def _turn(inside: str) -> str:
@@ -87,8 +89,8 @@ def _turn(inside: str) -> str:
     return f'<article class="hc-turn hc-reply" aria-label="{who}">{message_heading(who)}{inside}</article>'
 
 
-def _text(drawn: str) -> str:
-    return f'<div class="hc-text">{below_message(drawn)}</div>'
+def _text(inside: str) -> str:
+    return f'<div class="hc-text">{below_message(inside)}</div>'
 
 
 def _siblings(message: Message) -> str:
@@ -162,7 +164,7 @@ def _reply(
         button("hc_again", _("Again"), id=question, title=_("Another reply")) if question else "",
         _same_seed(message, known, question),
         button("hc_edit_reply", _("Edit"), id=message.id) if message.text else "",
-        button("hc_copy", _("Copy"), text=message.text),
+        button("hc_copy", _("Copy"), text=parted(message.text).answer or message.text),
         button("hc_fork", _("Fork"), id=message.id, title=_("Continue in a new chat from here"),
                aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip
@@ -178,9 +180,11 @@ def _reply(
         f'<div class="hc-actions">{"".join(buttons)}{facts}</div></div>'
     )
     if runs and "".join(run.text for run in runs).startswith(message.text):
-        body = marked_words(runs, message.text)
+        body = marked_words(runs, message.text, known.thought_seconds, message.id)
     elif message.text:
-        body = _text(render(message.text)) + (notice(_(_NO_RUNS)) if runs is not None else "")
+        body = _text(drawn(message.text, known.thought_seconds, message.id)) + (
+            notice(_(_NO_RUNS)) if runs is not None else ""
+        )
     else:
         body = ""
     return _turn(body + footer)

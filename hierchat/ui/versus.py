@@ -11,16 +11,16 @@ from hierchat.ui import status
 from hierchat.ui.actions import button
 from hierchat.ui.comparisons.result import drawn, verdict_line
 from hierchat.ui.figures import figures_line
-from hierchat.ui.markdown import Growing
 from hierchat.ui.outline import below_message
+from hierchat.ui.thought import GrowingReply
 
 
-def words() -> dict[Arm, Growing]:
+def words() -> dict[Arm, GrowingReply]:
     """Texts of both arms, as they will grow."""
-    return {arm: Growing() for arm in ARMS}
+    return {arm: GrowingReply() for arm in ARMS}
 
 
-def column(frame: Frame | None, words: Growing) -> tuple[str, str]:
+def column(frame: Frame | None, words: GrowingReply) -> tuple[str, str]:
     """Name and text, and figures, of one arm."""
     if frame is None:
         return "", status.waiting(_("Not started yet"))
@@ -29,7 +29,8 @@ def column(frame: Frame | None, words: Growing) -> tuple[str, str]:
         return name, status.waiting(frame.notice or _("Not started yet"))
     if frame.phase == "reading":
         return name, status.reading_line(frame)
-    text = name + below_message(words.render(frame.text, ended=frame.phase == "done"))
+    seconds, done = frame.figures.thought_seconds, frame.phase == "done"
+    text = name + below_message(words.render(frame.text, seconds, frame.name, ended=done))
     if frame.finish == "error":
         return text, status.error(frame.notice or _("This side failed."))
     return text, figures_line(frame.figures, _("stopped") if frame.finish == "stopped" else "")

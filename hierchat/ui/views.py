@@ -18,10 +18,10 @@ from hierchat.language import _
 from hierchat.store import NotFound
 from hierchat.ui import chat_settings, incognito, progress, sidebar, status, versus
 from hierchat.ui.layout import OFF, Parts, heading
-from hierchat.ui.markdown import Growing
 from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel, links
 from hierchat.ui.sessions import UNKNOWN, Session
+from hierchat.ui.thought import GrowingReply
 from hierchat.ui.thread import files, thread
 from hierchat.ui.unsent import Attached, tray
 
@@ -191,7 +191,7 @@ class Views:
         if reply.compared:
             return update | self.stage("versus") | self.comparing(reply)
         above = progress.above(self._service, reply, session.marked, session.shown)
-        growing = progress.growing(reply.latest, reply, Growing())
+        growing = progress.growing(reply.latest, reply, GrowingReply())
         return update | self.stage("chat") | {p.thread: above, p.growing: growing}
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:
@@ -274,7 +274,9 @@ class Views:
             return []
         return self._service.store.messages(user_id, session.conversation)
 
-    def columns(self, arms: Mapping[Arm, Frame | None], words: Mapping[Arm, Growing] | None = None) -> Update:
+    def columns(
+        self, arms: Mapping[Arm, Frame | None], words: Mapping[Arm, GrowingReply] | None = None
+    ) -> Update:
         """Both columns of a comparison."""
         update: Update = {}
         words = words or versus.words()

@@ -50,12 +50,20 @@ def test_one_that_fails_over_slots_answers_plainly(monkeypatch: pytest.MonkeyPat
     assert runner.open().forward([5, 6], [-1, 0])[1].any()
 
 
+def test_one_with_states_whose_rows_are_not_exact_answers_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.engine.torch.runner.invariant", lambda *given, **named: False)
+    runner = make_runner(replace(loaded("lfm2"), model_key="another"))
+    assert isinstance(runner, PlainRunner)
+    assert runner.open().forward([5, 6], [-1, 0])[1].any()
+
+
 @pytest.mark.parametrize(
     ("kind", "backend", "expected"),
     [
         ("qwen3", None, "kernels"),
         ("qwen3", "float16", "slots"),
         ("gpt_oss", None, "slots"),
+        ("lfm2", None, "slots"),
         ("mamba2", None, "plain"),
         ("brand_new", None, "plain"),
         (None, None, None),

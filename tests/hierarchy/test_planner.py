@@ -85,6 +85,15 @@ def test_a_draft_model_comes_into_the_plan_as_it_agrees_and_goes_again() -> None
     assert search_again(known).levels == (1,)
 
 
+def test_a_copy_has_its_plan_before_it_is_over() -> None:
+    known = stacks.hierarchy(1, retrieval=False, priors={(0, 1): 0.5})
+    usual = known.found(0).plan
+    accepted(known, 0, 1, 1.0, times=100)
+    for _ in range(8):
+        known.step(usual, 5, 20.0)
+    assert known.found(0).plan.lengths[0] > usual.lengths[0]
+
+
 def test_the_databases_alone_where_they_know_enough() -> None:
     known = stacks.hierarchy(1, priors={(0, 1): 0.6})
     for _ in range(2000):

@@ -10,7 +10,8 @@ from hierchat.drafting.acceptance import FITTED, warmth
 from hierchat.drafting.growing.acceptance_model import score
 from hierchat.drafting.growing.layout import CANDIDATES, AcceptanceModel
 from hierchat.drafting.source import Source
-from hierchat.makers.fit import Batch, Net, SampledNet, lesson_of
+from hierchat.makers.fit import Batch, Net, SampledNet
+from hierchat.makers.lessons import lesson_of
 from tests.drafting.databases import World
 
 

@@ -14,7 +14,13 @@ from hierchat.engine.cuda.runner import CudaRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.architectures.through_transformers import ATTENTION, GRAPHED, MADE_FOR_ELSE, SLOTTED
+from hierchat.models.architectures.through_transformers import (
+    ATTENTION,
+    GRAPHED,
+    KEEPING_STATES,
+    MADE_FOR_ELSE,
+    SLOTTED,
+)
 from hierchat.models.runnable import graphed, refused, slotted, step
 from tests.engine.drafters import Adversary, Noise
 from tests.families import KINDS, tiny_family
@@ -24,7 +30,7 @@ CONTEXT = 240
 TEXT = random_tokens(40, seed=1, vocabulary=90)
 FAMOUS = ("gemma2", "gemma3_text", "gemma4_text", "gpt2", "gpt_oss", "llama4_text", "mistral", "olmo3")
 """Windows, sinks, soft caps, chunks, keys that layers share: tried at every run."""
-KEEPING_STATES = (
+RECURRENT = (
     "falcon_mamba",
     "granitemoehybrid",
     "lfm2",
@@ -130,14 +136,13 @@ def test_windows_sinks_and_shared_keys_in_trees(kind: str) -> None:
     assert_right_over_slots(kind)
 
 
-@pytest.mark.parametrize("kind", KEEPING_STATES)
+@pytest.mark.parametrize("kind", RECURRENT)
 def test_recurrent_models_answer_without_drafts(kind: str) -> None:
-    assert kind not in SLOTTED or kind == "lfm2"
     assert_answers_plainly(kind)
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("kind", sorted(SLOTTED))
+@pytest.mark.parametrize("kind", sorted(SLOTTED | KEEPING_STATES))
 def test_all_that_are_listed_are_right_over_slots(kind: str) -> None:
     model = tiny_family(kind)
     assert slotted(model.config.to_dict())
@@ -169,7 +174,8 @@ def test_all_that_are_listed_are_right_over_static_slots(kind: str) -> None:
 
 def test_lists_name_what_transformers_knows() -> None:
     assert GRAPHED <= SLOTTED <= set(KINDS)
-    assert not SLOTTED & set(MADE_FOR_ELSE)
+    assert set(KINDS) - SLOTTED >= KEEPING_STATES
+    assert not (SLOTTED | KEEPING_STATES) & set(MADE_FOR_ELSE)
     assert {"full_attention", "sliding_attention"} <= ATTENTION
 
 
@@ -178,7 +184,12 @@ def test_lists_name_what_transformers_knows() -> None:
     [
         ({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, "slots"),
         ({"model_type": "gemma3", "text_config": {"model_type": "brand_new"}}, "plain"),
-        ({"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}, "plain"),
+        ({"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}, "slots"),
+        ({"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text"}}, "slots"),
+        ({"model_type": "qwen3_5", "text_config": {"model_type": "brand_new"}}, "plain"),
+        ({"model_type": "granitemoehybrid", "num_local_experts": 0}, "slots"),
+        ({"model_type": "granitemoehybrid", "num_local_experts": 64}, "plain"),
+        ({"model_type": "qwen3_next"}, "plain"),
         ({"model_type": "mamba"}, "plain"),
         ({"model_type": "brand_new"}, "plain"),
     ],

@@ -135,7 +135,7 @@ def test_a_message_that_uses_tools(written: tuple[Script, Served], script: Scrip
 
 
 def test_what_a_message_cannot_do_is_named(tiny_served: Served) -> None:
-    for more in ({"thinking": {"type": "enabled"}}, {"max_tokens": 0}, {"messages": []}, {"temperature": -1}):
+    for more in ({"thinking": {"type": "so so"}}, {"max_tokens": 0}, {"messages": []}, {"temperature": -1}):
         answer = ask(tiny_served.address, "POST", "/v1/messages", {**MESSAGE, **more})
         assert (answer.status, answer.json["type"]) == (400, "error")
         assert answer.error["type"] == "invalid_request_error"

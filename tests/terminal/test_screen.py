@@ -14,6 +14,7 @@ from hierchat.terminal.figures import figures_line, record
 from hierchat.terminal.markdown import finished
 from hierchat.terminal.screen import Plain, Rendered, printable
 from hierchat.terminal.sources import show_sources
+from hierchat.thoughts import joined
 
 REPLY = """# A title
 
@@ -176,3 +177,17 @@ def test_sources_name_the_chats_that_held_the_words() -> None:
         "phrases and files  10 %: notes.txt",
         "the model itself  60 %",
     ]
+
+
+def test_a_thought_is_quoted_above_the_answer() -> None:
+    out = io.StringIO()
+    screen = Rendered(Console(file=out, force_terminal=False, width=60, height=30))
+    text = joined("It asks.\n\nSo I say yes.", "Yes.")
+    for end in (len("<think>"), 20, len(text)):
+        screen.show(Frame("writing", text[:end]))
+    screen.show(Frame("done", text))
+    screen.end()
+    lines = [line.strip() for line in out.getvalue().splitlines() if line.strip()]
+    assert lines[-1] == "Yes."
+    assert "▌ It asks." in lines
+    assert "think>" not in out.getvalue()

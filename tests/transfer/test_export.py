@@ -18,6 +18,7 @@ from hierchat.store import (
     StoreError,
     TurnFigures,
 )
+from hierchat.thoughts import joined
 from hierchat.transfer.exporting import export_json, export_markdown
 from tests.deleting import delete_for_good
 
@@ -279,3 +280,18 @@ def test_settings_that_are_none_cost_only_themselves(
         assert "a preset without a name, or with settings" in done.reasons[0]
         assert [dict(preset.settings.sampling) for preset in other.presets(there)] == [{"top_p": 0.5}]
         assert other.chat_settings(there, other.conversations(there)[0].id) is None
+
+
+def test_a_thought_is_folded_in_markdown(store: Store, user: int, tmp_path: Path) -> None:
+    chat = store.create_conversation(user)
+    question = store.add_message(user, chat, None, "user", "<think> is a mark")
+    reply = store.begin_reply(user, chat, question, NewTurn("m", "k", {}, 0, False))
+    text = joined("It asks.", "Yes.")
+    store.finish_reply(reply, text, "complete", TurnFigures())
+    list(export_markdown(store, user, [chat], tmp_path / "out"))
+    (file,) = (tmp_path / "out").iterdir()
+    written = file.read_text(encoding="utf-8")
+    assert "<details>\n<summary>Thoughts</summary>\n\nIt asks.\n\n</details>\n\nYes." in written
+    assert "<think> is a mark" in written
+    list(export_json(store, user, [chat], tmp_path / "out.json"))
+    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))[0]["messages"][1]["text"] == text

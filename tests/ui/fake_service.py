@@ -102,6 +102,8 @@ class Script:
     """The message that history drafts the next replies from."""
     costs: ForwardCosts | None = None
     window: int = 8192
+    thought_seconds: float | None = None
+    thinks: tuple[str, ...] = ()
     other: tuple[str, str] | None = None
     """What the first side of a comparison writes instead of what."""
 
@@ -134,6 +136,10 @@ class FakeService:
         self.learning = FakeLearning(self.store)
         self._runs: dict[int, list[Run]] = {}
         self._figures: dict[int, Figures] = {}
+
+    @property
+    def thinks(self) -> tuple[str, ...]:
+        return self.script.thinks
 
     def forget_user(self, user_id: int) -> bool:
         self.in_progress.end(user_id)
@@ -353,6 +359,7 @@ def _figures(tokens: int, seconds: float, script: Script, first: float) -> Figur
         speedup=2.31 if script.baseline else None,
         baseline_tokens_per_second=26.4 if script.baseline else None,
         baseline=script.baseline,
+        thought_seconds=script.thought_seconds,
         shares={"context": 0.31, "history": 0.22, "statistics": 0.06, "SmolLM2 tiny": 0.05, "target": 0.36},
     )
 

@@ -17,7 +17,7 @@ from hierchat.chat.frames import Figures, Frame, Verdict, Written
 from hierchat.chat.origins import Run
 from hierchat.chat.plan import LevelView, PlanView
 from hierchat.chat.settings import own_sampling, reply_settings
-from hierchat.config import GenerationSettings
+from hierchat.config import GenerationSettings, Reasoning
 from hierchat.runtime.levels import LeftOut
 from hierchat.store import Conversation, Message, Origin, Whereabouts
 from hierchat.ui import actions, sampling, sidebar, sources, status
@@ -296,6 +296,14 @@ def test_settings_survive_the_panel() -> None:
     for known in (own, own | {"seed": 9}):
         assert sampling.sampling_of(sampling.values_of(known)) == known
     assert reply_settings(own | {"seed": 9}) == settings
+
+
+@pytest.mark.parametrize("reasoning", ["", "off", "high"])
+def test_how_much_it_thinks_survives_the_panel(reasoning: Reasoning) -> None:
+    known = own_sampling(GenerationSettings(reasoning=reasoning))
+    assert known.get("reasoning", "") == reasoning
+    assert sampling.sampling_of(sampling.values_of(known)) == known
+    assert reply_settings(known).reasoning == reasoning
 
 
 def test_a_reply_without_a_seed_gets_a_new_one() -> None:

@@ -37,6 +37,15 @@ class TextTokens:
         raw = b"".join(number.to_bytes((number.bit_length() + 7) // 8)[1:] for number in ids)
         return raw.decode("utf-8", "replace")
 
+    @property
+    def added_tokens_decoder(self) -> dict[int, Any]:
+        """Empty, likewise."""
+        return {}
+
+    def get_vocab(self) -> dict[str, int]:
+        """Empty: no control token is known here."""
+        return {}
+
     def apply_chat_template(
         self,
         chat: Sequence[Mapping[str, Any]],

@@ -14,9 +14,11 @@ from hierchat.engine.runner import Segment, in_turn
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.slotted import SlottedSequence
 from hierchat.engine.torch import attention
+from hierchat.engine.torch.by_node import by_node
 from hierchat.engine.torch.layout import CHUNK, lay_out
 from hierchat.engine.torch.packed import can_pack, pack
 from hierchat.engine.torch.slots import Slots
+from hierchat.engine.torch.states import StateSlots, keeps_states
 from hierchat.engine.torch.threads import Threads
 
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
@@ -51,6 +53,9 @@ class TorchRunner:
         self.vocabulary: int = config.vocab_size
         self.context_length: int = context_length or config.max_position_embeddings
         self._layers: int = config.num_hidden_layers
+        self._keeps = keeps_states(config)
+        self.keeps_states = any(self._keeps)
+        """Whether some layers keep a running state."""
         on_cpu = self.device.type == "cpu" and model.dtype == torch.float32
         if packed is None:
             packed = on_cpu and can_pack(model)
@@ -58,6 +63,8 @@ class TorchRunner:
             pack(model)
         self.backend = "float16-packed" if packed else precision(model)
         model.set_attn_implementation(attention.NAME)
+        if self.keeps_states:
+            by_node(model)
         self.hidden: torch.Tensor | None = None
         """[1, rows, hidden]: what the head read in the last forward."""
         model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
@@ -71,7 +78,10 @@ class TorchRunner:
             self.quantum, self.exact = proof.quantum, proof.exact
 
     def open(self) -> TorchSequence:
-        return TorchSequence(self, Slots(self._layers, min(FIRST_SLOTS, self.context_length), self._bucket))
+        room = min(FIRST_SLOTS, self.context_length)
+        if self.keeps_states:
+            return TorchSequence(self, StateSlots(self._keeps, room, self._bucket))
+        return TorchSequence(self, Slots(self._layers, room, self._bucket))
 
     def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         return in_turn(segments, padded=padded)
@@ -86,6 +96,7 @@ class TorchRunner:
             follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
             ids.append(ids[-1])
         slots.reserve(slots.length + len(ids))
+        slots.begin(parents, follows, reading=not logits)
         layout = lay_out(
             slots.length,
             follows,
@@ -130,17 +141,27 @@ class TorchSequence(SlottedSequence):
     slots: Slots
 
     def read(self, tokens: Sequence[int]) -> None:
-        self.segment = tokens
-        self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
-        self.commit(range(len(tokens)))
+        self._catch_up()
+        self._read(tokens)
+        self.tokens.extend(tokens)
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        self._catch_up()
         self.segment = tokens
         rows = self.runner.run(self.slots, tokens, parents, padded=padded, logits=True)
         hidden = self.runner.hidden
         assert hidden is not None
         states = hidden[0, : len(tokens)].float().numpy(force=True)
         return ArrayRows(rows.float().numpy(force=True), states)
+
+    def _catch_up(self) -> None:
+        """States may have been taken back further than the text."""
+        for at in range(self.slots.length, len(self.tokens), CHUNK):
+            self._read(self.tokens[at : at + CHUNK])
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
+        self.slots.commit(list(range(len(tokens))))
 
 
 def precision(model: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -83,17 +84,20 @@ class Slots(Cache):
         """Make room for `needed` slots, doubling."""
         if needed > self.capacity:
             capacity = self._rounded(max(needed, 2 * self.capacity))
-            for layer in self.layers:
+            for layer in self._keyed():
                 layer.grow(capacity)
             self.capacity = capacity
+
+    def begin(self, parents: Sequence[int], follows: Sequence[int], *, reading: bool) -> None:
+        """A segment comes: the parents of its nodes, and of its rows, which may be more. `reading`: all of it will be
+        committed. Keys and values need not know."""
 
     @torch.inference_mode()
     def commit(self, nodes: list[int]) -> None:
         """Keep these nodes of the last segment, in this order."""
         if nodes != list(range(len(nodes))):
-            device = next(layer.keys.device for layer in self.layers if layer.is_initialized)
-            sources = torch.tensor(nodes, device=device) + self.length
-            for layer in self.layers:
+            sources = torch.tensor(nodes) + self.length
+            for layer in self._keyed():
                 layer.keep(sources, self.length)
         self.length += len(nodes)
 
@@ -101,6 +105,9 @@ class Slots(Cache):
         if length > self.length:
             raise ValueError(f"cannot roll back {self.length} slots to {length}")
         self.length = length
+
+    def _keyed(self) -> list[SlotLayer]:
+        return [layer for layer in self.layers if isinstance(layer, SlotLayer)]
 
     def _rounded(self, slots: int) -> int:
         """Whole buckets, and one more: a segment's view may reach past its last slot."""

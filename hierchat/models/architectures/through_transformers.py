@@ -8,7 +8,7 @@ from __future__ import annotations
 from hierchat.models.architectures.windows import FULL, SLIDING
 
 ATTENTION = {FULL, SLIDING, "chunked_attention"}
-"""Layers that look back at keys and values: these can be taken back. A state that runs along cannot."""
+"""Layers that look back at keys and values."""
 GRAPHED = frozenset(
     [
         "apertus",
@@ -112,6 +112,20 @@ SLOTTED = GRAPHED | frozenset(
     ]
 )
 """Right over our slots, in trees: transformers' modules ask its attention interface, and keep keys and values alone."""
+KEEPING_STATES = frozenset(
+    [
+        "bamba",
+        "granitemoehybrid",
+        "lfm2",
+        "lfm3",
+        "nemotron_h",
+        "olmo_hybrid",
+        "qwen3_5",
+        "qwen3_5_text",
+    ]
+)
+"""The same, with layers that keep a running state: each node of a tree has its own (engine/torch/states.py). Such a
+model is computed so where its self-test finds every row exact, and else without drafts."""
 
 _FILLS_IN = "it is made to fill in words, not to chat"
 _ONE_TO_ANOTHER = "it is made to turn one text into another, not to chat"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hierchat.models.errors import UnsupportedError
-from hierchat.models.formats.gguf_config import completed, whole_config
+from hierchat.models.formats.gguf_config import completed, end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_tokenizer import write_tokenizer
 
@@ -56,10 +56,13 @@ def _describe_here(gguf: Path, folder: Path) -> None:
     except (ValueError, KeyError, NotImplementedError) as error:
         raise UnsupportedError(f"{gguf.name} cannot be read: {first_line(error)}.") from error
     config.save_pretrained(folder)
-    file = folder / "config.json"
+    file, head = folder / "config.json", read_head(gguf)
     said = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps(completed(said, read_head(gguf)), indent=2), encoding="utf-8")
-    GenerationConfig.from_model_config(config).save_pretrained(folder)
+    file.write_text(json.dumps(completed(said, head), indent=2), encoding="utf-8")
+    generation = GenerationConfig.from_model_config(config)
+    if (ends := end_tokens(head)) is not None:
+        generation.eos_token_id = ends
+    generation.save_pretrained(folder)
     _tokenizer(gguf).save_pretrained(folder)
 
 

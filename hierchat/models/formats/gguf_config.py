@@ -106,7 +106,15 @@ def whole_config(head: Head) -> dict[str, Any] | None:
             "vocab_size": shapes[EMBEDDING.gguf][-1],
             **{
                 f"{name}_token_id": head.values.get(f"tokenizer.ggml.{key}_token_id")
-                for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
+                for name, key in (("bos", "bos"), ("pad", "padding"))
             },
+            "eos_token_id": end_tokens(head),
         }
     )
+
+
+def end_tokens(head: Head) -> int | list[int] | None:
+    """What ends a text, a turn or a message, as a generation configuration has it."""
+    said = (head.values.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom"))
+    ends = list(dict.fromkeys(end for end in said if end is not None))
+    return ends if len(ends) > 1 else next(iter(ends), None)

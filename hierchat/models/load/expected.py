@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from hierchat.models.architectures.registry import ARCHITECTURES
-from hierchat.models.architectures.through_transformers import SLOTTED
+from hierchat.models.architectures.through_transformers import KEEPING_STATES, SLOTTED
 from hierchat.models.catalogue import Backend, ModelEntry
 from hierchat.models.load.check import by_engine
 from hierchat.models.runnable import Step, step
@@ -24,4 +24,4 @@ def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None
         return None
     if own and entry.kind in ARCHITECTURES:
         return "kernels"
-    return "slots" if entry.kind in SLOTTED else "plain"
+    return "slots" if entry.kind in SLOTTED | KEEPING_STATES else "plain"

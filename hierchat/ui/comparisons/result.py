@@ -10,7 +10,7 @@ from hierchat.chat.configuration import FROM
 from hierchat.chat.frames import Arm, Verdict
 from hierchat.chat.words import in_order, number, percent
 from hierchat.language import _
-from hierchat.ui import status
+from hierchat.ui import status, thought
 from hierchat.ui.actions import button
 from hierchat.ui.comparisons.chart import chart
 from hierchat.ui.comparisons.difference import difference
@@ -18,7 +18,6 @@ from hierchat.ui.comparisons.export import export, repeated
 from hierchat.ui.comparisons.picture import picture
 from hierchat.ui.dates import dated
 from hierchat.ui.figures import figures_line
-from hierchat.ui.markdown import render
 from hierchat.ui.outline import below_message
 from hierchat.ui.sources import style_of
 
@@ -55,7 +54,7 @@ def drawn(result: Comparison, more: str = "") -> str:
 
 
 def _side(arm: Arm, side: Side) -> str:
-    text = below_message(render(side.text))
+    text = below_message(thought.drawn(side.text, side.figures.thought_seconds, arm))
     return (
         f'<section class="hc-side" data-arm="{arm}"><div class="hc-arm"><h2>{html.escape(side.name)}</h2>'
         '<p class="hc-race" aria-hidden="true" hidden></p></div>'

@@ -16,13 +16,17 @@ class Dialogue:
         self._hosted = hosted
         self._room = room
         self._said: list[Said] = []
+        self._opened = False
+        """Whether the last prompt ended where the model begins to think."""
 
     def ask(self, text: str) -> list[int]:
         """The prompt of the next turn. Raises MessageTooLong."""
         self._said.append(Said("user", text))
-        return self._hosted.prompts.build(self._said, self._room, self._hosted.end_ids).ids
+        prompt = self._hosted.prompts.build(self._said, self._room, self._hosted.end_ids)
+        self._opened = prompt.thinking
+        return prompt.ids
 
     def answered(self, reply: Sequence[int]) -> None:
-        """What the model wrote; a reasoning template drops thoughts, so there the text counts, as in the chat."""
-        text = reply_text(self._hosted, reply)
-        self._said.append(Said("assistant", text, () if "</think>" in text else tuple(reply)))
+        """What the model wrote."""
+        text = reply_text(self._hosted, reply, opened=self._opened)
+        self._said.append(Said("assistant", text, tuple(reply)))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
+from hierchat.models.formats.gguf_config import end_tokens, whole_config
+from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.load.chat import ready_to_chat
 from hierchat.models.load.load import load
+from hierchat.models.load.loaded import LoadedModel
 from hierchat.runtime.prompt import PromptBuilder, Said
 from tests.architectures import CONFIGS, model_of, write_gguf
 from tests.models.conftest import tiny_tokenizer
@@ -37,6 +42,31 @@ def test_tokens_that_end_a_turn_end_a_reply(base: ModelEntry) -> None:
     loaded = load(base, "cpu")
     names = set(loaded.tokenizer.convert_ids_to_tokens(sorted(loaded.end_ids)))
     assert names == {"<|endoftext|>", "<|im_end|>", "<end_of_turn>"}
+
+
+@pytest.mark.parametrize("key", ["eot", "eom"])
+def test_the_end_of_a_turn_that_a_file_names_ends_a_reply(tmp_path: Path, key: str) -> None:
+    path = write_gguf(
+        model_of(CONFIGS["llama"], vocab_size=272), tmp_path / "base.gguf", tiny_tokenizer(extra=("ab",))
+    )
+    head = read_head(path)
+    named = replace(head, values=head.values | {f"tokenizer.ggml.{key}_token_id": 7})
+    eos = head.values["tokenizer.ggml.eos_token_id"]
+    assert end_tokens(head) == eos
+    assert end_tokens(named) == [eos, 7]
+    config = whole_config(named)
+    assert config
+    assert config["eos_token_id"] == [eos, 7]
+
+
+@pytest.mark.parametrize(("marks", "ends"), [(("<|end|>",), True), (("<|end|>", "<|channel|>"), False)])
+def test_the_end_of_a_message_ends_no_turn_of_several(marks: tuple[str, ...], ends: bool) -> None:
+    tokenizer = tiny_tokenizer(extra=marks)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(marks)})
+    loaded = LoadedModel(
+        "tiny", None, tokenizer, "cpu", "float32", "none", "blocks", 256, "key", end_ids=frozenset()
+    )
+    assert (tokenizer.convert_tokens_to_ids("<|end|>") in ready_to_chat(loaded).end_ids) == ends
 
 
 def test_the_same_through_transformers(base: ModelEntry) -> None:

@@ -1,0 +1,246 @@
+"""How a model thinks before it answers: what its template lets one choose, and by which marks its tokens tell.
+
+Everything is found out from the tokenizer and the template alone, so that it holds for models that nobody has named
+yet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, get_args
+
+from jinja2 import TemplateError
+
+from hierchat.config import Reasoning
+from hierchat.thoughts import CLOSES, OPENS, joined, parted
+
+_CHOICES: tuple[Reasoning, ...] = tuple(choice for choice in get_args(Reasoning) if choice)
+"""From the least on."""
+_SWITCHES: tuple[tuple[str, Mapping[Reasoning, Any]], ...] = (
+    ("enable_thinking", {"off": False, "on": True}),
+    ("thinking", {"off": False, "on": True}),
+    ("reasoning_effort", {"off": "none", "low": "low", "medium": "medium", "high": "high"}),
+)
+"""Variables of templates, and what they are set to."""
+_THOUGHT_FIELDS = ("reasoning_content", "thinking", "reasoning")
+"""Where templates look for the thought of an earlier reply."""
+_FORMS = (
+    (OPENS, CLOSES),  # Qwen, DeepSeek, SmolLM, GLM, Nemotron, OLMo, Granite
+    ("<|channel>", "<channel|>"),  # Gemma 4
+    ("[THINK]", "[/THINK]"),  # Mistral
+    ("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Cohere
+    ("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+)
+"""The marks around a thought."""
+_NAMED = {"<|channel>": "thought\n"}
+"""What stands behind an opening mark and belongs to it."""
+_CHANNEL, _MESSAGE, _CONSTRAIN = "<|channel|>", "<|message|>", "<|constrain|>"
+_ENDS = ("<|start|>", "<|end|>", "<|call|>", "<|return|>")
+HARMONY = (_CHANNEL, _MESSAGE)
+"""Marks of gpt-oss, which writes a message for each of its channels."""
+_TAIL = 16
+"""Tokens that are looked at for a mark."""
+_THOUGHT = "hierchatthoughtgoeshere"
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A mark, or the text between two."""
+
+    text: str
+    mark: bool
+
+
+class Thinking:
+    """What one model's tokenizer and template tell."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    @cached_property
+    def choices(self) -> tuple[Reasoning, ...]:
+        """How much it can be asked to think, from the least on; empty where that is not asked."""
+        return tuple(self._switch[1])
+
+    def arguments(self, chosen: Reasoning) -> dict[str, Any]:
+        """What the template is given. Where it does not offer what was chosen, the nearest that it does."""
+        name, values = self._switch
+        if not chosen or not values:
+            return {}
+        wanted = _CHOICES.index(chosen)
+        nearest = min(values, key=lambda one: (abs(_CHOICES.index(one) - wanted), _CHOICES.index(one)))
+        return {name: values[nearest]}
+
+    def as_written(self, text: str, tokens: Sequence[int]) -> bool:
+        """Whether an earlier reply is in the prompt word for word as it was written: not where the template leaves out
+        what was thought, or writes marks of its own around it."""
+        if not tokens or self._harmony:
+            return False
+        if not parted(text).answer_at:
+            return True
+        return self.keeps and self.text(tokens[:_TAIL]).lstrip().startswith(OPENS)
+
+    @cached_property
+    def keeps(self) -> bool:
+        """Whether the template leaves earlier thoughts in the prompt as they were written."""
+        if self._harmony or self._form != _FORMS[0]:
+            return False
+        said = {"content": "!", self.field: _THOUGHT} if self.field else {"content": joined(_THOUGHT, "!")}
+        chat = [_user(), {"role": "assistant"} | said, _user()]
+        return _THOUGHT in (self._rendered(chat) or _THOUGHT)
+
+    @cached_property
+    def field(self) -> str | None:
+        """The field of a message in which the template looks for its thought."""
+        template = self._template
+        found = (f for f in _THOUGHT_FIELDS if re.search(rf"\.{f}\b|['\"]{f}['\"]", template))
+        return next(found, None)
+
+    def opened(self, prompt: Sequence[int]) -> bool:
+        """Whether a prompt ends with the mark behind which the model thinks."""
+        return self._at_its_mark(self._tokenizer.decode(list(prompt[-_TAIL:]), skip_special_tokens=False))
+
+    @cached_property
+    def always_opened(self) -> bool:
+        """Whether that is so where nothing else is chosen."""
+        return self._at_its_mark(self._rendered([_user()]) or "")
+
+    def _at_its_mark(self, prompt: str) -> bool:
+        opens = self._form[0]
+        return prompt.rstrip().endswith((opens, opens + _NAMED.get(opens, "").rstrip()))
+
+    def text(self, tokens: Sequence[int], *, opened: bool = False) -> str:
+        """The text of a reply's tokens, its thought between the usual marks, other special tokens left out.
+
+        `opened`: its prompt ended with the opening mark. Of more tokens, the text is this one and more.
+        """
+        text = _channels(self._pieces(tokens)) if self._harmony else self._marked(tokens)
+        return f"{OPENS}\n{text}" if opened else text
+
+    def _marked(self, tokens: Sequence[int]) -> str:
+        text = "".join(piece.text for piece in self._pieces(tokens))
+        opens, closes = self._form
+        if opens == OPENS:
+            return text
+        before, found, behind = text.partition(opens)
+        if not found:
+            return text.replace(closes, f"\n{CLOSES}\n\n", 1)
+        name = _NAMED.get(opens, "")
+        behind = "" if name.startswith(behind) else behind.removeprefix(name)
+        return before + f"{OPENS}\n" + behind.replace(closes, f"\n{CLOSES}\n\n", 1)
+
+    def _pieces(self, tokens: Sequence[int]) -> Iterator[_Piece]:
+        begin = 0
+        for at, token in enumerate(tokens if self._marks else ()):
+            if mark := self._marks.get(token):
+                if begin < at:
+                    yield _Piece(self._decoded(tokens[begin:at]), False)
+                yield _Piece(mark, True)
+                begin = at + 1
+        if begin < len(tokens):
+            yield _Piece(self._decoded(tokens[begin:]), False)
+
+    def _decoded(self, tokens: Sequence[int]) -> str:
+        """Nothing tidied up."""
+        return str(
+            self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        )
+
+    @cached_property
+    def _harmony(self) -> bool:
+        vocabulary = self._tokenizer.get_vocab()
+        return all(mark in vocabulary for mark in HARMONY)
+
+    @cached_property
+    def _form(self) -> tuple[str, str]:
+        vocabulary = self._tokenizer.get_vocab()
+        return next((form for form in _FORMS if all(mark in vocabulary for mark in form)), _FORMS[0])
+
+    @cached_property
+    def _marks(self) -> dict[int, str]:
+        """Special tokens that must not be left out of the text unseen."""
+        marks = (*HARMONY, _CONSTRAIN, *_ENDS) if self._harmony else self._form
+        vocabulary, added = self._tokenizer.get_vocab(), self._tokenizer.added_tokens_decoder
+        found = {vocabulary[mark]: mark for mark in marks if mark in vocabulary}
+        return {id: mark for id, mark in found.items() if id in added and added[id].special}
+
+    @cached_property
+    def _switch(self) -> tuple[str, Mapping[Reasoning, Any]]:
+        """The variable that the template reads, and the values that make a difference."""
+        for name, values in _SWITCHES:
+            if not re.search(rf"\b{name}\b", self._template):
+                continue
+            if (
+                "off" in values
+                and values["off"] == "none"
+                and not re.search("['\"]none['\"]", self._template)
+            ):
+                values = {choice: value for choice, value in values.items() if choice != "off"}
+            rendered = {
+                choice: self._rendered([_user()], **{name: value}) for choice, value in values.items()
+            }
+            offered = {choice: values[choice] for choice, prompt in rendered.items() if prompt is not None}
+            if len({rendered[choice] for choice in offered}) > 1:
+                return name, offered
+        return "", {}
+
+    @property
+    def _template(self) -> str:
+        return str(self._tokenizer.chat_template or "")
+
+    def _rendered(self, chat: list[dict[str, str]], **more: Any) -> str | None:
+        """None where the template refuses it."""
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **more)
+            )
+        except TemplateError:
+            return None
+
+
+def _user() -> dict[str, str]:
+    return {"role": "user", "content": "?"}
+
+
+def _channels(pieces: Iterator[_Piece]) -> str:
+    """A reply of gpt-oss: its channel of analysis is the thought, a message to a function is a call."""
+    thought = answer = header = ""
+    thinks = ended = False
+    where = "answer"
+    closing = ""
+    for piece in pieces:
+        if not piece.mark:
+            if where == "header":
+                header += piece.text
+            elif where == "analysis" and not answer:
+                thought += piece.text
+            elif where == "answer":
+                answer += piece.text
+            continue
+        if where == "answer":
+            answer += closing
+            closing = ""
+        match piece.text:
+            case "<|channel|>":
+                where, header = "header", ""
+            case "<|constrain|>":
+                header += " "
+            case "<|message|>":
+                where = "analysis" if header.startswith("analysis") else "answer"
+                if where == "analysis":
+                    thought += "\n\n" if thinks else ""
+                    thinks = True
+                else:
+                    ended = True
+                    if called := re.search(r"to=functions\.([\w.-]+)", header):
+                        answer += f'<tool_call>\n{{"name": "{called[1]}", "arguments": '
+                        closing = "}\n</tool_call>"
+            case _:
+                where = "between"
+    if not thinks:
+        return answer
+    return f"{OPENS}\n{thought}" + (f"\n{CLOSES}\n\n{answer}" if ended else "")

@@ -1,0 +1,50 @@
+"""What a model thought before it answered, and the answer: both in the text of a reply, as it is stored.
+
+Whatever marks a model's family has, a reply's text says it one way: the thought stands first, between <think> and
+</think>.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OPENS, CLOSES = "<think>", "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A reply's text in two."""
+
+    thought: str
+    """Without the white space around it; empty where there is none."""
+    answer: str
+    thinking: bool = False
+    """Whether the thought has not come to its end."""
+    thought_at: int = 0
+    """Where the thought begins in the text,"""
+    answer_at: int = 0
+    """and where the answer does."""
+
+
+def parted(text: str) -> Parts:
+    """Thought and answer of a reply. Only what stands at its beginning is a thought; later marks are text.
+
+    While a reply grows, both only ever grow at their end, but for a mark that has come in part.
+    """
+    begins = len(text) - len(text.lstrip())
+    if not text.startswith(OPENS, begins):
+        return Parts("", text)
+    inside = begins + len(OPENS)
+    ends = text.find(CLOSES, inside)
+    thought = text[inside : ends if ends >= 0 else len(text)]
+    at = inside + len(thought) - len(thought.lstrip())
+    if ends < 0:
+        return Parts(thought.strip(), "", True, at, len(text))
+    rest = text[ends + len(CLOSES) :]
+    answer = rest.lstrip()
+    return Parts(thought.strip(), answer, False, at, len(text) - len(answer))
+
+
+def joined(thought: str, answer: str) -> str:
+    """The text of a reply with this thought; that of the answer alone where there is none."""
+    return f"{OPENS}\n{thought}\n{CLOSES}\n\n{answer}" if thought else answer

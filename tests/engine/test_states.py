@@ -1,0 +1,175 @@
+"""Layers that keep a running state: the same words with any drafts, and states that are taken back, kept and apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import Drafter
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.torch import by_node
+from hierchat.engine.torch.runner import TorchRunner, TorchSequence
+from hierchat.engine.torch.states import StateSlots
+from tests.engine.drafters import Adversary, Noise, Oracle
+from tests.families import tiny_family
+from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
+
+FAMILIES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
+"""A convolution alone, Gated DeltaNet, and Mamba 2."""
+LENGTH = 240
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Helper threads cost more than they bring where a model is so small."""
+    most = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(most)
+
+
+@cache
+def runner_of(kind: str) -> TorchRunner:
+    return TorchRunner(tiny_family(kind), context_length=LENGTH)
+
+
+def opened(kind: str) -> TorchSequence:
+    runner = runner_of(kind)
+    if not runner.exact:
+        pytest.skip("no row quantum makes this processor's products exact")
+    return runner.open()
+
+
+def read(kind: str, text: Sequence[int]) -> TorchSequence:
+    sequence = opened(kind)
+    sequence.read(text)
+    return sequence
+
+
+def behind(sequence: TorchSequence, token: int = 5) -> np.ndarray:
+    return np.array(sequence.forward([token], [-1])[0])
+
+
+def settings(**kind: Any) -> GenerationSettings:
+    return GenerationSettings(**{"max_new_tokens": 12, "seed": 1, **kind})
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_any_drafts_leave_the_words_of_plain_decoding(kind: str, temperature: float) -> None:
+    engine = LocalEngine(opened(kind), (), text_of)
+    prompt = random_tokens(40, vocabulary=12)
+    wanted = settings(temperature=temperature, max_new_tokens=32)
+    plain = tokens_of(fresh_steps(engine, prompt, wanted))
+    assert len(plain) == 32
+    for drafter in (Drafter(), Noise(nodes=12), Adversary(plain)):
+        assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == plain
+    steps = fresh_steps(engine, prompt, wanted, Oracle(plain, nodes=7))
+    assert tokens_of(steps) == plain
+    assert [len(step.tokens) for step in steps if step.tokens] == [8] * 4
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_state_taken_back_is_that_of_a_fresh_text(kind: str) -> None:
+    text = random_tokens(60, seed=3)
+    sequence = read(kind, text[:40])
+    behind(sequence)  # the end of a prompt
+    for token in text[40:]:
+        sequence.forward([token, 1, 2], [-1, -1, 0])
+        sequence.commit([0])
+    for length in (55, 52, 40, 30):
+        sequence.rollback(length)
+        assert sequence.tokens == text[:length]
+        assert np.array_equal(behind(sequence), behind(read(kind, text[:length])))
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_path_across_a_tree_is_kept(kind: str) -> None:
+    text = random_tokens(20, seed=4)
+    sequence = read(kind, text)
+    rows = sequence.forward([7, 8, 9, 10, 11], [-1, 0, 0, 2, 3])
+    expected = np.array([rows[node] for node in range(5)])
+    sequence.commit([0, 2, 3])
+    assert np.array_equal(behind(sequence, 11), expected[4])
+    assert np.array_equal(behind(read(kind, [*text, 7, 9, 10]), 11), expected[4])
+
+
+def test_a_chat_goes_on_and_a_reply_is_written_anew_without_reading_it_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = LocalEngine(opened("qwen3_5_text"), (), text_of)
+    prompt = random_tokens(150, seed=5)
+    first = tokens_of(fresh_steps(engine, prompt, settings()))
+    longer = [*prompt, *first, *random_tokens(10, seed=6)]
+    expected = tokens_of(fresh_steps(engine, longer, settings()))
+
+    fresh_steps(engine, prompt, settings())
+    computed: list[int] = []
+    run = TorchRunner.run
+
+    def counted(
+        self: TorchRunner, slots: Any, tokens: Sequence[int], *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
+        computed.append(len(tokens))
+        return run(self, slots, tokens, *args, **kwargs)
+
+    monkeypatch.setattr(TorchRunner, "run", counted)
+    assert tokens_of(engine.generate(prompt, settings())) == first  # anew
+    assert computed == [1] * len(first)
+    computed.clear()
+    assert tokens_of(engine.generate(longer, settings())) == expected  # going on
+    assert computed == [10, *[1] * len(expected)]
+    computed.clear()
+    assert tokens_of(
+        engine.generate([*longer[:140], 3], settings())
+    )  # from within the prompt: from the last mark
+    assert computed[0] == 140 - 128
+
+
+def test_two_chats_side_by_side_are_apart() -> None:
+    engine = LocalEngine(opened("lfm2"), (), text_of, places=2)
+    prompts = [random_tokens(30, seed=seed) for seed in (7, 8)]
+    alone = [tokens_of(fresh_steps(engine, prompt, settings())) for prompt in prompts]
+    replies = [
+        engine.generate(prompt, settings(), Noise(nodes=6), user=user) for user, prompt in enumerate(prompts)
+    ]
+    found: list[list[int]] = [[], []]
+    while replies[0] or replies[1]:
+        for at, reply in enumerate(replies):
+            step = next(reply, None) if reply else None
+            found[at] += step.tokens if step else ()
+            replies[at] = reply if step else None  # type: ignore[call-overload]
+    assert found == alone
+
+
+def test_a_text_that_is_taken_back_within_its_last_steps_keeps_their_states() -> None:
+    """As a draft model is, each time that the target chose otherwise."""
+    sequence = read("lfm2", random_tokens(20, seed=9))
+    slots = sequence.slots
+    assert isinstance(slots, StateSlots)
+    lengths = []
+    for _ in range(3):
+        for token in (1, 2, 3, 4):
+            sequence.forward([token], [-1])
+            sequence.commit([0])
+        sequence.rollback(len(sequence.tokens) - 2)
+        lengths.append(len(sequence.tokens) - slots.length)
+    assert lengths == [2, 0, 0]  # what is to be read again
+
+
+@pytest.mark.parametrize("kind", ["qwen3_5_text", "granitemoehybrid"])
+def test_the_kernel_follows_the_rule_of_the_module(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which computes a state where there is no processor to compile for."""
+    tree = [7, 8, 9, 10, 11], [-1, 0, 0, 2, -1]
+    sequence = read(kind, random_tokens(30, seed=10))
+    expected = np.array(sequence.forward(*tree))
+    monkeypatch.setattr(by_node, "PROCESSOR", "none")
+    found = np.array(read(kind, random_tokens(30, seed=10)).forward(*tree))
+    assert np.abs(found - expected).max() < 1e-3 * expected.std()
+    assert not np.array_equal(found, expected)  # otherwise one was compared with itself

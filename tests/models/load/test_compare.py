@@ -1,0 +1,88 @@
+"""The catalogue against a hub: what is otherwise there is said, and no weights are fetched."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hierchat.models.catalogue import ModelEntry, read_catalogue
+from hierchat.models.commands import check_models
+from hierchat.models.load.compare import differences, on_hub
+from tests.fake_hub import REPO, FakeHub
+
+
+@pytest.fixture
+def hub(tiny_folder: Path, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    files = {file.name: file.read_bytes() for file in tiny_folder.iterdir()}
+    with FakeHub({**files, "tiny.Q8_0.gguf": tiny_gguf.read_bytes()}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def entry(source: dict[str, Any] | None = None, **fields: Any) -> ModelEntry:
+    parts = {"name": "tiny", "source": source or {"hub": {"repo": REPO}}, "kind": "llama"}
+    return ModelEntry.model_validate({**parts, **fields})
+
+
+SLOT = 2 * 2 * 2 * 16
+PARAMETERS = 272 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 64
+
+
+def size(**changed: int) -> dict[str, int]:
+    return {"parameters": PARAMETERS, "slot": SLOT} | changed
+
+
+def test_what_agrees_says_nothing(hub: FakeHub) -> None:
+    assert list(differences(entry(size=size()))) == []
+    gguf = {"gguf": {"repo": REPO, "file": "tiny.Q8_0.gguf"}}
+    assert list(differences(entry(cpu=gguf, size=size()))) == []
+    whole = len(hub.files["model.safetensors"])
+    ranges = [asked for _, path, asked in hub.asked if path.endswith("model.safetensors")]
+    assert all(asked and int(asked.split("-")[1]) < whole - 1 for asked in ranges)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kind": "qwen3"}, "of the kind llama; the catalogue says qwen3"),
+        ({"size": size(parameters=7)}, f"has {PARAMETERS:,} parameters; the catalogue says 7"),
+        ({"size": size(slot=1)}, f"keeps {SLOT:,} numbers a position; the catalogue says 1"),
+        ({"source": {"hub": {"repo": "org/gone"}}}, "no public repository org/gone"),
+        ({"source": {"gguf": {"repo": REPO, "file": "gone.gguf"}}}, "GGUF"),
+    ],
+)
+def test_what_differs_is_said(hub: FakeHub, fields: dict[str, Any], said: str) -> None:
+    hub.files.setdefault("gone.gguf", b"no model")
+    assert any(said in sentence for sentence in differences(entry(**fields)))
+
+
+def test_the_command(hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config").mkdir()
+    file = tmp_path / "config" / "models.yaml"
+    said = f"models:\n  tiny: {{source: {{hub: {{repo: {REPO}}}}}, kind: KIND}}\n"
+    file.write_text(said.replace("KIND", "llama"))
+    assert check_models(["tiny"]) == 0
+    assert "tiny: as on the hub" in capsys.readouterr().out
+    file.write_text(said.replace("KIND", "mistral"))
+    assert check_models(["tiny"]) == 1
+    assert "the catalogue says mistral" in capsys.readouterr().out
+
+
+def test_without_a_hub_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert check_models([]) == 1
+    assert "The hub cannot be reached" in capsys.readouterr().err
+
+
+def test_which_come_from_the_hub() -> None:
+    models = read_catalogue().models
+    assert on_hub(models["qwen3-0.6b"])
+    assert not on_hub(models["smollm2-135m"])
