@@ -15,6 +15,7 @@ from hierchat.distil.command import add_distil
 from hierchat.doctor.command import add_doctor
 from hierchat.doctor.command import run as doctor
 from hierchat.serve import add_serve, serve
+from hierchat.serve_vllm.arguments import add_serve_vllm
 from hierchat.server.arguments import add_keys
 from hierchat.terminal.arguments import add_chat, add_learn
 from hierchat.transfer.arguments import add_transfer
@@ -46,6 +47,10 @@ def _with_command(arguments: Sequence[str]) -> list[str]:
 def _run(args: argparse.Namespace) -> int:
     if args.command == "serve":
         return serve(args)
+    if args.command == "serve-vllm":
+        from hierchat.serve_vllm.command import run as serve_vllm
+
+        return serve_vllm(args)
     if args.command == "chat":
         from hierchat.terminal.command import run as chat
 
@@ -108,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--verbose", action="store_true", help="say more in the terminal")
     commands = parser.add_subparsers(dest="command", required=True)
     add_serve(commands)
+    add_serve_vllm(commands)
     add_chat(commands)
 
     models = commands.add_parser("models", help="what can answer, and what is on this machine")

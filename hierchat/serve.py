@@ -8,7 +8,7 @@ import logging
 import os
 import platform
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -20,6 +20,7 @@ from hierchat.models.catalogue import Backend
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Scope
 
+    from hierchat.models.catalogue import ModelEntry
     from hierchat.store import Store
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,11 @@ def add_serve(commands: Any) -> None:
         choices=get_args(Backend),
         help="what computes it (default: the fastest that this machine has)",
     )
+    add_page_flags(parser)
+
+
+def add_page_flags(parser: argparse.ArgumentParser) -> None:
+    """Those that are about the page, whatever computes the model."""
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; all but loopback need a login"
     )
@@ -60,8 +66,9 @@ def add_serve(commands: Any) -> None:
     )
 
 
-def serve(args: argparse.Namespace) -> int:
-    """Serve the page until the process is interrupted; the model loads meanwhile. Returns the exit code."""
+def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = None) -> int:
+    """Serve the page until the process is interrupted; the model loads meanwhile. Returns the exit code.
+    `added`: models of this run, beside those of the catalogue."""
     # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -69,7 +76,7 @@ def serve(args: argparse.Namespace) -> int:
     from hierchat.models.catalogue import read_catalogue
     from hierchat.runtime.host import ModelHost
 
-    host = ModelHost(read_catalogue(), backend=args.backend)
+    host = ModelHost(read_catalogue(), backend=args.backend, added=added)
     name = args.model or host.names[0]
     if name not in host.names:
         raise ServeError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")

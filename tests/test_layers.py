@@ -22,6 +22,7 @@ LAYERS = [
     {"chat"},
     {"ui", "server", "terminal", "verify", "bench", "distil", "makers", "doctor"},
     {"serve"},
+    {"serve_vllm"},
     {"cli"},
     {"__main__"},
 ]

@@ -151,7 +151,9 @@ class Completions:
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
         notice = _left_out(prompt.dropped_turns)
-        reply = Reply(hosted, prompt.ids, settings, statistics, drafter, notice, user=user_id)
+        reply = Reply(
+            hosted, prompt.ids, settings, statistics, drafter, notice, user=user_id, drafts_from=drafts_from
+        )
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
             reply.origins = Origins.over(all_sources(drafting_with, memory), len(prompt.ids))
         return reply

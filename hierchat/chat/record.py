@@ -8,9 +8,11 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 
+from hierchat.chat.forgetting import forget_deleted
 from hierchat.chat.frames import Frame
 from hierchat.chat.plan import plan_of
 from hierchat.chat.reply import Reply
+from hierchat.engine.engine import LearnsElsewhere
 from hierchat.store import NewTurn, Store, StoreError
 from hierchat.store.records import FinalState
 
@@ -43,6 +45,7 @@ class Record:
         """The reply's frames, each with its message id. However the reader leaves, what was written stands."""
         reply = self.reply
         message_id = self._begin()
+        self._tell(message_id)
         written = time.monotonic()
         failed = True
         last: Frame | None = None
@@ -86,10 +89,19 @@ class Record:
             reply.hosted.model_key,
             settings.model_dump(mode="json"),
             settings.seed,
-            reply.drafter is not None,
+            reply.drafter is not None
+            or (isinstance(reply.hosted.engine, LearnsElsewhere) and reply.drafts_from != "none"),
             self._system_prompt,
         )
         return self._store.begin_reply(*self._place, turn)
+
+    def _tell(self, message_id: int) -> None:
+        """Have an engine that keeps replies elsewhere keep this one, once nothing is left there of what was deleted."""
+        engine = self.reply.hosted.engine
+        if not isinstance(engine, LearnsElsewhere) or self.reply.drafts_from != "all":
+            return
+        if forget_deleted(self._store, engine):
+            self.reply.named = self._store.tell_drafter(engine.place, self._place[0], message_id)
 
     def _finish(self, message_id: int, failed: bool) -> None:
         statistics = self.reply.statistics

@@ -14,9 +14,10 @@ from hierchat.chat.frames import DESERVED_TOKENS, Frame, Phase
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import MeasuresBaseline
+from hierchat.engine.engine import LearnsElsewhere, MeasuresBaseline
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.origins import Origins
+from hierchat.store import DraftsFrom
 
 PROBE_EVERY = 32
 """Forwards between two plain ones that are timed on the way, about 2 % of the time. So the baseline is measured under
@@ -47,6 +48,10 @@ class Reply:
     """Tells where drafts were found; None where we draft nothing."""
     user: int | None = None
     """Whose it is: what was read for others is not used."""
+    drafts_from: DraftsFrom = "all"
+    """Which texts may draft it, where the engine has some of its own."""
+    named: tuple[str, str] = ("", "")
+    """What such an engine calls the user and the reply that it may keep; empty where it may keep nothing."""
 
     def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
         """Frames while it is written, the last one in phase "done".
@@ -55,6 +60,8 @@ class Reply:
         time plain forwards on the way, as the baseline of its speed-up, and what is missing of them behind it.
         """
         engine, statistics = self.hosted.engine, self.statistics
+        if isinstance(engine, LearnsElsewhere):
+            engine = engine.telling(*self.named, drafts=self.drafts_from != "none")
         steps = engine.generate(
             [*self.prompt_ids, *statistics.tokens],
             self.settings,
@@ -89,6 +96,12 @@ class Reply:
             self._compare(plain)
         yield self.frame("done")
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the prompt; 0 until a server that alone can count them has done so."""
+        knows = self.hosted.prompts.knows_tokens
+        return len(self.prompt_ids) if knows else self.statistics.prompt_tokens
+
     def _compare(self, plain: Sequence[float]) -> None:
         """Take plain forwards as the baseline, once there are enough that agree."""
         if len(plain) >= PROBES and stdev(plain) / sqrt(len(plain)) <= SCATTER * fmean(plain):
@@ -97,6 +110,7 @@ class Reply:
     def frame(self, phase: Phase = "done") -> Frame:
         """All of it so far."""
         statistics = self.statistics
+        prompt = self.prompt_tokens
         text = statistics.text
         statistics.note_thought(text)
         return Frame(
@@ -104,9 +118,9 @@ class Reply:
             text=text,
             figures=statistics.figures(),
             prompt_read=statistics.prompt_read,
-            prompt_tokens=len(self.prompt_ids) + statistics.begun,
-            context_tokens=len(self.prompt_ids) + len(statistics.tokens),
-            context_limit=self.hosted.engine.context_length,
+            prompt_tokens=prompt + statistics.begun,
+            context_tokens=prompt + len(statistics.tokens),
+            context_limit=self.hosted.engine.context_length if prompt else 0,
             finish=statistics.finish if phase == "done" else None,
             notice=self.notice,
         )

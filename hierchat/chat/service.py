@@ -13,6 +13,7 @@ from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.completions import Completions
 from hierchat.chat.configuration import USUAL, Pair
+from hierchat.chat.forgetting import Forgetting
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import InProgress
 from hierchat.chat.insights import ForwardCosts, IndexMemory, forward_costs, index_memory
@@ -62,6 +63,7 @@ class ChatService:
         self.texts = OwnTexts(host)
         self.learning = IdleLearning(store, host, self._index)
         self.learning.wake()
+        self._forgetting = Forgetting(store, host)
 
     @property
     def completions(self) -> Completions:
@@ -72,6 +74,7 @@ class ChatService:
         """Keep what was learned; before the store is closed."""
         self.learning.close()
         self.titles.close()
+        self._forgetting.close()
         with self.host.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
             if mine:
                 self._completions.keep(self.host.hosted, now=True)
@@ -196,10 +199,12 @@ class ChatService:
         yield from self._completions.complete(messages, settings, user_id, stop, drafts_from)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
-        """How many tokens a text has, and how many the model remembers at once; None while none is loaded. Takes no
-        turn: a reply goes on beside it."""
+        """How many tokens a text has, and how many the model remembers at once; None while none is loaded, or where
+        only a server can count them. Takes no turn: a reply goes on beside it."""
         hosted = self.host.hosted
-        return None if hosted is None else (len(hosted.prompts.tokens(text)), hosted.prompts.context_length)
+        if hosted is None or not hosted.prompts.knows_tokens:
+            return None
+        return (len(hosted.prompts.tokens(text)), hosted.prompts.context_length)
 
     @property
     def thinks(self) -> tuple[Reasoning, ...]:
@@ -217,6 +222,8 @@ class ChatService:
         """Runs of a stored reply by source and origin; empty where its model is not loaded now."""
         turn, hosted = self.store.turn(user_id, message_id), self.host.hosted
         if turn is None or hosted is None or turn.begun.model_key != hosted.model_key:
+            return []
+        if not hosted.prompts.knows_tokens:
             return []
         tokens = self.store.reply_tokens(user_id, message_id)
         text = self.store.message(user_id, message_id).text
@@ -314,6 +321,10 @@ class ChatService:
         if turn is None or question is None or turn.begun.model_key != hosted.model_key:
             writer = turn.begun.model if turn else "Another program"
             raise NotBegun(f"{writer} wrote this reply. Only the same model can continue it.")
+        if not hosted.prompts.knows_tokens:
+            raise NotBegun(
+                f"{hosted.name} is a server's model, and servers begin replies only. Ask it to go on."
+            )
         tokens = self.store.reply_tokens(user_id, message.id)
         if not tokens or tokens[-1] in hosted.end_ids:
             raise NotBegun("There is nothing to continue: this reply has come to its end.")

@@ -52,6 +52,10 @@ class ReplyStatistics:
         self.begun = 0
         """Tokens that an earlier run wrote, where the reply is continued."""
         self._timed = True
+        self._said: str | None = None
+        """The text, where the engine tells it."""
+        self._ends: list[int] = []
+        """Then, how much of it there is with each token."""
         self.thought_ms: float | None = None
         """Decoding time up to the end of what the model thought; None where it thought nothing."""
         self._thought_ended = False
@@ -79,6 +83,9 @@ class ReplyStatistics:
         self.prompt_tokens = step.prompt_tokens - self.begun if step.prompt_tokens else self.prompt_tokens
         self.prompt_read = step.prompt_read or self.prompt_read
         self.finish = step.finish or self.finish
+        if step.text is not None:
+            self._said = (self._said or "") + step.text
+            self._ends += [len(self._said)] * len(step.tokens)
         if not step.tokens:
             self.prompt_new += step.width
             self.read_ms += spent
@@ -93,7 +100,7 @@ class ReplyStatistics:
             return
         if step.together > 1 and self.baseline == "estimated":  # that was of a reply alone
             self.vanilla_ms = self.baseline = None
-        self.forwards += 1
+        self.forwards += step.width > 0 or step.text is None
         self.proposed.update(step.proposed)
         self.decode_ms += spent
         self.draft_ms += step.draft_ms
@@ -107,6 +114,9 @@ class ReplyStatistics:
         """Forget what came after the first `tokens`: it could not be stored."""
         for column in (self.tokens, self.sources, self.matches, self.chances):
             del column[tokens:]
+        if self._said is not None:
+            self._said = self._said[: self._ends[tokens - 1] if tokens else 0]
+            del self._ends[tokens:]
         self.accepted = Counter(source for source in self.sources if source != TARGET)
 
     def note_thought(self, text: str) -> None:
@@ -121,6 +131,8 @@ class ReplyStatistics:
     @property
     def text(self) -> str:
         """The reply so far; an unfinished character and a stop string are left out."""
+        if self._said is not None:
+            return self._said
         text = self._decode(self.tokens)
         if cut := self._cut(text):
             return text[: cut[0]]
@@ -138,6 +150,11 @@ class ReplyStatistics:
             (at, -len(string), string) for string in self._settings.stop if (at := text.find(string)) >= 0
         ]
         return (min(found)[0], min(found)[2]) if found else None
+
+    @property
+    def _prompt_read(self) -> int | None:
+        """None where an engine elsewhere read it: it may have known a part."""
+        return self.prompt_new if self._said is None else None
 
     def figures(self) -> Figures:
         if not self.tokens:
@@ -158,14 +175,14 @@ class ReplyStatistics:
             forward_ms=_each(self.forward_ms, self.forwards),
             verify_ms=_each(self.verify_ms, self.forwards),
             prompt_tokens=self.prompt_tokens,
-            prompt_read=self.prompt_new,
+            prompt_read=self._prompt_read,
             read_seconds=self.read_ms / 1e3,
             thought_seconds=_seconds(self.thought_ms),
             plan=self.plan,
             speedup=per_second / vanilla if per_second and vanilla else None,
             baseline_tokens_per_second=vanilla,
             baseline=self.baseline,
-            shares=_shares(Counter(self.sources)),
+            shares=_shares(Counter(self.sources), told=bool(self.forwards) or self._said is None),
             finish=self.finish,
             stop_string=self.stop_string,
             seed=self._settings.seed if self._settings.temperature else None,
@@ -190,7 +207,7 @@ class ReplyStatistics:
             forward_ms=self.forward_ms,
             verify_ms=self.verify_ms,
             read_ms=self.read_ms,
-            prompt_read=self.prompt_new,
+            prompt_read=self._prompt_read,
             thought_ms=self.thought_ms,
             plan=self.plan,
             baseline_tokens_per_second=figures.baseline_tokens_per_second,
@@ -233,7 +250,7 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         speedup=recorded.speedup,
         baseline_tokens_per_second=recorded.baseline_tokens_per_second,
         baseline=recorded.baseline,
-        shares=_shares(counts),
+        shares=_shares(counts, told=bool(recorded.forwards) or recorded.prompt_read is not None),
         finish=recorded.finish,
         stop_string=recorded.stop_string,
         seed=seed,
@@ -266,6 +283,9 @@ def _acceptance(proposed: Mapping[str, int], accepted: Mapping[str, int]) -> Map
     return MappingProxyType({name: accepted[name] / count for name, count in proposed.items() if count})
 
 
-def _shares(counts: Counter[str]) -> MappingProxyType[str, float]:
+def _shares(counts: Counter[str], *, told: bool) -> MappingProxyType[str, float]:
+    """None where an engine elsewhere did not tell of them: then nobody knows what drafted."""
+    if not told and counts.keys() == {TARGET}:
+        counts = Counter()
     total = sum(counts.values())
     return MappingProxyType({name: count / total for name, count in counts.most_common() if count})

@@ -149,11 +149,13 @@ class TitleWriter:
 def _written(hosted: Hosted, prompt: Prompt, wanted: threading.Event, user: int) -> str | None:
     """What the model says, up to the end of the title."""
     tokens: list[int] = []
-    text, finish = "", None
+    text, finish, said = "", None, None
     for step in hosted.engine.generate(prompt.ids, _SETTINGS, None, wanted, padded=False, user=user):
         tokens += step.tokens
         finish = step.finish
-        text = reply_text(hosted, tokens, opened=prompt.thinking)
+        if step.text is not None:
+            said = (said or "") + step.text
+        text = reply_text(hosted, tokens, opened=prompt.thinking) if said is None else said
         if "\n" in text.strip() and not text.lstrip().startswith("<") and not text.rstrip().endswith(":"):
             break
     return clean_title(text, cut=finish == "length")

@@ -62,6 +62,25 @@ class MeasuresBaseline(Protocol):
 
 
 @runtime_checkable
+class LearnsElsewhere(Protocol):
+    """An engine that keeps the replies that it wrote, outside of our store, and drafts from them for the same user."""
+
+    @property
+    def place(self) -> str:
+        """Where it keeps them."""
+        ...
+
+    def telling(self, user: str, reply: str, *, drafts: bool) -> Engine:
+        """The same engine for one reply: whose it is and what it is called, both empty where nothing of it may be kept
+        or draft; and whether anything may."""
+        ...
+
+    def forget(self, user: str, replies: Sequence[str]) -> None:
+        """Have nothing left of these, and draft from them no more. Raises ServerError where that is not certain."""
+        ...
+
+
+@runtime_checkable
 class Compares(Protocol):
     """An engine on which plain and speculative decoding can be compared from the same state."""
 

@@ -34,7 +34,7 @@ class Step:
     proposed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Draft nodes verified in this forward, per source."""
     width: int = 0
-    """Positions in the forward, padding not counted."""
+    """Positions in the forward, padding not counted; 0 beside a `text`: nothing is known of forwards."""
     draft_ms: float = 0.0
     forward_ms: float = 0.0
     verify_ms: float = 0.0
@@ -45,5 +45,7 @@ class Step:
     prompt_read: int = 0
     """Prompt tokens whose keys and values are in the slots so far."""
     prompt_tokens: int = 0
+    text: str | None = None
+    """What these tokens add to the reply, from an engine elsewhere that alone can tell; None: they are decoded here."""
     finish: Finish | None = None
     """Set on the last step of a reply only."""

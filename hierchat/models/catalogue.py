@@ -6,12 +6,21 @@ takes the shipped one's place. Reads files only: no torch, no network.
 """
 
 import difflib
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from hierchat.config import GenerationSettings, config_dir, shipped
 from hierchat.models.errors import CatalogueError, UnknownModelError
@@ -117,6 +126,64 @@ class ModelSource(_Strict):
         return self
 
 
+NOWHERE = ModelSource.model_construct()
+"""Of a model that is computed elsewhere: nothing of it is fetched."""
+
+
+class OpenAI(_Strict):
+    """A server that speaks OpenAI's protocol, and which of its models to ask."""
+
+    url: str = Field(description="its address, with or without /v1")
+    model: str | None = Field(
+        default=None, description="its name there; by default the first that is offered"
+    )
+    key: SecretStr | None = Field(default=None, description="what it wants to know before it answers")
+    key_variable: str | None = Field(
+        default=None, pattern=r"^[A-Za-z_]\w*$", description="the environment variable that holds the key"
+    )
+    drafter: int | None = Field(
+        default=None, gt=0, lt=65536, description="loopback port of our drafter's channel, where vLLM has it"
+    )
+    drafter_token: SecretStr | None = Field(
+        default=None, description="the channel's secret; by default in HIERCHAT_DRAFTER_TOKEN"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _an_address(cls, url: str) -> str:
+        if not re.match(r"^https?://[^/@\s]+(/[^?#\s]*)?$", url):
+            raise ValueError(
+                "expected an address such as http://127.0.0.1:8000, without a name or password in it"
+            )
+        return url.rstrip("/").removesuffix("/v1")
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if self.key and self.key_variable:
+            raise ValueError("give the key or the variable that holds it, not both")
+        return self
+
+    @property
+    def secret(self) -> str:
+        """The key; empty where there is none."""
+        if self.key:
+            return self.key.get_secret_value()
+        return os.environ.get(self.key_variable, "") if self.key_variable else ""
+
+    @property
+    def drafter_secret(self) -> str:
+        """The secret of the drafter's channel; empty where there is none."""
+        if self.drafter_token:
+            return self.drafter_token.get_secret_value()
+        return os.environ.get("HIERCHAT_DRAFTER_TOKEN", "")
+
+
+class EngineElsewhere(_Strict):
+    """What computes a model that is not computed here."""
+
+    openai: OpenAI
+
+
 class Size(_Strict):
     """What decides the memory that a model takes."""
 
@@ -133,7 +200,10 @@ class ModelEntry(_Strict):
     """One model of the catalogue."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
-    source: ModelSource
+    source: ModelSource = NOWHERE
+    engine: EngineElsewhere | None = Field(
+        default=None, description="in place of a source: what computes it elsewhere"
+    )
     cpu: ModelSource | None = Field(
         default=None, description="the source to use instead on machines without a GPU"
     )
@@ -143,7 +213,7 @@ class ModelEntry(_Strict):
         default=None, description="pack safetensors to blocks of so many bits for the CPU engine"
     )
     context_length: int | None = Field(
-        None, ge=16, description="positions; by default the model's own maximum"
+        default=None, ge=16, description="positions; by default the model's own maximum"
     )
     sampling: GenerationSettings = GenerationSettings()
     system_prompt: str | None = None
@@ -158,6 +228,12 @@ class ModelEntry(_Strict):
     )
     size: Size | None = None
     default: bool = False
+
+    @model_validator(mode="after")
+    def _here_or_elsewhere(self) -> Self:
+        if ("source" in self.model_fields_set) == (self.engine is not None):
+            raise ValueError("give either a source or an engine")
+        return self
 
     def source_on(self, device: str) -> ModelSource:
         """The source for a device such as 'cpu' or 'cuda:0'."""

@@ -38,8 +38,10 @@ def list_models() -> int:
             disk = gigabytes(there.size) if there.present else "partly" if there.size else "-"
             mark = " *" if name == catalogue.default else ""
             parameters = _count(entry.size.parameters) if entry.size else "?"
-            source = _origin(entry.source_on(device))
+            source = entry.engine.openai.url if entry.engine else _origin(entry.source_on(device))
             computed = _BRIEFLY[step] if (step := expected_step(entry, device)) else "?"
+            if entry.engine:
+                computed = "a server"
             drafts = ", ".join(entry.drafts) or "-"
             table.add_row(name + mark, parameters, disk, computed, drafts, entry.licence, source)
     except ModelError as error:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hierchat import logs
 from hierchat.config import GenerationSettings
+from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import Scheduler
-from hierchat.models.catalogue import Backend, Catalogue
+from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import require_runnable
@@ -51,6 +52,8 @@ class HostStatus:
     """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
     drafts: bool = True
     """In "ready": whether drafts are possible for this kind of model."""
+    resamples: bool = False
+    """In "ready": whether an engine elsewhere drafts, which keeps each word's chance, but not the words of a seed."""
 
 
 PLACES = 8
@@ -75,9 +78,11 @@ class ModelHost:
         load: Loader | None = None,
         backend: Backend | None = None,
         prepare: Preparation | None = None,
+        added: Mapping[str, ModelEntry] | None = None,
     ) -> None:
+        """`added`: models that stand in no file."""
+        self._added = added or {}
         self.catalogue = catalogue
-        """Replaced as a whole when a model is added or removed."""
         self.backend = backend
         self.status = HostStatus()
         self.scheduler = Scheduler()
@@ -95,6 +100,15 @@ class ModelHost:
         self._shipped = threading.Lock()
         self._asked = 0
         """How often a model was asked for: the last one counts."""
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Replaced as a whole when a model is added or removed."""
+        return self._catalogue
+
+    @catalogue.setter
+    def catalogue(self, read: Catalogue) -> None:
+        self._catalogue = Catalogue(models={**read.models, **self._added}, default=read.default)
 
     @property
     def names(self) -> list[str]:
@@ -230,6 +244,8 @@ class ModelHost:
 
     def _prepare_model(self, name: str, report: Report) -> None:
         entry, device = self.catalogue.entry(name), best_device()
+        if entry.engine:
+            return
         require_runnable(entry, device, self.backend, report, held_memory(device))
         bring(entry, report, device, self.backend)
 
@@ -237,6 +253,10 @@ class ModelHost:
         def measuring() -> None:
             self.status = HostStatus(name, "measuring", message="measuring plain decoding")
 
+        if self.catalogue.entry(name).engine:
+            from hierchat.runtime.remote import load_remote
+
+            return load_remote(self.catalogue.entry(name))
         return load_hosted(
             self.catalogue.entry(name),
             self.backend,
@@ -251,7 +271,14 @@ class ModelHost:
 
 
 def _ready(hosted: Hosted, message: str) -> HostStatus:
-    return HostStatus(hosted.name, "ready", message=message, exact=hosted.engine.exact, drafts=hosted.drafts)
+    return HostStatus(
+        hosted.name,
+        "ready",
+        message=message,
+        exact=hosted.engine.exact,
+        drafts=hosted.drafts,
+        resamples=isinstance(hosted.engine, LearnsElsewhere),
+    )
 
 
 def _nothing(name: str, report: Report) -> None:

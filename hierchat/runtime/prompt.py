@@ -58,6 +58,9 @@ class PromptBuilder:
     earlier turns stay valid. What a user types as a control token is plain text.
     """
 
+    knows_tokens = True
+    """Whether its tokens are the model's own."""
+
     def __init__(self, tokenizer: Any, context_length: int, system_prompt: str | None = None) -> None:
         self.tokenizer = tokenizer
         self.context_length = context_length
@@ -165,10 +168,10 @@ class PromptBuilder:
         except TemplateError:
             # Some templates insist on question and reply in turn; a question may have stayed without a reply, and an
             # imported chat may begin with one.
-            joined = _joined(chat)
-            if len(joined) == len(chat) or any("tool_calls" in message for message in chat):
+            together = joined(chat)
+            if len(together) == len(chat) or any("tool_calls" in message for message in chat):
                 raise
-            return self._encode(joined, tools, arguments)
+            return self._encode(together, tools, arguments)
 
     @cached_property
     def _takes_system(self) -> bool:
@@ -217,17 +220,15 @@ def _told_in_question(chat: Chat) -> Chat:
     return rest
 
 
-def _joined(chat: Chat) -> Chat:
+def joined(chat: Chat) -> Chat:
     """Messages of one role in a row as one, from the first question on."""
-    joined: Chat = [
+    rows: Chat = [
         {"role": role, "content": "\n\n".join(message["content"] for message in row)}
         for role, row in groupby(chat, key=itemgetter("role"))
     ]
-    roles = [message["role"] for message in joined]
+    roles = [message["role"] for message in rows]
     question = roles.index("user") if "user" in roles else 0
-    return [
-        message for place, message in enumerate(joined) if place >= question or message["role"] == "system"
-    ]
+    return [message for place, message in enumerate(rows) if place >= question or message["role"] == "system"]
 
 
 def _find(ids: Sequence[int], mark: Sequence[int]) -> list[int]:

@@ -20,7 +20,7 @@ from hierchat.server.chat import model
 from hierchat.server.errors import Refused
 from hierchat.server.growing import Growing
 from hierchat.server.logprobs import Logprobs
-from hierchat.server.requests import Wanted
+from hierchat.server.requests import Wanted, require_tokens
 from hierchat.server.running import Running, event, failure, streamed
 from hierchat.server.sampling import MOST_REPLIES, Sampled
 from hierchat.server.usage import FINISH, usage
@@ -154,6 +154,7 @@ def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatServic
 
 def _ids(hosted: Hosted, text: str | list[int], suffix: str) -> list[int]:
     """Tokens of a prompt. Control tokens in it are such: editors write them."""
+    require_tokens(hosted)
     tokenizer = hosted.prompts.tokenizer
     if not isinstance(text, str):
         if suffix:

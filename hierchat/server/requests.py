@@ -73,6 +73,13 @@ class Asked:
         return Record(service.store, self.reply, user, conversation, question)
 
 
+def require_tokens(hosted: Hosted) -> None:
+    """Raises Refused where nobody here knows the model's tokens."""
+    if not hosted.prompts.knows_tokens:
+        said = f"{hosted.name} is computed by another server, which takes messages: use /v1/chat/completions."
+        raise Refused(400, said, "model")
+
+
 def _require_possible(hosted: Hosted, settings: GenerationSettings) -> None:
     """Raises Refused, or GrammarError: before anything is written."""
     if not hosted.is_local:

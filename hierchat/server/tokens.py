@@ -13,6 +13,7 @@ from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.turn import NoModel
 from hierchat.server.asking import Desk, fields
 from hierchat.server.errors import Refused
+from hierchat.server.requests import require_tokens
 from hierchat.server.sampling import Strict
 
 
@@ -47,6 +48,7 @@ def _hosted(desk: Desk) -> Hosted:
     hosted = desk.service.host.hosted
     if hosted is None:
         raise NoModel("No model is loaded.")
+    require_tokens(hosted)
     return hosted
 
 

@@ -14,7 +14,7 @@ FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"
 def tokens_used(asked: Sequence[Asked]) -> tuple[int, int]:
     """Tokens of the prompts, each counted once however many replies it got, and of the replies."""
     begun = [(one.wanted, one.reply) for one in asked if one.reply is not None]
-    prompts = {id(wanted): len(reply.prompt_ids) for wanted, reply in begun}
+    prompts = {id(wanted): reply.prompt_tokens for wanted, reply in begun}
     return sum(prompts.values()), sum(len(reply.statistics.tokens) for _, reply in begun)
 
 

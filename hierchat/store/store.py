@@ -27,6 +27,7 @@ from hierchat.store.self_texts import SelfTexts
 from hierchat.store.speeds import ModelSpeeds
 from hierchat.store.tags import Tags
 from hierchat.store.titles import Titles
+from hierchat.store.told_drafters import ToldDrafters
 from hierchat.store.turns import Turns
 from hierchat.store.while_away import WhileAway
 
@@ -51,6 +52,7 @@ class Store(
     Portable,
     WhileAway,
     Keys,
+    ToldDrafters,
 ):
     """One SQLite file, usable from any thread and by several processes at once.
 

@@ -13,30 +13,16 @@ from typing import Any
 import httpx
 
 from hierchat.chat.frames import Figures, Frame
-from hierchat.config import GenerationSettings
+from hierchat.engine.remote.errors import Refused
+from hierchat.engine.remote.events import event_lines, is_here, refusal
+from hierchat.engine.remote.fields import fields
 from hierchat.runtime.prompt import Said
 from hierchat.terminal.errors import TerminalError
-from hierchat.terminal.events import event_lines, is_here, refusal
 from hierchat.terminal.talk import require
 
 USUAL = "http://127.0.0.1:7860"
 _LOOK = httpx.Timeout(2.0)
 _ANSWER = httpx.Timeout(30.0)
-_FIELDS = {
-    "temperature": "temperature",
-    "max_new_tokens": "max_tokens",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "repetition_penalty": "repetition_penalty",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "seed": "seed",
-    "stop": "stop",
-}
-"""What a setting is called in a request."""
-_ALWAYS = ("temperature", "max_new_tokens", "seed")
-"""Others are sent where they differ from what is usual: not every server knows them."""
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 """What an answer raises that is JSON of another form, or none."""
 _FINISH = {"stop": "end", "length": "length", "content_filter": "error"}
@@ -97,7 +83,7 @@ class Server:
             "messages": [{"role": one.role, "content": one.text} for one in said],
             "stream": True,
             "stream_options": {"include_usage": True},
-            **_fields(sampling),
+            **fields(sampling),
         }
         reply = _Reply(sampling)
         yield Frame("waiting")
@@ -106,6 +92,8 @@ class Server:
             for line in lines:
                 if line.startswith("data:") and reply.take(line.removeprefix("data:").strip()):
                     yield reply.frame("writing")
+        except Refused as error:
+            raise _refused(error) from error
         except (httpx.HTTPError, *_MALFORMED) as error:
             if not reply.text:
                 raise (
@@ -133,7 +121,7 @@ class Server:
             f"{self.url}/v1/models", headers=self._headers, timeout=timeout, trust_env=not is_here(self.url)
         )
         if answer.is_error:
-            raise TerminalError(refusal(answer))
+            raise _refused(refusal(answer))
         try:
             return [one for one in answer.json()["data"] if "id" in one]
         except _MALFORMED as error:
@@ -212,10 +200,9 @@ class _Reply:
         )
 
 
-def _fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    usual = GenerationSettings().model_dump(mode="json")
-    return {
-        _FIELDS[name]: value
-        for name, value in sampling.items()
-        if name in _FIELDS and value is not None and (name in _ALWAYS or value != usual[name])
-    }
+def _refused(error: Refused) -> TerminalError:
+    if error.status == httpx.codes.UNAUTHORIZED:
+        return TerminalError(
+            "The server asks for a key, and knows none such. Name one with --key or in HIERCHAT_KEY."
+        )
+    return TerminalError(str(error))

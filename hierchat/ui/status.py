@@ -22,6 +22,10 @@ _NOT_PROVED = later(
     "On this machine the last bits of a token's score depend on the drafts beside it: where two tokens are almost "
     "equally likely, a reply with drafts may take the other one."
 )
+_RESAMPLES = later(
+    "With drafts and without: the same words at temperature 0. Above it each word is as likely as without drafts, but "
+    "it need not be the same one."
+)
 _UNPADDED = later("The plain side runs without padding, at its fastest, where last bits may differ.")
 
 
@@ -57,6 +61,8 @@ def model_proof(status: HostStatus) -> str:
     """The same for the model that is ready."""
     if status.phase == "ready" and not status.drafts:
         return f'<div class="hc-quiet">{_(NO_DRAFTS)}</div>'
+    if status.phase == "ready" and status.resamples:
+        return f'<div class="hc-quiet">{_(_RESAMPLES)}</div>'
     line = proof_line(status.exact) if status.phase == "ready" else ""
     return line and f'<div class="hc-quiet">{_("With drafts and without:")} {line}</div>'
 

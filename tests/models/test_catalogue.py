@@ -165,7 +165,7 @@ def test_own_file_is_found_in_the_configuration_directory(tmp_path: Path) -> Non
         (("{hub: {repo: org/big}}", "{hub: {repo: org/big}, folder: {path: x}}"), 3, "exactly one of wheel"),
         (("{hub: {repo: org/big}}", "{}"), 3, "exactly one of wheel"),
         (("{hub: {repo: org/big}}", "{gguf: {repo: org/big}}"), 3, "by path, or by repo and file"),
-        (("    source: {hub: {repo: org/big}}\n", ""), 2, "model 'big': source: Field required"),
+        (("    source: {hub: {repo: org/big}}\n", ""), 2, "model 'big': give either a source or an engine"),
         (("  big:", "  sma ll:"), 2, "String should match pattern"),
         (("    default: true\n", ""), 1, "no model is the default"),
         (("models:", "modells:"), 1, "unknown field 'modells'"),

@@ -36,6 +36,11 @@ class Script:
     usage: dict[str, Any] | None = field(
         default_factory=lambda: {"prompt_tokens": 7, "completion_tokens": 100, "hierchat": HIERCHAT}
     )
+    finish: str = "stop"
+    pieces_apart: Sequence[dict[str, Any]] = ()
+    """Deltas before the pieces."""
+    counts: bool = False
+    """Whether each piece tells how many tokens there are by then: three more."""
     key: str = ""
     health: int = 200
     endless: bool = False
@@ -53,7 +58,7 @@ class Script:
 
 
 @contextmanager
-def serving(script: Script) -> Iterator[str]:
+def serving(script: Script, port: int = 0) -> Iterator[str]:
     """Its address."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -90,20 +95,28 @@ def serving(script: Script) -> Iterator[str]:
             if script.raw:
                 self.wfile.write(script.raw.encode())
                 return
-            for piece in script.pieces:
-                self._piece({"content": piece})
+            for delta in script.pieces_apart:
+                self._piece(delta)
+            for number, piece in enumerate(script.pieces, 1):
+                usage = {"prompt_tokens": 7, "completion_tokens": 3 * number} if script.counts else None
+                self._piece({"content": piece}, usage=usage)
             while script.endless:
                 self._piece({"content": script.pieces[-1]})
                 time.sleep(0.02)
             if script.breaks:
                 return
-            self._piece({}, "stop")
+            self._piece({}, script.finish)
             if script.usage:
                 self._event({"choices": [], "usage": script.usage})
             self.wfile.write(b"data: [DONE]\n\n")
 
-        def _piece(self, delta: dict[str, str], finish: str | None = None) -> None:
-            self._event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+        def _piece(
+            self, delta: dict[str, str], finish: str | None = None, usage: dict[str, int] | None = None
+        ) -> None:
+            self._event(
+                {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+                | ({"usage": usage} if usage else {})
+            )
 
         def _event(self, data: dict[str, Any]) -> None:
             self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
@@ -127,7 +140,7 @@ def serving(script: Script) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=[0.02], daemon=True)
     thread.start()

@@ -56,6 +56,7 @@ class HostStatus:
     message: str = ""
     exact: bool | None = True
     drafts: bool = True
+    resamples: bool = False
 
 
 class FakeHost:

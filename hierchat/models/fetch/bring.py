@@ -39,6 +39,10 @@ def get(entry: ModelEntry, progress: Report = silent, device: str | None = None)
     used. Raises a ModelError that says what to do; what has come is kept, so a second call goes on from
     there.
     """
+    if entry.engine:
+        raise UnsupportedError(
+            f"{entry.name} is computed by {entry.engine.openai.url}: nothing of it is here."
+        )
     source = _source(entry, device)
     if source.folder:
         if not source.folder.path.is_dir():
@@ -113,6 +117,8 @@ def bring(entry: ModelEntry, progress: Report, device: str, backend: Backend | N
 
 def status(entry: ModelEntry, device: str | None = None) -> Status:
     """What of this model is on disk. Never asks the network."""
+    if entry.engine:
+        return Status(True, 0, None)
     source = _source(entry, device)
     if source.folder:
         path = source.folder.path
@@ -139,6 +145,8 @@ def status(entry: ModelEntry, device: str | None = None) -> Status:
 
 def is_fetched(entry: ModelEntry, device: str | None = None) -> bool:
     """Whether the model can be loaded without the network; it may still have to be converted. Reads no file whole."""
+    if entry.engine:
+        return True
     source = _source(entry, device)
     if source.folder:
         return source.folder.path.is_dir()
@@ -152,6 +160,8 @@ def is_fetched(entry: ModelEntry, device: str | None = None) -> bool:
 
 def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
     """Bytes of the model's files that are here, whole or not; of those made from them none."""
+    if entry.engine:
+        return 0
     source = _source(entry, device)
     if source.folder:
         return cache.size_of(source.folder.path)

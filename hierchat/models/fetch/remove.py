@@ -44,6 +44,8 @@ def _paths(entry: ModelEntry, device: str) -> list[Path]:
 
 def _all(entry: ModelEntry, device: str) -> Iterator[Path]:
     source = entry.source_on(device)
+    if entry.engine:
+        return
     if source.wheel:
         yield from _made(source.wheel.sha256)
         yield wheel_file(source.wheel).parent

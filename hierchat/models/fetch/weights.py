@@ -19,6 +19,8 @@ _HUB_BYTES = 2
 
 def weight_bytes(entry: ModelEntry, device: str) -> int | None:
     """Of the files; None where neither they nor the catalogue tell."""
+    if entry.engine:
+        return None
     if is_fetched(entry, device):
         return fetched_size(entry, device)
     source = entry.source_on(device)

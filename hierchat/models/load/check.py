@@ -23,6 +23,8 @@ LEAST_BYTES, FLOAT_BYTES = 0.55, 4
 
 def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
     """Whether our own CPU engine shall compute a model, if it can; otherwise transformers does."""
+    if entry.engine:
+        return False
     if backend == "blocks":
         return True
     if not device.startswith("cpu") or not has_blocks(entry):

@@ -29,6 +29,8 @@ class Fit:
 
 def fit(entry: ModelEntry, device: str, backend: Backend | None = None, held: int = 0) -> Fit:
     """As far as memory goes. `held`: bytes that will be free when it is loaded, besides those that are free now."""
+    if entry.engine:
+        return Fit("yes", f"{entry.engine.openai.url} computes it; it takes no memory here.", 0)
     needed = memory_needed(entry, device, backend)
     if needed is None:
         return Fit("unknown", "How much memory it needs is known once it is here.")
@@ -54,7 +56,7 @@ def memory_needed(entry: ModelEntry, device: str, backend: Backend | None = None
 
 def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> str:
     """Why a model that is here can never run, from its files; empty where nothing speaks against it."""
-    if not is_fetched(entry, device):
+    if entry.engine or not is_fetched(entry, device):
         return ""
     try:
         require_runnable(entry.model_copy(update={"size": None}), device, backend)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from threading import Event
 from typing import Any
 
 import httpx
 
-from hierchat.terminal.errors import TerminalError
+from hierchat.engine.remote.errors import Refused
 
 LOOK_SECONDS = 0.1
 _TIMEOUT = httpx.Timeout(None, connect=10.0)
 """A reply may wait long for its turn."""
 
 
-def event_lines(url: str, headers: dict[str, str], body: dict[str, Any], stop: Event) -> Iterator[str]:
+def event_lines(
+    url: str, headers: dict[str, str], body: dict[str, Any], stop: Event
+) -> Generator[str, None, None]:
     """What a POST is answered with, line by line, until it ends or `stop` is set: then the connection is closed,
-    whatever the server is at. Raises TerminalError where it refuses, httpx.HTTPError where the connection breaks."""
+    whatever the server is at. Raises Refused where it refuses, httpx.HTTPError where the connection breaks."""
     with asyncio.Runner() as runner:
         lines = _lines(url, headers, body)
         try:
@@ -35,7 +37,7 @@ async def _lines(url: str, headers: dict[str, str], body: dict[str, Any]) -> Asy
     ):
         if response.is_error:
             await response.aread()
-            raise TerminalError(refusal(response))
+            raise refusal(response)
         async for line in response.aiter_lines():
             yield line
 
@@ -55,14 +57,14 @@ def is_here(url: str) -> bool:
     return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
 
 
-def refusal(response: httpx.Response) -> str:
-    """What a server says that does not do what it was asked for, as a sentence."""
-    if response.status_code == httpx.codes.UNAUTHORIZED:
-        return "The server asks for a key, and knows none such. Name one with --key or in HIERCHAT_KEY."
+def refusal(response: httpx.Response) -> Refused:
+    """What a server says that does not do what it was asked for, with a sentence for the user."""
     said = ""
     try:
-        error = response.json()["error"]
+        found = response.json()
+        error = found.get("error", found)  # vLLM once had no object around it
         said = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    return said or f"The server answered {response.status_code} {response.reason_phrase}."
+    text = said or f"The server answered {response.status_code} {response.reason_phrase}."
+    return Refused(text, response.status_code, said)

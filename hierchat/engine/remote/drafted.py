@@ -1,0 +1,177 @@
+"""An engine over vLLM with our drafter: the drafter tells of each forward, and keeps users' replies to draft from."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.proposer import Proposer
+from hierchat.engine.remote.channel import Channel, DrafterError
+from hierchat.engine.remote.engine import Counted, Counting, RemoteEngine
+from hierchat.engine.remote.server import Offered, Server
+from hierchat.engine.step import Step
+
+ASK_SECONDS = 0.08
+"""Between two questions for news of a reply: as often as the page is drawn."""
+END_SECONDS = 2.0
+"""How long the drafter may take to notice a reply's end."""
+_POLL_SECONDS = 0.01
+
+
+class DraftedEngine(RemoteEngine):
+    """Fulfils LearnsElsewhere."""
+
+    def __init__(self, server: Server, model: Offered, context_length: int, channel: Channel) -> None:
+        super().__init__(server, model, context_length)
+        self._channel = channel
+        self._user = self._reply = ""
+        self._drafts = True
+        self._salt = secrets.token_hex(8)
+
+    @property
+    def backend(self) -> str:
+        return f"vLLM at {self._server.url}, drafted by hierchat"
+
+    @property
+    def place(self) -> str:
+        """Where the drafter keeps what it learns: the same after vLLM was started again on another port."""
+        return f"{self._server.host} {self._model.name}"
+
+    def telling(self, user: str, reply: str, *, drafts: bool) -> DraftedEngine:
+        """As LearnsElsewhere says."""
+        told = copy.copy(self)
+        told._user, told._reply, told._drafts = user, reply, drafts
+        return told
+
+    def forget(self, user: str, replies: Sequence[str]) -> None:
+        """As LearnsElsewhere says. Raises DrafterError."""
+        self._channel.forget(user, replies)
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        drafter: Proposer | None = None,
+        stop: threading.Event | None = None,
+        *,
+        padded: bool = True,
+        begun: int = 0,
+        user: int | None = None,
+    ) -> Generator[Step, None, None]:
+        reply = self._reply or secrets.token_hex(16)
+        told: dict[str, Any] = {"hierchat_reply": reply}
+        if self._user:
+            told["hierchat_user"] = self._user
+        if not self._drafts:
+            told["hierchat_drafts"] = 0
+        # What was read for one user answers no other: no time tells what others asked.
+        whose = self._user or f"{self._salt}-{secrets.token_hex(8) if user is None else user}"
+        more = {"vllm_xargs": told, "cache_salt": whose}
+        yield from self._write(prompt_ids, settings, stop, more, _Ledger(self._channel, self._user, reply))
+
+
+class _Ledger(Counting):
+    """Steps as the drafter tells them. Where it cannot be asked any more, those that the server counts."""
+
+    def __init__(self, channel: Channel, user: str, reply: str) -> None:
+        self._channel = channel
+        self._names = (user, reply)
+        self._steps = 0
+        """Of the drafter's, so many are taken."""
+        self._given = 0
+        """Tokens of them."""
+        self._count: int | None = None
+        """Tokens that the server has sent."""
+        self._text, self._spent = "", 0.0
+        self._asked = float("-inf")
+        self._plain: Counted | None = None
+
+    def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:
+        if self._plain:
+            yield from self._plain.take(text, tokens, spent)
+            return
+        self._text += text
+        self._spent += spent
+        self._count = tokens if tokens is not None else self._count
+        if time.monotonic() - self._asked >= ASK_SECONDS:
+            yield from self._news()
+
+    def rest(self) -> Iterator[Step]:
+        until = time.monotonic() + END_SECONDS
+        while self._plain is None:
+            ended = yield from self._news(last=True)
+            if ended or time.monotonic() > until:
+                break
+            time.sleep(_POLL_SECONDS)
+        yield from self._without()
+
+    def _news(self, *, last: bool = False) -> Generator[Step, None, bool]:
+        """What the drafter has told since; whether the reply has ended for it. No more than the server has sent."""
+        self._asked = time.monotonic()
+        try:
+            told = self._channel.reply(*self._names, self._steps)
+            ended = told["state"] != "writing"
+            steps = [_step(one) for one in told["steps"]]
+        except (DrafterError, KeyError, TypeError, ValueError, AttributeError):
+            yield from self._without()
+            self._plain = Counted(self._given)
+            return True
+        taken: list[Step] = []
+        for step in steps:
+            room = len(step.tokens) if self._count is None else self._count - self._given
+            if room < len(step.tokens) and not (last and ended and room > 0):
+                break
+            taken.append(_first(step, room))
+            self._steps += 1
+            self._given += len(taken[-1].tokens)
+        yield from self._timed(taken)
+        return ended
+
+    def _timed(self, steps: list[Step]) -> Iterator[Step]:
+        """With the text, and with the time that the drafter does not know of."""
+        if not steps:
+            return
+        known = sum(step.draft_ms + step.forward_ms for step in steps)
+        for number, step in enumerate(steps):
+            yield replace(
+                step,
+                waited_ms=max(self._spent - known, 0.0) if number == 0 else 0.0,
+                text=self._text if number == len(steps) - 1 else "",
+            )
+        self._text, self._spent = "", 0.0
+
+    def _without(self) -> Iterator[Step]:
+        """What the drafter said nothing of."""
+        if self._plain is None and (self._text or (self._count or 0) > self._given):
+            counted = Counted(self._given)
+            yield from counted.take(self._text, self._count, self._spent)
+            self._given = self._count if self._count is not None else self._given
+        self._text, self._spent = "", 0.0
+
+
+def _step(told: Mapping[str, Any]) -> Step:
+    """Raises what a dictionary of another form raises."""
+    tokens = tuple(map(int, told["tokens"]))
+    sources = tuple(map(str, told["sources"]))
+    if len(tokens) != len(sources):
+        raise ValueError("a token without a source")
+    return Step(
+        tokens,
+        sources,
+        proposed={str(name): int(count) for name, count in told["proposed"].items()},
+        width=int(told["width"]),
+        draft_ms=float(told["draft_ms"]),
+        forward_ms=float(told["forward_ms"]),
+        together=int(told["together"]),
+    )
+
+
+def _first(step: Step, tokens: int) -> Step:
+    """Of its tokens the first so many."""
+    return replace(step, tokens=step.tokens[:tokens], sources=step.sources[:tokens])

@@ -1,0 +1,159 @@
+"""An engine over a server that speaks OpenAI's protocol. It shows what the server tells, and claims nothing of the
+rest: no forwards, no sources, no speed-up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.proposer import Proposer
+from hierchat.engine.remote.fields import fields
+from hierchat.engine.remote.server import Chunk, Offered, Server
+from hierchat.engine.remote.text import NOTHING, messages
+from hierchat.engine.step import TARGET, Finish, Step
+
+PLACES = 32
+"""Replies that are asked for at once; what is beyond its own limit waits at the server."""
+_REPEAT_PENALTY = ("llamacpp", "organization_owner")
+"""Who owns the models of llama.cpp's server and of LM Studio: there the repetition penalty has another name."""
+
+
+class RemoteEngine:
+    """One model of one server. Each reply is a request of its own, so a server that was gone is found again."""
+
+    exact: bool | None = None
+    places = PLACES
+
+    def __init__(self, server: Server, model: Offered, context_length: int) -> None:
+        """`context_length`: 0 where nobody tells."""
+        self._server = server
+        self._model = model
+        self.context_length = context_length
+
+    @property
+    def backend(self) -> str:
+        return f"the server at {self._server.url}"
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        drafter: Proposer | None = None,
+        stop: threading.Event | None = None,
+        *,
+        padded: bool = True,
+        begun: int = 0,
+        user: int | None = None,
+    ) -> Generator[Step, None, None]:
+        """As the contract says, for a prompt of TextTokens. A drafter is not taken, and nothing that was begun. Raises
+        ServerError; what came before stands."""
+        yield from self._write(prompt_ids, settings, stop, {}, Counted())
+
+    def _write(
+        self,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        stop: threading.Event | None,
+        more: dict[str, Any],
+        counting: Counting,
+    ) -> Generator[Step, None, None]:
+        stop = stop or threading.Event()
+        thoughts, last = _Thoughts(), time.monotonic()
+        finish: Finish = "end"
+        begun, prompt = False, 0
+        body = self._body(prompt_ids, settings) | more
+        for chunk in self._server.chat(body, stop):
+            if chunk.finish:
+                finish = "stop" if chunk.stop_string else "length" if chunk.finish == "length" else "end"
+            prompt = chunk.prompt_tokens or prompt
+            text = thoughts.text(chunk)
+            if not text and not (chunk.completion_tokens and begun):
+                continue
+            now = time.monotonic()
+            spent, last = (now - last) * 1e3, now
+            if not begun:
+                begun = True
+                yield Step(forward_ms=spent, prompt_read=prompt, prompt_tokens=prompt)
+                spent = 0.0
+            yield from counting.take(text, chunk.completion_tokens, spent)
+        yield from counting.rest()
+        ended: Finish = "stopped" if stop.is_set() else finish
+        yield Step(prompt_read=prompt, prompt_tokens=prompt, text=thoughts.end(), finish=ended)
+
+    def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> dict[str, Any]:
+        asked = fields(settings.model_dump(mode="json"))
+        if self.context_length:
+            asked["max_tokens"] = max(1, min(settings.max_new_tokens, self.context_length - len(prompt_ids)))
+        if self._model.owner in _REPEAT_PENALTY and "repetition_penalty" in asked:
+            asked["repeat_penalty"] = asked.pop("repetition_penalty")
+        usage = {"include_usage": True}
+        if self._model.owner == "vllm":  # with each piece: it may hold several tokens
+            usage["continuous_usage_stats"] = True
+        return {
+            "model": self._model.name,
+            "messages": messages(prompt_ids),
+            "stream": True,
+            "stream_options": usage,
+            **asked,
+        }
+
+
+class Counting:
+    """Makes steps of what comes."""
+
+    def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:
+        """`text` came, after `spent` milliseconds. `tokens`: how many the reply has by now, where that is told."""
+        raise NotImplementedError
+
+    def rest(self) -> Iterator[Step]:
+        """What is missing at the end."""
+        raise NotImplementedError
+
+
+class Counted(Counting):
+    """Tokens as the server counts them, else pieces of text. `begun`: so many are known of otherwise."""
+
+    def __init__(self, begun: int = 0) -> None:
+        self._pieces = 0
+        self._count = begun
+        self._late = 0.0
+
+    def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:
+        self._pieces += bool(text)
+        # A piece is a token, unless the server tells.
+        new = max(tokens - self._count, 0) if tokens is not None else 1
+        if self._pieces == 2 and text:
+            spent *= (
+                2  # nothing tells the first token's time from that of reading; it is taken to be the second's
+            )
+        self._count += new
+        self._late += spent
+        if new:
+            spent, self._late = self._late, 0.0
+        yield Step((NOTHING,) * new, (TARGET,) * new, forward_ms=spent if new else 0.0, text=text)
+
+    def rest(self) -> Iterator[Step]:
+        yield from ()
+
+
+class _Thoughts:
+    """Puts reasoning, where a server sends it apart, into the text in front, as models themselves write it."""
+
+    def __init__(self) -> None:
+        self._open = False
+
+    def text(self, chunk: Chunk) -> str:
+        """What a chunk adds to the reply."""
+        out = ""
+        if chunk.thought:
+            out = chunk.thought if self._open else f"<think>\n{chunk.thought}"
+            self._open = True
+        return out + (self.end() + chunk.text if chunk.text else "")
+
+    def end(self) -> str:
+        """What closes it, if it is open."""
+        was, self._open = self._open, False
+        return "\n</think>\n\n" if was else ""

@@ -1,0 +1,179 @@
+"""A server that speaks OpenAI's protocol: which models it has, and what it answers as it comes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import httpx
+
+from hierchat.engine.remote.errors import Refused, ServerError
+from hierchat.engine.remote.events import event_lines, is_here, refusal
+from hierchat.models.catalogue import OpenAI
+
+_LOOK = httpx.Timeout(30.0, connect=10.0)
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What an answer raises that is JSON of another form, or none."""
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size|context (length|size|window)|maximum model length",
+    re.IGNORECASE,
+)
+_KEY = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one event of a stream brought."""
+
+    text: str = ""
+    thought: str = ""
+    """Reasoning, where the server takes it out of the text."""
+    finish: str | None = None
+    """`finish_reason`."""
+    stop_string: bool = False
+    """Whether a stop string ended it, as far as the server tells."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    """Of the reply so far, where it is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A model of the server. `owner`: what `owned_by` says, by which some servers are known; `context`: tokens that it
+    holds, 0 where that is not told."""
+
+    name: str
+    owner: str = ""
+    context: int = 0
+
+
+class Server:
+    """One server, and the key that it wants. Every message of an error is for the user; none holds the key."""
+
+    def __init__(self, said: OpenAI) -> None:
+        self.url = said.url
+        self.host = str(httpx.URL(said.url).host)
+        self._key = said.secret
+        self._variable = said.key_variable
+        self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+
+    def model(self, name: str | None) -> Offered:
+        """The model of that name, or the first one. Raises ServerError where it has none such."""
+        listed = self._listed()
+        if not listed:
+            raise ServerError(
+                f"The server at {self.url} offers no model. Load one there, then choose this one again."
+            )
+        found = next((one for one in listed if name in (None, one["id"])), None)
+        if found is None:
+            names = ", ".join(str(one["id"]) for one in listed[:10])
+            raise ServerError(
+                f"The server at {self.url} has no model {name!r}. It has: {names}. Name one of them as `model` in "
+                "models.yaml."
+            )
+        told = found.get("max_model_len") or found.get("context_length") or found.get("max_context_length")
+        context = told if isinstance(told, int) else self._props_context()
+        return Offered(str(found["id"]), str(found.get("owned_by") or ""), context)
+
+    def chat(self, body: Mapping[str, Any], stop: Event) -> Generator[Chunk, None, None]:
+        """Chunks of a reply until its end, or until `stop` is set. Raises ServerError."""
+        address, ended, begun = f"{self.url}/v1/chat/completions", False, False
+        try:
+            with closing(event_lines(address, self._headers, dict(body), stop)) as lines:
+                for line in lines:
+                    if not line.startswith("data:"):
+                        continue
+                    data = line.removeprefix("data:").strip()
+                    if data == "[DONE]":
+                        return
+                    chunk = _chunk(json.loads(data))
+                    ended, begun = ended or chunk.finish is not None, True
+                    yield chunk
+        except Refused as error:
+            raise self._refused(error, str(body["model"])) from error
+        except httpx.HTTPError as error:
+            raise (self._broke_off() if begun else self._unreachable()) from error
+        except _MALFORMED as error:
+            raise self._foreign() from error
+        if not ended and not stop.is_set():
+            raise self._broke_off() if begun else self._foreign()
+
+    def _listed(self) -> list[dict[str, Any]]:
+        try:
+            answer = self._get("/v1/models")
+            if answer.is_error and answer.status_code != httpx.codes.NOT_FOUND:
+                raise self._refused(refusal(answer), "")
+            return [one for one in answer.json()["data"] if "id" in one]
+        except httpx.HTTPError as error:
+            raise self._unreachable() from error
+        except _MALFORMED as error:
+            raise self._foreign() from error
+
+    def _props_context(self) -> int:
+        """What llama.cpp's server tells elsewhere; 0 where it is another server."""
+        try:
+            told = self._get("/props").json()["default_generation_settings"]["n_ctx"]
+            return told if isinstance(told, int) else 0
+        except (httpx.HTTPError, *_MALFORMED):
+            return 0
+
+    def _get(self, path: str) -> httpx.Response:
+        return httpx.get(
+            f"{self.url}{path}", headers=self._headers, timeout=_LOOK, trust_env=not is_here(self.url)
+        )
+
+    def _refused(self, error: Refused, model: str) -> ServerError:
+        if error.status in _KEY:
+            where = f"in {self._variable}" if self._variable else "as `key` of this model in models.yaml"
+            if self._key:
+                return ServerError(
+                    f"The server at {self.url} does not take the key. Put the right one {where}."
+                )
+            return ServerError(f"The server at {self.url} asks for a key. Put it {where}.")
+        if _TOO_LONG.search(error.said):
+            return ServerError(
+                f"This chat is longer than {model} at {self.url} can take in. Begin a new chat, or set "
+                "`context_length` of this model in models.yaml to what the server holds: then old turns are left out."
+            )
+        if error.status == httpx.codes.NOT_FOUND:
+            if not error.said:
+                return self._foreign()
+            return ServerError(
+                f"The server at {self.url} has no model {model!r} now. Load it there, or choose this model here again."
+            )
+        said = error.said or f"It answered with the status {error.status}."
+        return ServerError(f"The server at {self.url} could not do it. {said}")
+
+    def _foreign(self) -> ServerError:
+        return ServerError(
+            f"What answers at {self.url} does not speak OpenAI's protocol. Check the `url` in models.yaml."
+        )
+
+    def _unreachable(self) -> ServerError:
+        return ServerError(f"Nothing answers at {self.url}. Start the server there, then try again.")
+
+    def _broke_off(self) -> ServerError:
+        return ServerError(f"The server at {self.url} broke off in mid-reply. What had come is kept.")
+
+
+def _chunk(told: dict[str, Any]) -> Chunk:
+    """One event. Raises ServerError where it tells an error, else _MALFORMED."""
+    if error := told.get("error"):
+        said = str(error.get("message", error) if isinstance(error, dict) else error)
+        raise Refused(said, 500, said)
+    usage = told.get("usage") or {}
+    choice = (told.get("choices") or [{}])[0]
+    delta = choice.get("delta") or {}
+    return Chunk(
+        text=delta.get("content") or "",
+        thought=delta.get("reasoning_content") or delta.get("reasoning") or "",
+        finish=choice.get("finish_reason"),
+        stop_string=isinstance(choice.get("stop_reason"), str),
+        prompt_tokens=usage.get("prompt_tokens"),
+        completion_tokens=usage.get("completion_tokens"),
+    )

@@ -1,0 +1,1 @@
+"""`hierchat serve-vllm`: vLLM with our drafter on this machine, and the chat over it."""

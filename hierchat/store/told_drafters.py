@@ -1,0 +1,55 @@
+"""What drafters outside of this program were told of, so that they forget what is deleted here, even if they cannot be
+reached at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hierchat.store.connection import Connected
+
+_AT_ONCE = 1000
+_GONE = """
+    SELECT told_drafters.id, user, reply FROM told_drafters
+    LEFT JOIN messages ON messages.id = message_id
+    LEFT JOIN conversations ON conversations.id = messages.conversation_id
+    WHERE place = ? AND (messages.id IS NULL OR hidden_by IS NOT NULL)
+    ORDER BY told_drafters.id LIMIT ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One reply, as the drafter calls it and its user."""
+
+    id: int
+    user: str
+    reply: str
+
+
+class ToldDrafters(Connected):
+    """The part of Store that knows what stands elsewhere."""
+
+    def tell_drafter(self, place: str, user_id: int, message_id: int) -> tuple[str, str]:
+        """Note that the drafter there is told of a reply; what it is to call the user and the reply."""
+        with self._write() as db:
+            (ours,) = db.execute("SELECT name FROM drafters").fetchone()
+            names = (f"{ours}-{user_id}", f"m{message_id}")
+            db.execute(
+                "INSERT INTO told_drafters (place, user, reply, message_id) VALUES (?, ?, ?, ?)",
+                [place, *names, message_id],
+            )
+        return names
+
+    def to_forget(self, place: str) -> list[Told]:
+        """What the drafter there has to forget: it was deleted here, or hidden until then. Some thousand at most."""
+        with self._read() as db:
+            return [Told(*row) for row in db.execute(_GONE, [place, _AT_ONCE]).fetchall()]
+
+    def drafter_forgot(self, told: Iterable[Told]) -> None:
+        """It has."""
+        with self._write() as db:
+            db.execute(
+                "DELETE FROM told_drafters WHERE id IN (SELECT value FROM json_each(?))",
+                [str([one.id for one in told])],
+            )

@@ -1,0 +1,148 @@
+"""Chat over a model that a server computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hierchat.chat.service import ChatService, NotBegun
+from hierchat.chat.titles import _written
+from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.prompt import Said
+from hierchat.store import Store
+from tests.terminal.standin import Script, serving
+
+from .conftest import Talk
+from .tiny import settle
+
+USAGE = {"prompt_tokens": 40, "completion_tokens": 6}
+
+
+def host_of(url: str, **said: object) -> ModelHost:
+    openai = OpenAI(url=url, model="scripted")
+    entry = ModelEntry(name="far", engine=EngineElsewhere(openai=openai), **said)
+    host = ModelHost(Catalogue(models={"far": entry}, default="far"))
+    host.start("far")
+    return settle(host)
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script(pieces=("One ", "two ", "three."), usage=USAGE)
+
+
+@pytest.fixture
+def url(script: Script) -> Iterator[str]:
+    with serving(script) as url:
+        yield url
+
+
+@pytest.fixture
+def talk(store: Store, url: str) -> Iterator[Talk]:
+    user = store.ensure_user("ann")
+    service = ChatService(store, host_of(url))
+    yield Talk(service, user, store.create_conversation(user))
+    service.close()
+
+
+def test_a_reply_is_written_and_stored_and_only_what_was_measured_is_shown(talk: Talk) -> None:
+    last = talk.send("hello")
+    assert (last.text, last.finish, last.notice) == ("One two three.", "end", None)
+    assert last.prompt_tokens == 40
+    figures = last.figures
+    assert figures.tokens == 6
+    unknown = (figures.speedup, figures.baseline, figures.tokens_per_forward, figures.acceptance_rate)
+    assert unknown == (None,) * 4
+    assert (figures.forward_ms, figures.shares) == (None, {})
+    question, reply = talk.messages()
+    assert (question.text, reply.text, reply.state) == ("hello", "One two three.", "complete")
+    stored = talk.service.figures(talk.user, reply.id)
+    assert stored is not None
+    assert (stored.tokens, stored.tokens_per_forward, stored.shares) == (6, None, {})
+    assert talk.service.runs(talk.user, reply.id) == []
+    assert talk.service.tokens("hello") is None
+
+
+def test_the_chat_so_far_is_sent_as_messages(talk: Talk, script: Script) -> None:
+    first = talk.send("hello")
+    talk.send("and now?", first.message_id)
+    assert script.asked[-1]["messages"] == [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "One two three."},
+        {"role": "user", "content": "and now?"},
+    ]
+
+
+def test_old_turns_are_left_out_where_the_context_is_known(store: Store, url: str, script: Script) -> None:
+    user = store.ensure_user("ann")
+    service = ChatService(store, host_of(url, context_length=200))
+    talk = Talk(service, user, store.create_conversation(user))
+    first = talk.send("word " * 60)
+    second = talk.send("another " * 30, first.message_id)
+    assert second.notice == "The oldest turn no longer fits the context window and was left out."
+    assert len(script.asked[-1]["messages"]) == 1
+    service.close()
+
+
+def test_another_reply_has_another_seed(talk: Talk, script: Script) -> None:
+    talk.send("hello")
+    talk.again(talk.messages()[0].id)
+    first, second = (asked["seed"] for asked in script.asked)
+    assert first != second
+
+
+def test_what_came_before_it_broke_off_is_kept_and_the_next_reply_goes_on(talk: Talk, script: Script) -> None:
+    script.breaks = True
+    last = talk.send("hello")
+    assert (last.text, last.finish) == ("One two three.", "error")
+    assert "broke off in mid-reply" in (last.notice or "")
+    assert [(one.text, one.state) for one in talk.messages()][1:] == [("One two three.", "interrupted")]
+    script.breaks = False
+    assert talk.send("again", last.message_id).finish == "end"
+
+
+def test_a_server_that_is_gone_is_said_and_it_answers_when_it_is_there_again(store: Store) -> None:
+    user = store.ensure_user("ann")
+    script = Script()
+    with serving(script) as url:
+        service = ChatService(store, host_of(url))
+    talk = Talk(service, user, store.create_conversation(user))
+    last = talk.send("hello")
+    assert last.finish == "error"
+    assert f"Nothing answers at {url}" in (last.notice or "")
+    with serving(script, int(url.rsplit(":", 1)[1])):
+        assert talk.again(talk.messages()[0].id).text == "Hello there."
+    service.close()
+
+
+def test_a_cut_reply_is_not_continued(talk: Talk, script: Script) -> None:
+    script.finish = "length"
+    last = talk.send("hello")
+    assert last.message_id is not None
+    with pytest.raises(NotBegun, match="far is a server's model, and servers begin replies only"):
+        list(talk.service.resume(talk.user, last.message_id, 100, talk.stop))
+
+
+def test_a_comparison_says_that_it_cannot(talk: Talk) -> None:
+    *_, last = talk.comparing("hello")
+    assert {frame.notice for frame in last.arms.values()} == {
+        "far is computed elsewhere and cannot answer the same prompt twice."
+    }
+
+
+def test_a_server_that_is_not_there_is_said_when_it_is_chosen(script: Script) -> None:
+    with serving(script) as url:
+        pass
+    status = host_of(url).status
+    assert (status.phase, status.message) == (
+        "failed",
+        f"Nothing answers at {url}. Start the server there, then try again.",
+    )
+
+
+def test_chats_get_titles(talk: Talk, script: Script) -> None:
+    script.pieces = ("Rivers of ", "Europe")
+    prompt = talk.hosted.prompts.build([Said("user", "?")], 16)
+    assert _written(talk.hosted, prompt, talk.stop, talk.user) == "Rivers of Europe"

@@ -1,0 +1,231 @@
+"""A model of a server that speaks OpenAI's protocol, as the engine's contract has it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hierchat.config import GenerationSettings
+from hierchat.engine.engine import Compares, MeasuresBaseline
+from hierchat.engine.remote.engine import RemoteEngine
+from hierchat.engine.remote.errors import ServerError
+from hierchat.engine.remote.server import Server
+from hierchat.engine.remote.text import TextTokens, messages
+from hierchat.engine.step import Step
+from hierchat.models.catalogue import OpenAI
+from tests.terminal.standin import Script, serving
+
+SAID = [{"role": "system", "content": "You help."}, {"role": "user", "content": "Grüße, 你好 🙂?"}]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script(usage={"prompt_tokens": 7, "completion_tokens": 2})
+
+
+@pytest.fixture
+def url(script: Script) -> Iterator[str]:
+    with serving(script) as url:
+        yield url
+
+
+def prompt() -> list[int]:
+    return list(TextTokens().apply_chat_template(SAID)["input_ids"])
+
+
+def engine(url: str, context: int = 0, **said: Any) -> RemoteEngine:
+    server = Server(OpenAI(url=url, **said))
+    return RemoteEngine(server, server.model("scripted"), context)
+
+
+def steps(
+    engine: RemoteEngine, pressed: threading.Event | None = None, **settings: Any
+) -> tuple[list[Step], str]:
+    made = list(engine.generate(prompt(), GenerationSettings(**settings), stop=pressed))
+    return made, "".join(step.text or "" for step in made)
+
+
+def test_a_prompt_is_its_messages_again() -> None:
+    assert messages(prompt()) == SAID
+
+
+def test_text_comes_as_it_is_told_and_nothing_is_claimed_of_forwards(url: str, script: Script) -> None:
+    made, text = steps(engine(url))
+    assert text == "Hello there."
+    assert made[-1].finish == "end"
+    assert sum(len(step.tokens) for step in made) == 2
+    assert made[-1].prompt_tokens == 7
+    assert {step.width for step in made} == {0}
+    assert not isinstance(engine(url), MeasuresBaseline | Compares)
+
+
+def test_what_is_asked(url: str, script: Script) -> None:
+    steps(engine(url), temperature=0.5, seed=3, top_k=5, stop=("\n",), max_new_tokens=9)
+    (asked,) = script.asked
+    assert asked == {
+        "model": "scripted",
+        "messages": SAID,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.5,
+        "seed": 3,
+        "top_k": 5,
+        "stop": ["\n"],
+        "max_tokens": 9,
+    }
+
+
+def test_no_more_is_asked_for_than_the_context_holds(url: str, script: Script) -> None:
+    steps(engine(url, len(prompt()) + 5), max_new_tokens=100)
+    assert script.asked[0]["max_tokens"] == 5
+
+
+@pytest.mark.parametrize(("owner", "name"), [("vllm", "repetition_penalty"), ("llamacpp", "repeat_penalty")])
+def test_a_field_has_the_name_that_the_server_knows(url: str, script: Script, owner: str, name: str) -> None:
+    script.models[1]["owned_by"] = owner
+    steps(engine(url), repetition_penalty=1.5)
+    (asked,) = script.asked
+    assert asked[name] == 1.5
+    assert ("continuous_usage_stats" in asked["stream_options"]) == (owner == "vllm")
+
+
+def test_tokens_are_those_that_the_server_counts(url: str, script: Script) -> None:
+    script.counts, script.usage = True, {"prompt_tokens": 7, "completion_tokens": 8}
+    made, _ = steps(engine(url))
+    assert [len(step.tokens) for step in made if step.tokens] == [3, 3, 2]
+
+
+def test_without_counts_a_piece_is_a_token(url: str, script: Script) -> None:
+    script.usage = None
+    made, _ = steps(engine(url))
+    assert [len(step.tokens) for step in made if step.tokens] == [1, 1]
+
+
+def test_reasoning_that_comes_apart_stands_in_front(url: str, script: Script) -> None:
+    script.pieces_apart = [
+        {"role": "assistant", "content": ""},
+        {"reasoning_content": "Well"},
+        {"reasoning_content": "."},
+    ]
+    assert steps(engine(url))[1] == "<think>\nWell.\n</think>\n\nHello there."
+
+
+def test_a_reply_that_was_cut(url: str, script: Script) -> None:
+    script.finish = "length"
+    assert steps(engine(url))[0][-1].finish == "length"
+
+
+def test_it_is_stopped_and_the_server_notices(url: str, script: Script) -> None:
+    script.endless = True
+    stop = threading.Event()
+    made = []
+    for step in engine(url).generate(prompt(), GenerationSettings(), stop=stop):
+        made.append(step)
+        if len(made) == 4:
+            stop.set()
+    assert made[-1].finish == "stopped"
+    assert script.hung_up.wait(30)
+
+
+def test_a_server_that_is_silent_is_left(url: str, script: Script) -> None:
+    script.silent = True
+    stop = threading.Event()
+
+    def press() -> None:
+        script.arrived.wait(30)
+        stop.set()
+
+    threading.Thread(target=press).start()
+    made, text = steps(engine(url), stop)
+    assert (made[-1].finish, text) == ("stopped", "")
+
+
+def test_it_breaks_off_in_mid_reply(url: str, script: Script) -> None:
+    script.breaks = True
+    came: list[Step] = []
+    with pytest.raises(ServerError, match=r"broke off in mid-reply\. What had come is kept\."):
+        came.extend(engine(url).generate(prompt(), GenerationSettings()))
+    assert "".join(step.text or "" for step in came) == "Hello there."
+
+
+def test_a_stream_without_an_end_is_no_whole_reply(url: str, script: Script) -> None:
+    script.raw = 'data: {"choices": [{"delta": {"content": "Half"}}]}\n\n'
+    with pytest.raises(ServerError, match="broke off in mid-reply"):
+        steps(engine(url))
+
+
+@pytest.mark.parametrize(
+    ("refuses", "says"),
+    [
+        ((400, "This model's maximum context length is 4096 tokens."), "This chat is longer than scripted"),
+        ((400, "the request exceeds the available context size"), "This chat is longer than scripted"),
+        ((404, "The model `scripted` does not exist."), "has no model 'scripted' now"),
+        ((401, "no"), "asks for a key"),
+        ((503, "Loading model"), "could not do it. Loading model"),
+    ],
+)
+def test_what_it_refuses_is_said(url: str, script: Script, refuses: tuple[int, str], says: str) -> None:
+    made = engine(url)
+    script.refuses = refuses
+    with pytest.raises(ServerError, match=says):
+        steps(made)
+
+
+def test_an_error_in_the_stream_is_said(url: str, script: Script) -> None:
+    script.raw = 'data: {"error": {"message": "The engine died."}}\n\n'
+    with pytest.raises(ServerError, match=r"could not do it\. The engine died\."):
+        steps(engine(url))
+
+
+@pytest.mark.parametrize("raw", ["data: nonsense\n\n", "data: [1]\n\n", "<html>Hello</html>", ""])
+def test_what_speaks_another_protocol(url: str, script: Script, raw: str) -> None:
+    made = engine(url)
+    script.raw = raw or "\n"
+    with pytest.raises(ServerError, match=r"does not speak OpenAI's protocol\. Check the `url`"):
+        steps(made)
+
+
+def test_the_first_model_is_taken_where_none_is_named(url: str) -> None:
+    assert Server(OpenAI(url=url)).model(None).name == "other"
+
+
+def test_what_the_context_holds_is_asked_for(url: str, script: Script) -> None:
+    assert Server(OpenAI(url=url)).model(None).context == 0
+    script.models[0]["max_model_len"] = 4096
+    assert Server(OpenAI(url=url)).model(None).context == 4096
+
+
+def test_a_model_that_is_not_there(url: str) -> None:
+    with pytest.raises(ServerError, match=r"has no model 'mine'\. It has: other, scripted\."):
+        Server(OpenAI(url=url)).model("mine")
+
+
+def test_no_model_at_all(url: str, script: Script) -> None:
+    script.models = []
+    with pytest.raises(ServerError, match="offers no model"):
+        Server(OpenAI(url=url)).model(None)
+
+
+def test_keys(url: str, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    script.key = "right-one"
+    with pytest.raises(ServerError, match=r"asks for a key\. Put it as `key`"):
+        engine(url)
+    with pytest.raises(ServerError, match="does not take the key") as caught:
+        engine(url, key="wrong-one")
+    assert "wrong-one" not in str(caught.value)
+    assert steps(engine(url, key="right-one"))[1] == "Hello there."
+    with pytest.raises(ServerError, match=r"asks for a key\. Put it in MY_KEY"):
+        engine(url, key_variable="MY_KEY")
+    monkeypatch.setenv("MY_KEY", "right-one")
+    assert steps(engine(url, key_variable="MY_KEY"))[1] == "Hello there."
+
+
+def test_a_server_that_is_gone() -> None:
+    script = Script()
+    with serving(script) as url:
+        made = engine(url)
+    with pytest.raises(ServerError, match=r"Nothing answers at .* Start the server there, then try again"):
+        steps(made)
