@@ -38,7 +38,7 @@ BUILT = ("llama.cpp", "llama.cpp-lookup", "llama.cpp-lookup-10", "llama.cpp-draf
 def test_every_arm_decodes_and_writes_the_same(tmp_path: Path) -> None:
     """The short form of the benchmark. Without a smaller model, the default model assists itself."""
     every = [arm for arm in (*OWN, *PEERS) if arm not in BUILT or "HIERCHAT_BENCH_ALL" in os.environ]
-    asked = ("--arms", ",".join(every), "--limit", "2", "--draft", "smollm2-135m")
+    asked = ("--arms", ",".join(every), "--limit", "1", "--draft", "smollm2-135m")
     code, written = run(tmp_path, "bench", "decode", *asked)
     assert code == 0
     absent = {arm["arm"] for arm in written["absent"]}
@@ -47,7 +47,7 @@ def test_every_arm_decodes_and_writes_the_same(tmp_path: Path) -> None:
     arms = {arm["arm"]: arm for arm in written["arms"]}
     assert set(arms) == set(every) - absent
     for name, arm in arms.items():
-        assert (arm["questions"], arm["tokens"] > 24) == (2, True), name
+        assert (arm["questions"], arm["tokens"] > 24) == (1, True), name
         if name != "flashspec":  # whose forwards of several tokens are not those of one, bit by bit
             assert arm["mismatches"] == 0, name
 

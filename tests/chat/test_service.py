@@ -435,8 +435,9 @@ def test_broken_weights_in_mid_reply(talk: Talk) -> None:
     reply = talk.messages()[-1]
     assert (last.phase, last.finish) == ("done", "error")
     assert "weights are damaged" in last.notice
-    assert (reply.state, reply.text) == ("interrupted", frame.text)
-    assert len(talk.store.reply_tokens(talk.user, reply.id)) == frame.figures.tokens
+    assert (reply.state, reply.text) == ("interrupted", last.text)
+    assert reply.text.startswith(frame.text)  # a step may have been under way
+    assert len(talk.store.reply_tokens(talk.user, reply.id)) == last.figures.tokens
     with torch.no_grad():
         weight.copy_(whole)
     assert talk.send("go on", reply.id).finish == "length"
@@ -674,7 +675,7 @@ def test_a_stopped_reply_can_be_continued_and_drafts_as_a_whole(talk: Talk) -> N
     delete_for_good(talk.store, talk.user, talk.store.message(talk.user, other.message_id).conversation_id)
     frames = list(talk.service.resume(talk.user, reply.id, 100 - written, talk.stop))
     so_far = reply.text.rstrip("\ufffd")  # half a character shows at the end alone
-    assert all(frame.text.startswith(so_far) for frame in frames[1:])
+    assert all(frame.text.startswith(so_far) for frame in frames if frame.phase != "waiting")
     assert talk.store.message(talk.user, reply.id).text == whole.text
     again = talk.other().send("hello", max_new_tokens=100)
     assert again.text == whole.text

@@ -136,8 +136,15 @@ def test_a_reply_is_told_once(chat: Chat, service: FakeService) -> None:
     assert not any("tok/s" in said or "1,200 tokens" in said for said in told)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    ("width", "height", "dark"),
+    [
+        pytest.param(1280, 800, False, id="wide-light"),
+        pytest.param(1280, 800, True, id="wide-dark", marks=pytest.mark.large),
+        pytest.param(390, 844, False, id="narrow-light", marks=pytest.mark.large),
+        pytest.param(390, 844, True, id="narrow-dark"),
+    ],
+)
 def test_contrast_and_targets(
     chromium: Browser,
     server: tuple[FakeService, str],

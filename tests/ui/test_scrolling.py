@@ -113,6 +113,9 @@ def test_one_can_scroll_up_while_a_reply_is_written_and_come_back(
     at_end(chat)
     expect(button).to_have_count(0)
     expect(chat.page.locator("#hc-chat")).to_be_focused()
+    if way != "wheel":  # the way back is the same from all
+        chat.page.locator("#hc-stop").click()
+        return
     before = chat.page.locator("#hc-chat").evaluate("e => e.scrollHeight")
     chat.page.wait_for_function(f"(() => document.querySelector('#hc-chat').scrollHeight > {before} + 50)()")
     at_end(chat)
