@@ -104,6 +104,9 @@ def add_bench(commands: Any) -> None:
     served.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
     served.add_argument("--limit", type=positive, default=8, metavar="N", help="questions (8)")
     served.add_argument("--url", default="http://127.0.0.1:8000", help="of vLLM (http://127.0.0.1:8000)")
+    served.add_argument(
+        "--peer", action="append", default=[], type=_peer, metavar="NAME=URL", help="another vLLM, as an arm"
+    )
     served.add_argument("--together", type=numbers, default=[1, 4, 8], metavar="N,N,...", help="(1,4,8)")
     served.add_argument("--max-new-tokens", type=positive, default=64, metavar="N", help="of a reply (64)")
     served.add_argument("--repeats", type=positive, default=1, metavar="N", help="rounds over all arms (1)")
@@ -152,6 +155,13 @@ def _add_traces(kinds: Any) -> None:
     replay.add_argument("--corpus", type=Path, metavar="PATH", help="texts that draft beside those that ship")
     replay.add_argument("--model", metavar="NAME", help="whose tokenizer; by default the recorded one")
     replay.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
+
+
+def _peer(text: str) -> tuple[str, str]:
+    name, given, url = text.partition("=")
+    if not (name and given and url):
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=URL")
+    return name, url
 
 
 def _costs(text: str) -> tuple[float, float]:

@@ -191,7 +191,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 def _vllm(args: argparse.Namespace) -> int:
     questions = [one.turns[0] for one in spread(read_questions(args.questions), args.limit)]
-    with vllm.opened(args.url, args.max_new_tokens) as server:
+    with vllm.opened(args.url, args.max_new_tokens, dict(args.peer)) as server:
         rounds = len(questions) * (1 + len(args.together) * args.repeats)
         with bar(rounds) as tell:
             found = vllm.measure(server, questions, args.together, tell, args.repeats)

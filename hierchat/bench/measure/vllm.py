@@ -2,8 +2,8 @@
 asked over HTTP.
 
 Each group of questions goes through all arms in turn: `none` (no drafts), `ours` (nobody's history) and `history` (a
-user who asked the same before, so that the best there can be is seen). Greedy. The user's first asking is not counted:
-it warms the engine up.
+user who asked the same before, so that the best there can be is seen), and other vLLM servers over the same model, if
+they are named: with vLLM's own drafts, or another's. Greedy. The first asking is not counted: it warms the engines up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -58,14 +58,22 @@ class Arm:
 
 
 class Server:
-    """vLLM with our drafter, and the drafter's channel."""
+    """vLLM with our drafter, and the drafter's channel; and the other servers."""
 
-    def __init__(self, url: str, key: str, port: int, token: str, most: int) -> None:
-        """`most`: tokens of a reply. Raises RequestError where nobody answers."""
+    def __init__(
+        self, url: str, key: str, port: int, token: str, most: int, peers: Mapping[str, str] | None = None
+    ) -> None:
+        """`most`: tokens of a reply; `peers`: other servers' addresses by the names of their arms. Raises RequestError
+        where nobody answers."""
         self._token, self._most = token, most
         self._run = uuid4().hex  # so that one run's replies are not another's
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=SECONDS)
+        self._peers = {
+            name: httpx.Client(base_url=peer.rstrip("/"), headers=headers, timeout=SECONDS)
+            for name, peer in (peers or {}).items()
+        }
+        self.arms = (*ARMS, *self._peers)
         try:
             self.model = str(self._http.get("/v1/models").raise_for_status().json()["data"][0]["id"])
             self._line = socket.create_connection(("127.0.0.1", port), timeout=SECONDS).makefile("rwb")
@@ -87,21 +95,23 @@ class Server:
     def write(self, question: str, arm: str, number: str, learn: bool = False) -> tuple[str, list[int]]:
         """A greedy reply: its user, and its tokens. Raises RequestError."""
         user = f"bench {self._run}" if arm == "history" else ""
-        body = {
+        http = self._peers.get(arm, self._http)
+        body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "user", "content": question}],
             "temperature": 0,
             "max_tokens": self._most,
             "return_token_ids": True,
-            "vllm_xargs": {
+        }
+        if arm in ARMS:
+            body["vllm_xargs"] = {
                 "hierchat_user": user,
                 "hierchat_reply": self._run + number,
                 "hierchat_learn": int(learn),
                 **({"hierchat_drafts": 0} if arm == "none" else {}),
-            },
-        }
+            }
         try:
-            answer = self._http.post("/v1/chat/completions", json=body).raise_for_status().json()
+            answer = http.post("/v1/chat/completions", json=body).raise_for_status().json()
             return user, list(answer["choices"][0]["token_ids"])
         except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
             raise RequestError(f"vLLM gave no reply: {error}") from error
@@ -114,18 +124,19 @@ class Server:
         """The bench's user goes, too."""
         self.ask("forget", user=f"bench {self._run}", all=True)
         self._line.close()
-        self._http.close()
+        for http in (self._http, *self._peers.values()):
+            http.close()
 
 
 @contextmanager
-def opened(url: str, most: int) -> Iterator[Server]:
+def opened(url: str, most: int, peers: Mapping[str, str] | None = None) -> Iterator[Server]:
     """The server at `url`, with the secrets that the environment has. Raises RequestError."""
     port, token = (os.environ.get(f"HIERCHAT_DRAFTER_{name}", "") for name in ("PORT", "TOKEN"))
     if not (port.isdigit() and token):
         raise RequestError(
             "Set HIERCHAT_DRAFTER_PORT and HIERCHAT_DRAFTER_TOKEN as they are set for vLLM (docs/vllm.md)."
         )
-    server = Server(url, os.environ.get("VLLM_API_KEY", ""), int(port), token, most)
+    server = Server(url, os.environ.get("VLLM_API_KEY", ""), int(port), token, most, peers)
     try:
         yield server
     finally:
@@ -137,7 +148,8 @@ def measure(
 ) -> list[dict[str, Any]]:
     """The figures for each number of requests at once."""
     for at, question in enumerate(questions):
-        server.write(question, "history", f" first {at}", learn=True)
+        for name in ("history", *server.arms[len(ARMS) :]):
+            server.write(question, name, f" first {at}", learn=True)
         tell("first asking", 1)
     return [_measured(server, questions, count, tell, repeats) for count in together]
 
@@ -145,24 +157,28 @@ def measure(
 def _measured(
     server: Server, questions: Sequence[str], count: int, tell: Tell, repeats: int
 ) -> dict[str, Any]:
-    arms = {name: Arm() for name in ARMS}
+    names = server.arms
+    arms = {name: Arm() for name in names}
     groups = [questions[at : at + count] for at in range(0, len(questions), count)] * repeats
     with ThreadPoolExecutor(count) as threads:
         for turn, group in enumerate(groups):
-            for name in (*ARMS[turn % len(ARMS) :], *ARMS[: turn % len(ARMS)]):
+            for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
                 numbers = [f" {count} {turn} {name} {at}" for at in range(len(group))]
                 began = time.perf_counter()
                 replies = list(threads.map(server.write, group, [name] * len(group), numbers))
                 arms[name].seconds += time.perf_counter() - began
                 for number, (user, tokens) in zip(numbers, replies, strict=True):
-                    _count(arms[name], tokens, server.figures(user, number))
+                    _count(arms[name], tokens, server.figures(user, number) if name in ARMS else None)
             tell(f"{count} at once", len(group))
     return {"together": count, "arms": {name: arm.as_dict(arms["none"]) for name, arm in arms.items()}}
 
 
-def _count(arm: Arm, tokens: list[int], found: dict[str, Any]) -> None:
+def _count(arm: Arm, tokens: list[int], found: dict[str, Any] | None) -> None:
+    """`found`: what our drafter tells of the reply; another's tells nothing."""
     arm.texts.append(tokens)
     arm.tokens += len(tokens)
+    if found is None:
+        return
     forwards = found["steps"][1:]
     arm.forwards += len(forwards)
     arm.behind += sum(len(step["tokens"]) for step in forwards)

@@ -110,7 +110,8 @@ class Ledger:
             )
 
     def forget(self, user: str, replies: Sequence[str] | None) -> None:
-        """These replies of all models, or all of the user where None is given: nothing of them stays in the file."""
+        """These replies of all models, or all of the user where None is given: nothing of them stays in the file. With
+        the last reply goes what was learned."""
         with self._writing():
             if replies is None:
                 for table in ("replies", "learned"):
@@ -118,6 +119,10 @@ class Ledger:
             else:
                 self._db.executemany(
                     "DELETE FROM replies WHERE user = ? AND reply = ?", [(user, reply) for reply in replies]
+                )
+                self._db.execute(
+                    "DELETE FROM learned WHERE user = ? AND model NOT IN (SELECT model FROM replies WHERE user = ?)",
+                    [user, user],
                 )
         with self._translated():
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

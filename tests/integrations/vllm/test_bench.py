@@ -30,7 +30,8 @@ def url(engine: Engine, environment: pytest.MonkeyPatch) -> Iterator[str]:
         def do_POST(self) -> None:
             assert self.headers["Authorization"] == "Bearer the key"
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            extra = {name.removeprefix("hierchat_"): value for name, value in asked["vllm_xargs"].items()}
+            named = asked.get("vllm_xargs", {})
+            extra = {name.removeprefix("hierchat_"): value for name, value in named.items()}
             prompt = [5, 6, 300 + len(asked["messages"][0]["content"])]
             with one_at_a_time:
                 request = engine.ask(prompt, recites(POEM), most=asked["max_tokens"], **extra)
@@ -79,6 +80,18 @@ def test_arms_are_compared_with_no_drafts(url: str, questions: Path, engine: Eng
         assert arms["history"]["tokens_per_forward"] > 3
         assert 0 < arms["history"]["accepted"] <= arms["history"]["proposed"]
     assert engine.proposer._books.held() == (0, 0)  # the bench's user is gone
+
+
+def test_another_vllm_is_an_arm(url: str, questions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    given = ["--questions", str(questions), "--url", url, "--together", "2", "--max-new-tokens", "8"]
+    assert main(["bench", "vllm", *given, "--peer", f"ngram={url}", "--json", str(out)]) == 0
+    (found,) = json.loads(out.read_text())["together"]
+    assert list(found["arms"]) == ["none", "ours", "history", "ngram"]
+    other = found["arms"]["ngram"]
+    assert (other["tokens"], other["differing"], other["tokens_per_forward"]) == (3 * 8, 0, None)
+    with pytest.raises(SystemExit):
+        main(["bench", "vllm", *given, "--peer", "ngram"])
 
 
 @pytest.mark.parametrize("missing", ["HIERCHAT_DRAFTER_PORT", "HIERCHAT_DRAFTER_TOKEN"])

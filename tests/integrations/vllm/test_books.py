@@ -126,6 +126,17 @@ def test_forgetting_reaches_what_is_not_in_memory(make: Make) -> None:
     assert texts(write(make(), "ann")) == []
 
 
+def test_what_was_learned_goes_with_the_last_reply(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "drafts.db")
+    for model, reply in (("tiny", "1"), ("tiny", "2"), ("another", "1")):
+        ledger.keep("ann", model, reply, [1, 2], b"learned")
+    ledger.keep("ben", "another", "1", [3], b"learned")
+    ledger.forget("ann", ["1"])
+    assert (ledger.acceptance("ann", "another"), ledger.acceptance("ann", "tiny")) == (None, b"learned")
+    assert ledger.acceptance("ben", "another") == b"learned"
+    ledger.close()
+
+
 def test_only_the_owner_can_read_the_file(make: Make, tmp_path: Path) -> None:
     write(make(), "ann", ("1", [1, 2]))
     files = list((tmp_path / "books").iterdir())
