@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hierchat.store.connection import Connected
+from hierchat.store.ownership import owned_message
 
 _AT_ONCE = 1000
 _GONE = """
@@ -31,8 +32,9 @@ class ToldDrafters(Connected):
     """The part of Store that knows what stands elsewhere."""
 
     def tell_drafter(self, place: str, user_id: int, message_id: int) -> tuple[str, str]:
-        """Note that the drafter there is told of a reply; what it is to call the user and the reply."""
+        """Note that the drafter there is told of a reply; what it is to call the user and the reply. Raises NotFound."""
         with self._write() as db:
+            owned_message(db, user_id, message_id)
             (ours,) = db.execute("SELECT name FROM drafters").fetchone()
             names = (f"{ours}-{user_id}", f"m{message_id}")
             db.execute(

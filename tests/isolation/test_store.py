@@ -20,6 +20,8 @@ PUBLIC = {
     "accounts": "names and hashes of passwords: for the login alone",
     "guests": "names",
     "latency": "what steps of a model cost on a machine, which tells nothing of what was written",
+    "drafters": "a random name of this database",
+    "told_drafters": "numbers of replies, for a drafter in another process until it has forgotten them",
     "_sqlite_migrations": "the schema",
     "sqlite_sequence": "the schema",
 }
@@ -59,7 +61,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         "before": None, "value": b"x", "name": "x", "title": "x", "text": "x", "question": "x", "result": "{}",
         "created_at": 0.0, "source": "x", "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
         "chat": Chat("x", "x", 0.0, 0.0, [], None), "learning": Learning(), "key": "x", "origin": ids["asked"],
-        "reply": SelfText(0, (1,), True),
+        "reply": SelfText(0, (1,), True), "most": 10, "place": "x",
     }  # fmt: skip
     if spelled in known:
         return [known[spelled]]

@@ -21,7 +21,7 @@ ASKED = {"messages": [{"role": "user", "content": "hello"}]}
     ("more", "param", "words"),
     [
         ({"audio": {}}, "audio", "not supported"),
-        ({"reasoning_effort": "high"}, "reasoning_effort", "not supported"),
+        ({"reasoning_effort": "endless"}, "reasoning_effort", "none"),
         ({"typo": 1}, "typo", "not supported"),
         ({"store": True}, "store", "False"),
         ({"temperature": -1}, "temperature", "greater than or equal to 0"),
