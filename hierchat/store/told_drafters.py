@@ -32,7 +32,7 @@ class ToldDrafters(Connected):
     """The part of Store that knows what stands elsewhere."""
 
     def tell_drafter(self, place: str, user_id: int, message_id: int) -> tuple[str, str]:
-        """Note that the drafter there is told of a reply; what it is to call the user and the reply. Raises NotFound."""
+        """Note that the drafter there is told of a reply; what it calls the user and the reply. Raises NotFound."""
         with self._write() as db:
             owned_message(db, user_id, message_id)
             (ours,) = db.execute("SELECT name FROM drafters").fetchone()
