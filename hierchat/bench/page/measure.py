@@ -175,8 +175,11 @@ def _streaming(chromium: Browser, address: str, messages: int) -> dict[str, Any]
             page.locator("#hc-box textarea").fill("Reverse a string")
             page.evaluate("hcBench.begin()")
             page.locator("#hc-box textarea").press("Enter")
-            replies.nth(before).wait_for()
+            wrong = page.locator("#hc-live [role=alert], #hc-thread [role=alert]")
+            replies.nth(before).or_(wrong).first.wait_for()
             page.locator("#hc-send").wait_for()
+            if wrong.count():
+                raise RequestError(f"The reply was not written to its end: {wrong.first.inner_text()}")
             found[where] = page.evaluate("hcBench.since()")
     return found
 

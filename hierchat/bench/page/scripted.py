@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from hierchat.config import GenerationSettings
@@ -21,7 +21,14 @@ STEP_CHARACTERS = 12
 
 
 class Characters:
-    """A tokenizer whose tokens are characters."""
+    """A tokenizer whose tokens are characters; none of them is a mark."""
+
+    chat_template = ""
+    added_tokens_decoder: Mapping[int, Any] = {}
+
+    def get_vocab(self) -> dict[str, int]:
+        """No more than what a chat's marks are looked up in."""
+        return {}
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
         return {"input_ids": [ord(character) for character in text]}
