@@ -41,6 +41,7 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     """The service behind the page, its script and its data as new."""
     fake = server[0]
     fake.script, fake.host.status, fake.host.started = Script(), FakeHost().status, []
+    fake.host.names = FakeHost().names
     fake.models = FakeShelf(fake.host)
     fake.texts.reset()
     fake.learning.reset()

@@ -239,14 +239,19 @@ def test_compare_follows_what_is_being_written(
         box = chat.page.locator("#hc-versus").bounding_box()
         assert box
         chat.page.mouse.move(width / 2, box["y"] + 100)
-        chat.page.mouse.wheel(0, -400)
-        expect(chat.page.get_by_role("button", name="To the end")).to_be_visible()
+        button = chat.page.get_by_role("button", name="To the end")
+        for _ in range(5):  # while the end moves on, one turns the wheel until the page stays
+            chat.page.mouse.wheel(0, -400)
+            chat.page.wait_for_timeout(500)
+            if button.count():
+                break
+        expect(button).to_be_visible()
         before = resting(column)
         chat.page.wait_for_timeout(400)
         # The other column may grow above it: then the place changes and what one reads stays.
         assert resting(column) == pytest.approx(before, abs=2)
-        expect(chat.page.get_by_role("button", name="To the end")).to_be_visible()
-        chat.page.get_by_role("button", name="To the end").click()
+        expect(button).to_be_visible()
+        button.click()
         service.script.seconds = 0.1
         chat.idle()
         # The result stands in place of the columns. Who followed them reads it from its beginning.
