@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from hierchat.config import cache_dir
 from hierchat.engine.ladder import Landing
+from hierchat.models.cache import write_whole
 
 DEATHS = 2
 """Times that the program may end while a rung is tried before that is taken for the rung's doing."""
@@ -87,10 +87,7 @@ class LandingNotes:
             if not (self._gpu or self._said.failed):
                 self._file.unlink(missing_ok=True)
                 return
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            new = self._file.with_suffix(f".{os.getpid()}")
-            new.write_text(self._said.model_dump_json(indent=1) + "\n", encoding="utf-8")
-            new.replace(self._file)
+            write_whole(self._file, f"{self._said.model_dump_json(indent=1)}\n".encode())
 
 
 def folder() -> Path:

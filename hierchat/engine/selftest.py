@@ -24,6 +24,7 @@ from pydantic import BaseModel, Field
 from hierchat import __version__
 from hierchat.config import cache_dir
 from hierchat.engine.runner import CachedSequence
+from hierchat.models.cache import write_whole
 
 BORDER = 128
 """Positions per chunk of attention, in every backend: the test's drafts lie across this border."""
@@ -65,10 +66,7 @@ def remembered(key: str | None, test: Callable[[], Proof]) -> Proof:
         return Proof.model_validate_json(file.read_bytes())
     proof = test()
     with suppress(OSError):  # then the next start tests again
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_suffix(f".{os.getpid()}")
-        new.write_text(proof.model_dump_json() + "\n", encoding="utf-8")
-        new.replace(file)
+        write_whole(file, f"{proof.model_dump_json()}\n".encode())
     return proof
 
 

@@ -102,11 +102,17 @@ def known_sha256(path: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     digest = sha256(path)
-    known.parent.mkdir(parents=True, exist_ok=True)
-    part = known.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps({"stamp": stamp, "sha256": digest}))
-    os.replace(part, known)
+    write_whole(known, json.dumps({"stamp": stamp, "sha256": digest}).encode())
     return digest
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """A small file of the cache, with its folder: another process sees what it held before, or all of it. Raises
+    OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_bytes(data)
+    os.replace(part, path)
 
 
 def size_of(path: Path) -> int:

@@ -4,12 +4,12 @@ reads all weights once, so no model can decode faster than that allows."""
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.team import cores
+from hierchat.models.cache import write_whole
 
 BYTES, PASSES = 2**28, 5
 """Of the measurement: a fifth of a second."""
@@ -31,10 +31,7 @@ def measure_bandwidth() -> float:
 
     found = max(1e9 * gigabytes_per_second(cores(), BYTES, PASSES), kept_bandwidth() or 0.0)
     with suppress(OSError):  # measured again next time
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        part = _file().with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps({"cores": cores(), "bytes_per_second": found}), encoding="utf-8")
-        os.replace(part, _file())
+        write_whole(_file(), json.dumps({"cores": cores(), "bytes_per_second": found}).encode())
     return found
 
 

@@ -28,26 +28,6 @@ from hierchat.store.spans import SPANS, span_of
 # Replies fetched per query of the token log, so that no transaction stays open while the caller works.
 _BATCH = 256
 
-_LOG = """
-    SELECT message_id, conversation_id, ids
-    FROM turns
-    JOIN token_log USING (message_id)
-    JOIN messages ON messages.id = message_id
-    JOIN conversations ON conversations.id = conversation_id
-    WHERE model_key = ? AND message_id > ? AND user_id = ? AND state <> 'writing' AND length(ids) > 0
-        AND hidden_by IS NULL AND copy_of IS NULL
-    ORDER BY message_id LIMIT ?
-"""
-_LAST = """
-    SELECT message_id
-    FROM turns
-    JOIN token_log USING (message_id)
-    JOIN messages ON messages.id = message_id
-    JOIN conversations ON conversations.id = conversation_id
-    WHERE model_key = ? AND user_id = ? AND state <> 'writing' AND length(ids) > 0
-        AND hidden_by IS NULL AND copy_of IS NULL
-    ORDER BY message_id DESC LIMIT ?
-"""
 _FINISHED = """
     FROM turns
     JOIN token_log USING (message_id)
@@ -55,6 +35,11 @@ _FINISHED = """
     JOIN conversations ON conversations.id = conversation_id
     WHERE user_id = ? AND state <> 'writing' AND hidden_by IS NULL AND copy_of IS NULL
 """
+_LOGGED = f"{_FINISHED} AND model_key = ? AND length(ids) > 0"
+_LOG = f"""
+    SELECT message_id, conversation_id, ids {_LOGGED} AND message_id > ? ORDER BY message_id LIMIT ?
+"""
+_LAST = f"SELECT message_id {_LOGGED} ORDER BY message_id DESC LIMIT ?"
 _TOTALS = f"""
     SELECT
         count(*) AS replies,
@@ -121,7 +106,7 @@ class Turns(Connected):
         """
         while True:
             with self._read() as db:
-                batch = db.execute(_LOG, [model_key, after_message_id, user_id, _BATCH]).fetchall()
+                batch = db.execute(_LOG, [user_id, model_key, after_message_id, _BATCH]).fetchall()
             for message_id, conversation_id, ids in batch:
                 yield LoggedReply(message_id, conversation_id, np.frombuffer(ids, dtype=TOKEN))
             if len(batch) < _BATCH:
@@ -131,7 +116,7 @@ class Turns(Connected):
     def last_replies(self, user_id: int, model_key: str, most: int) -> list[int]:
         """The messages that this model wrote last for this user, the newest first, as `token_log` has them."""
         with self._read() as db:
-            return [id for (id,) in db.execute(_LAST, [model_key, user_id, most])]
+            return [id for (id,) in db.execute(_LAST, [user_id, model_key, most])]
 
     def totals(self, user_id: int) -> Totals:
         """Sums over all this user's replies that are no longer being written."""

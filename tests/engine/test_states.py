@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -23,15 +23,6 @@ from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
 FAMILIES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
 """A convolution alone, Gated DeltaNet, and Mamba 2."""
 LENGTH = 240
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Helper threads cost more than they bring where a model is so small."""
-    most = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(most)
 
 
 @cache

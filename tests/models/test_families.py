@@ -24,6 +24,7 @@ from hierchat.models.architectures.through_transformers import (
 from hierchat.models.runnable import graphed, refused, slotted, step
 from tests.engine.drafters import Adversary, Noise
 from tests.families import KINDS, tiny_family
+from tests.threads import one_thread
 from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 CONTEXT = 240
@@ -60,12 +61,9 @@ UNMADE = frozenset(
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Helper threads cost more than they bring where a model is so small."""
-    most = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(most)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 def last_logits(model: Any, text: list[int]) -> np.ndarray:

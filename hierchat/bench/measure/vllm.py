@@ -8,19 +8,18 @@ they are named: with vLLM's own drafts, or another's. Greedy. The first asking i
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 import httpx
 
+from hierchat.engine.remote.channel import Channel, DrafterError
 from hierchat.verify.asking.errors import RequestError
 from hierchat.verify.asking.progress import Tell
 
@@ -65,7 +64,7 @@ class Server:
     ) -> None:
         """`most`: tokens of a reply; `peers`: other servers' addresses by the names of their arms. Raises RequestError
         where nobody answers."""
-        self._token, self._most = token, most
+        self._most = most
         self._run = uuid4().hex  # so that one run's replies are not another's
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=SECONDS)
@@ -76,21 +75,12 @@ class Server:
         self.arms = (*ARMS, *self._peers)
         try:
             self.model = str(self._http.get("/v1/models").raise_for_status().json()["data"][0]["id"])
-            self._line = socket.create_connection(("127.0.0.1", port), timeout=SECONDS).makefile("rwb")
-        except (httpx.HTTPError, OSError, KeyError, IndexError, ValueError) as error:
+            self._channel = Channel(port, token)
+            self.about = self._channel.hello()
+        except (httpx.HTTPError, DrafterError, KeyError, IndexError, ValueError) as error:
             raise RequestError(
                 f"{url} and the channel on port {port} must be vLLM with our drafter (docs/vllm.md): {error}"
             ) from error
-        self.about = self.ask("hello")
-
-    def ask(self, method: str, **fields: Any) -> dict[str, Any]:
-        """An answer of the channel. Raises RequestError with its sentence."""
-        self._line.write(json.dumps({"token": self._token, "method": method, **fields}).encode() + b"\n")
-        self._line.flush()
-        answer = json.loads(self._line.readline() or b"{}")
-        if not answer.get("ok"):
-            raise RequestError(str(answer.get("message", "The drafter's channel closed.")))
-        return dict(answer)
 
     def write(self, question: str, arm: str, number: str, learn: bool = False) -> tuple[str, list[int]]:
         """A greedy reply: its user, and its tokens. Raises RequestError."""
@@ -118,12 +108,12 @@ class Server:
 
     def figures(self, user: str, number: str) -> dict[str, Any]:
         """What the drafter tells of a reply."""
-        return self.ask("reply", user=user, reply=self._run + number)
+        return self._channel.reply(user, self._run + number, 0)
 
     def close(self) -> None:
         """The bench's user goes, too."""
-        self.ask("forget", user=f"bench {self._run}", all=True)
-        self._line.close()
+        self._channel.forget_all(f"bench {self._run}")
+        self._channel.close()
         for http in (self._http, *self._peers.values()):
             http.close()
 
@@ -138,9 +128,10 @@ def opened(url: str, most: int, peers: Mapping[str, str] | None = None) -> Itera
         )
     server = Server(url, os.environ.get("VLLM_API_KEY", ""), int(port), token, most, peers)
     try:
-        yield server
-    finally:
-        server.close()
+        with closing(server):
+            yield server
+    except DrafterError as error:
+        raise RequestError(str(error)) from error
 
 
 def measure(

@@ -4,7 +4,6 @@ disk."""
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from hierchat.engine.cpu.dot import build
 from hierchat.engine.cpu.isa import ISAS, Isa
 from hierchat.engine.cpu.jit import kernel
 from hierchat.jit import INSTRUCTIONS
+from hierchat.models.cache import write_whole
 from hierchat.models.formats.layouts import LAYOUTS
 
 _PLAINLY = {"vnni": "+fast-dpwssd"}
@@ -110,10 +110,7 @@ def _code(name: str, isa: Isa) -> bytes:
     machine = target_machine(isa)
     code = bytes(machine.emit_object(compiled(build(name, isa), machine)))
     with suppress(OSError):  # then the next start compiles again
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(hashlib.sha256(code).digest() + code)
-        os.replace(part, file)
+        write_whole(file, hashlib.sha256(code).digest() + code)
     return code
 
 

@@ -45,6 +45,10 @@ class Channel:
         """What is known of a reply, with its steps from number `begin` on."""
         return self._ask("reply", user=user, reply=reply, **{"from": begin})
 
+    def forget_all(self, user: str) -> None:
+        """Have nothing left of a user."""
+        self._ask("forget", user=user, all=True)
+
     def forget(self, user: str, replies: Sequence[str]) -> None:
         """Have nothing left of these; unknown ones are none."""
         for at in range(0, len(replies), MOST_AT_ONCE):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import secrets
-import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
 from hierchat.engine.remote.channel import Channel, DrafterError
 from hierchat.engine.remote.engine import Counted, Counting, RemoteEngine
 from hierchat.engine.remote.server import Offered, Server
@@ -53,17 +50,7 @@ class DraftedEngine(RemoteEngine):
         """As LearnsElsewhere says. Raises DrafterError."""
         self._channel.forget(user, replies)
 
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
+    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
         reply = self._reply or secrets.token_hex(16)
         told: dict[str, Any] = {"hierchat_reply": reply}
         if self._user:
@@ -72,8 +59,7 @@ class DraftedEngine(RemoteEngine):
             told["hierchat_drafts"] = 0
         # What was read for one user answers no other: no time tells what others asked.
         whose = self._user or f"{self._salt}-{secrets.token_hex(8) if user is None else user}"
-        more = {"vllm_xargs": told, "cache_salt": whose}
-        yield from self._write(prompt_ids, settings, stop, more, _Ledger(self._channel, self._user, reply))
+        return {"vllm_xargs": told, "cache_salt": whose}, _Ledger(self._channel, self._user, reply)
 
 
 class _Ledger(Counting):

@@ -50,17 +50,8 @@ class RemoteEngine:
     ) -> Generator[Step, None, None]:
         """As the contract says, for a prompt of TextTokens. A drafter is not taken, and nothing that was begun. Raises
         ServerError; what came before stands."""
-        yield from self._write(prompt_ids, settings, stop, {}, Counted())
-
-    def _write(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        stop: threading.Event | None,
-        more: dict[str, Any],
-        counting: Counting,
-    ) -> Generator[Step, None, None]:
         stop = stop or threading.Event()
+        more, counting = self._asking(user)
         thoughts, last = _Thoughts(), time.monotonic()
         finish: Finish = "end"
         begun, prompt = False, 0
@@ -82,6 +73,10 @@ class RemoteEngine:
         yield from counting.rest()
         ended: Finish = "stopped" if stop.is_set() else finish
         yield Step(prompt_read=prompt, prompt_tokens=prompt, text=thoughts.end(), finish=ended)
+
+    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
+        """Further fields of the request, and what makes steps of the answer."""
+        return {}, Counted()
 
     def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> dict[str, Any]:
         asked = fields(settings.model_dump(mode="json"))
