@@ -15,6 +15,8 @@ from sqlite_utils import Database
 from hierchat.store.errors import StoreError, corrupt, gone, newer, no_file, translated
 from hierchat.store.migrations import is_foreign, is_newer, migrations
 
+CLOSE_SECONDS = 10.0
+
 
 class Connected:
     """What every part of the store is built on: transactions on this thread's connection."""
@@ -24,8 +26,9 @@ class Connected:
         self.path = path.absolute()
         self._busy_seconds = busy_seconds
         self._local = threading.local()
-        # Weak, so that a thread's connection goes when the thread goes.
-        self._open: weakref.WeakSet[Database] = weakref.WeakSet()
+        # The lock is held while the connection is used. Weak, so that a thread's connection goes when the thread goes.
+        self._open: weakref.WeakKeyDictionary[Database, threading.RLock] = weakref.WeakKeyDictionary()
+        self._opening = threading.Lock()
         self._closed = False
         if self.path.exists() and not self.path.is_file():
             raise no_file(self.path)
@@ -33,22 +36,28 @@ class Connected:
             _create(self.path)
             _check(self.path, busy_seconds)
             self._file = self.path.stat()
-            self._database().enable_wal()
+            with self._connected() as db:
+                db.enable_wal()
         with self._write() as db:
             migrations.apply(db)
 
-    def _database(self) -> Database:
-        if self._closed:
-            raise StoreError(f"{self.path} was closed. Open it again.")
-        if (db := getattr(self._local, "db", None)) is None:
+    @contextmanager
+    def _connected(self) -> Iterator[Database]:
+        """This thread's connection. `close` waits until it is not used: Python's module crashes where one thread closes
+        a connection within another's statement."""
+        if not hasattr(self._local, "lock"):
             db = self._local.db = _connect(self.path, "rw", self._busy_seconds)
-            self._open.add(db)
             db.execute("PRAGMA foreign_keys = ON")
             # NORMAL: a crash of the program loses nothing acknowledged, a power cut may lose the last seconds
             # but never the file, and no fsync holds up the reply that is being written.
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA secure_delete = ON")
-        return db
+            with self._opening:
+                self._local.lock = self._open[db] = threading.RLock()
+        with self._local.lock:
+            if self._closed:
+                raise StoreError(f"{self.path} was closed. Open it again.")
+            yield self._local.db
 
     @contextmanager
     def _read(self) -> Iterator[Database]:
@@ -66,17 +75,17 @@ class Connected:
     def _transaction(self, begin: str) -> Iterator[Database]:
         with translated(self.path):
             self._require_file()
-            db = self._database()
-            db.execute(begin)
-            try:
-                # Another connection may have rewritten the file. Then the schema is read anew here: within a statement
-                # whose trigger opens a full-text table, SQLite 3.40 would lose it and say "no such table".
-                db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-                yield db
-                db.commit()
-            except BaseException:
-                db.rollback()
-                raise
+            with self._connected() as db:
+                db.execute(begin)
+                try:
+                    # Another connection may have rewritten the file. Then the schema is read anew here: within a
+                    # statement whose trigger opens a full-text table, SQLite 3.40 loses it: "no such table".
+                    db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+                    yield db
+                    db.commit()
+                except BaseException:
+                    db.rollback()
+                    raise
 
     def _require_file(self) -> None:
         """A connection goes on with the file that it opened, though another one, or none, has its name by now: what is
@@ -89,10 +98,17 @@ class Connected:
             raise gone(self.path)
 
     def close(self) -> None:
-        """Close the connections of all threads."""
+        """Close the connections of all threads, each after what it is at."""
         self._closed = True
-        for db in list(self._open):
-            db.close()
+        with self._opening:
+            connections = list(self._open.items())
+        for db, lock in connections:
+            # One that is busy for longer closes with the program; what it writes is whole or not there.
+            if lock.acquire(timeout=CLOSE_SECONDS):
+                try:
+                    db.close()
+                finally:
+                    lock.release()
 
 
 def _connect(path: Path, mode: str, busy_seconds: float) -> Database:

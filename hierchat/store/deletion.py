@@ -103,10 +103,10 @@ class Deletion(Connected):
         """Rewrite the file without what was deleted. False where a full disk or another program that reads or
         writes keeps bytes of it there."""
         try:
-            with translated(self.path):
+            with translated(self.path), self._connected() as db:
                 # secure_delete misses what moved between pages before (ran: one word in some thousands).
-                self._database().execute("VACUUM")
-                (busy, *_) = self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                db.execute("VACUUM")
+                (busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except (DatabaseLocked, DatabaseUnwritable):
             return False
         return not busy

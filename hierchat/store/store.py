@@ -83,10 +83,10 @@ class Store(
 
         Raises StoreError if `path` exists or the copy is damaged, DatabaseUnwritable if it cannot be written.
         """
-        with new_file(path) as part, translated(path):
+        with new_file(path) as part, translated(path), self._connected() as db:
             with closing(sqlite3.connect(part)) as copy:
                 # In one step: a reply that is written meanwhile would have it begin again between two.
-                self._database().conn.backup(copy)
+                db.conn.backup(copy)
                 # A file that is carried elsewhere must need no others beside it.
                 copy.execute("PRAGMA journal_mode = DELETE").fetchone()
                 (verdict,) = copy.execute("PRAGMA integrity_check(1)").fetchone()

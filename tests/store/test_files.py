@@ -58,8 +58,8 @@ def test_what_was_written_is_there_again(path: Path) -> None:
     with Store.open(path) as store:
         user = store.ensure_user("ann")
         assert len(store.conversations(user)) == 30
-        assert store._database().journal_mode == "wal"
-        assert store._database().execute("PRAGMA foreign_keys").fetchone()[0] == 1
+        assert store._local.db.journal_mode == "wal"
+        assert store._local.db.execute("PRAGMA foreign_keys").fetchone()[0] == 1
 
 
 def test_a_newer_database_is_left_alone(path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_full_disk_undoes_the_write_and_no_more(store: Store, user: int) -> No
     question = store.add_message(user, conversation, None, "user", "question")
     reply = store.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
     store.append_reply(reply, "short", [1], ["target"])
-    db = store._database()
+    db = store._local.db
     pages = db.execute("PRAGMA page_count").fetchone()[0]
     db.execute(f"PRAGMA max_page_count = {pages}")
     for write in (
@@ -278,6 +278,54 @@ def test_a_closed_store_says_so(path: Path) -> None:
     store.close()
     with pytest.raises(StoreError, match="Open it again"):
         store.ensure_user("ann")
+
+
+CLOSING = """
+import sys, threading, time
+from pathlib import Path
+from hierchat.store import Store, StoreError
+
+def once(store):
+    try:
+        store.ensure_user("ann")
+        return True
+    except StoreError as error:
+        assert "Open it again" in str(error)
+        return False
+
+def go_on(store):
+    while once(store):
+        pass
+
+def in_new_threads(store):
+    while not store._closed:
+        thread = threading.Thread(target=once, args=(store,))
+        thread.start()
+        thread.join()
+
+for number in range(20):
+    store = Store.open(Path(sys.argv[1]) / f"{number}.db")
+    threads = [threading.Thread(target=work, args=(store,)) for work in (go_on, in_new_threads) * 3]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.03)
+    store.close()
+    for thread in threads:
+        thread.join()
+print("closed")
+"""
+
+
+def test_closed_while_other_threads_write(tmp_path: Path) -> None:
+    """In a process of its own: Python's SQLite crashes where a connection is closed within another thread's
+    statement."""
+    ran = subprocess.run(
+        [sys.executable, "-c", CLOSING, tmp_path],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "closed\n", "")
 
 
 def test_it_needs_neither_torch_nor_gradio() -> None:
