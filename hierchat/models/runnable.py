@@ -124,6 +124,8 @@ def gguf_unsupported(head: Head) -> str | None:
     scaled = scaling_type(config.get("rope_scaling") or {})
     if scaled == "longrope" and not any(tensor.name == LONG_FACTORS for tensor in head.tensors):
         return "rope scaling longrope without its factors"
+    if head.architecture == "granite" and head.of_architecture("rope.scaling.finetuned") is False:
+        return "Granite without rotary positions"
     odd = sorted({tensor.type for tensor in head.tensors} - set(TYPES))
     return f"block type {odd[0]}" if odd else None
 

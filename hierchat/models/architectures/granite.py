@@ -1,4 +1,4 @@
-"""Granite 3, and dense ones of Granite 4: Llama with multipliers, which config.json gives (sizes)."""
+"""Granite 3: Llama with multipliers, which config.json gives (sizes)."""
 
 from hierchat.models.architectures.architecture import Architecture
 from hierchat.models.architectures.names import NORMS

@@ -30,7 +30,7 @@ def scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def scaling_type(given: Mapping[str, Any]) -> str:
     """Which scaling that is."""
     said = str(given.get("rope_type") or given.get("type") or "default")
-    return "longrope" if said == "su" else said
+    return "longrope" if "long_factor" in given else said  # which Phi-3 first called "su", and "yarn"
 
 
 def rotary_size(config: Mapping[str, Any], architecture: Architecture) -> int:

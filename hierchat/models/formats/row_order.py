@@ -23,7 +23,7 @@ def row_orders(
     heads, kv_heads, size = heads_of(config)
     inner = config["intermediate_size"]
     heights = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size, "gate": inner, "up": inner}
-    found = {}
+    found: dict[str, Rows] = {}
     for place, name in architecture.matrices.items():
         together = [other for other, its in architecture.matrices.items() if its == name]
         if len(together) > 1:
