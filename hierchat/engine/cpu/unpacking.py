@@ -86,8 +86,8 @@ class Reader:
             high = b.zext(load(b, vector(I16, self.isa.lanes), self.field(base, 1), 2), self.ints)
             scale, low = self.half(base), self.word(self.field(base, 2), 0)
             for number in range(8):
-                six = b.or_(self.masked(low, 4 * number, 15), self.masked(high, 2 * number - 4, 48))
-                yield b.fmul(scale, b.sitofp(b.sub(six, self.all_of(32)), self.floats))
+                raised = b.or_(self.masked(low, 4 * number, 15), self.masked(high, 2 * number - 4, 48))
+                yield b.fmul(scale, b.sitofp(b.sub(raised, self.all_of(32)), self.floats))
                 yield ir.Constant(self.floats, [0.0] * self.isa.lanes)
             return
         scale, least = self.half(base), b.fneg(self.half(self.field(base, 1)))
