@@ -9,6 +9,7 @@ from hierchat.engine.cpu.llvm import clock
 from hierchat.engine.cpu.memory import CHUNK, DOWN, GATE, UP, K, O, Q, V
 from hierchat.engine.cpu.phases import (
     attention_phase,
+    cap_phase,
     gate_phase,
     merge_phase,
     norm_phase,
@@ -18,7 +19,7 @@ from hierchat.engine.cpu.phases import (
 )
 
 COUNTERS = 14
-"""Counters of a layer; the head needs two more."""
+"""Counters of a layer; the head needs three more."""
 PARTS = (
     "norms",
     "query, key, value",
@@ -75,7 +76,7 @@ def forward(  # type: ignore[no-untyped-def]
         phase = layer * COUNTERS
         matrices, window = weights.matrices[layer], weights.windows[layer]
         before, norm = weights.after_inner_norms[max(layer - 1, 0)], weights.attention_norms[layer]
-        norm_phase(counters, phase, rows, work, before, norm, shape.epsilon, layer > 0)
+        norm_phase(counters, phase, rows, shape, work, before, norm, layer > 0)
         since = tick(cycles, NORMS, since)
         product_tasks(counters, phase + 1, matrices[Q], rows, work, query, wide, threads)
         product_tasks(counters, phase + 2, matrices[K], rows, work, key, wide, threads)
@@ -101,7 +102,7 @@ def forward(  # type: ignore[no-untyped-def]
         product_wait(counters, phase + 8, matrices[O], rows, threads)
         since = tick(cycles, OUTPUT, since)
         before, norm = weights.after_attention_norms[layer], weights.inner_norms[layer]
-        norm_phase(counters, phase + 9, rows, work, before, norm, shape.epsilon, True)
+        norm_phase(counters, phase + 9, rows, shape, work, before, norm, True)
         since = tick(cycles, NORMS, since)
         gate, up = np.int64(work.gate.ctypes.data), np.int64(work.up.ctypes.data)
         inner = shape.inner * 4
@@ -118,8 +119,10 @@ def forward(  # type: ignore[no-untyped-def]
     phase = shape.layers * COUNTERS
     head = weights.matrices[shape.layers, Q]
     before = weights.after_inner_norms[shape.layers - 1]
-    norm_phase(counters, phase, rows, work, before, weights.last_norm, shape.epsilon, True)
+    norm_phase(counters, phase, rows, shape, work, before, weights.last_norm, True)
     place = np.int64(logits.ctypes.data)
     product_tasks(counters, phase + 1, head, rows, work, place, logits.shape[1] * 4, threads)
     product_wait(counters, phase + 1, head, rows, threads)
+    if shape.logit_cap:
+        cap_phase(counters, phase + 2, rows, shape.logit_cap, logits)
     tick(cycles, HEAD, since)

@@ -28,7 +28,8 @@ Q, K, V, O, GATE, UP, DOWN = range(7)  # noqa: E741
 
 
 class Shape(NamedTuple):
-    """The decoder's sizes and numbers; `activation` counts in architecture.ACTIVATIONS."""
+    """The decoder's sizes and numbers; `activation` counts in architecture.ACTIVATIONS. What attention and gate bring
+    is multiplied by `residual_scale`; scores and logits stay within their caps, where these are not 0."""
 
     layers: int
     hidden: int
@@ -38,17 +39,20 @@ class Shape(NamedTuple):
     inner: int
     vocabulary: int
     epsilon: float
-    query_scale: float
     activation: int
+    residual_scale: float = 1.0
+    score_cap: float = 0.0
+    logit_cap: float = 0.0
 
 
 class Weights(NamedTuple):
     """The model, as the kernels find it.
 
     `matrices` int64 [layers + 1, 7, FIELDS]: addresses and sizes; the arrays behind the addresses are kept alive by
-    their owner. Norms float32 [layers, hidden]; those of what attention and the gate bring, [layers, 0] where there are
-    none. Query and key norms [layers, head_dim] and biases of queries, keys and values [layers, heads + 2 kv heads,
-    head_dim], empty where there are none. Cosines and sines [rotations, positions, head_dim / 2].
+    their owner. Norms float32 [layers, hidden], [layers, 0] where there are none. Query and key norms [layers,
+    head_dim] or, of all heads together, [layers, heads * head_dim] and [layers, kv heads * head_dim], and biases of
+    queries, keys and values [layers, heads + 2 kv heads, head_dim], empty where there are none. Cosines and sines
+    [rotations, positions, half of what is rotated of a head].
     """
 
     matrices: Integers
@@ -63,7 +67,9 @@ class Weights(NamedTuple):
     cosines: Floats
     sines: Floats
     rotations: Integers
-    """[layers]: which of the cosines and sines."""
+    """[layers]: which of the cosines and sines; -1: none."""
+    query_scales: Floats
+    """[positions]: what queries are multiplied by."""
     windows: Integers
     """[layers]: positions that a row sees of those up to its own, which counts; 0: all."""
 

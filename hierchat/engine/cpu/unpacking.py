@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from hierchat.engine.cpu.isa import Isa
-from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, i64, load, vector
-from hierchat.models.formats.layouts import BLOCK, LAYOUTS
+from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, call, i64, load, vector
+from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
 
 Pairs = Iterator[tuple[ir.Value, int]]
 """Sixteen vectors of the pairs of a block of 32, in order, each with the bits by which it stands too high."""
 PLAIN = ("F16", "BF16", "F32")
 HALVED = ("Q6_K",)
 """Types with a scale for each half of a block of 32; their numbers are 32 too high."""
+LOOKED_UP = ("IQ4_NL", "IQ4_XS")
+"""Types whose numbers stand for LEVELS."""
 _LOWERED = {"Q4_0": 8.0, "Q5_0": 16.0}
 """What is to be taken from the numbers of types that have no minimum of their own."""
 
@@ -80,6 +82,14 @@ class Reader:
                 raw = load(b, vector(I8, self.isa.lanes), b.add(place, i64(self.isa.lanes * number)), 1)
                 yield b.fmul(scale, b.sitofp(b.sext(raw, self.ints), self.floats))
             return
+        if self.name == "IQ4_XS":
+            high = b.zext(load(b, vector(I16, self.isa.lanes), self.field(base, 1), 2), self.ints)
+            scale, low = self.half(base), self.word(self.field(base, 2), 0)
+            for number in range(8):
+                raised = b.or_(self.masked(low, 4 * number, 15), self.masked(high, 2 * number - 4, 48))
+                yield b.fmul(scale, b.sitofp(b.sub(raised, self.all_of(32)), self.floats))
+                yield ir.Constant(self.floats, [0.0] * self.isa.lanes)
+            return
         scale, least = self.half(base), b.fneg(self.half(self.field(base, 1)))
         place = self.field(base, 2)
         first, second, third = (self.word(place, number) for number in range(3))
@@ -113,6 +123,8 @@ class Reader:
         """Of a block of 32. `lean`: with fewer instructions here and more behind, which pays for one row only."""
         place = self.numbers(base, block)
         bits = LAYOUTS[self.name].bits
+        if self.name in LOOKED_UP:
+            return _levels(self, place)
         if bits == 8:
             return _eights(self, place)
         if bits == 6:
@@ -161,6 +173,31 @@ def _lean_fours(reader: Reader, place: ir.Value) -> Pairs:
         yield reader.b.lshr(reader.short(word), reader.shorts(12)), 0
 
 
+def _levels(reader: Reader, place: ir.Value) -> Pairs:
+    """What the low halves of four words stand for, then what the high ones do: numbers from -127 to 113."""
+    words = [reader.word(place, number) for number in range(4)]
+    for shift in (0, 4):
+        for word in words:
+            yield from _signed(reader, _looked_up(reader, reader.masked(word, shift, 0x0F0F0F0F)))
+
+
+def _looked_up(reader: Reader, word: ir.Value) -> ir.Value:
+    """LEVELS of the numbers from 0 to 15 in the bytes of a word."""
+    b, isa, count = reader.b, reader.isa, 4 * reader.isa.lanes
+    kind = vector(I8, count)
+    numbers = b.bitcast(word, kind)
+    if isa.shuffle and not isa.exact_model:
+        table = ir.Constant(kind, [level % 256 for level in LEVELS] * (count // 16))
+        return b.bitcast(call(b, isa.shuffle, kind, table, numbers), reader.ints)
+    found = [ir.Constant(kind, [level % 256] * count) for level in LEVELS]
+    for bit in range(4):  # halved with every bit of the number
+        there = b.icmp_unsigned(
+            "!=", b.and_(numbers, ir.Constant(kind, [1 << bit] * count)), ir.Constant(kind, [0] * count)
+        )
+        found = [b.select(there, one, zero) for zero, one in zip(found[::2], found[1::2], strict=True)]
+    return b.bitcast(found[0], reader.ints)
+
+
 def _bytes(reader: Reader, word: ir.Value) -> Pairs:
     """Four numbers from 0 to 255."""
     yield reader.masked(word, 0, 0x00FF00FF), 0
@@ -180,11 +217,15 @@ def _sixes(reader: Reader, place: ir.Value) -> Pairs:
 
 def _eights(reader: Reader, place: ir.Value) -> Pairs:
     """Numbers from -128 to 127."""
-    b = reader.b
     for number in range(8):
-        short = reader.short(reader.word(place, number))
-        yield b.ashr(b.shl(short, reader.shorts(8)), reader.shorts(8)), 0
-        yield b.ashr(short, reader.shorts(8)), 0
+        yield from _signed(reader, reader.word(place, number))
+
+
+def _signed(reader: Reader, word: ir.Value) -> Pairs:
+    """Four numbers from -128 to 127."""
+    b, short = reader.b, reader.short(word)
+    yield b.ashr(b.shl(short, reader.shorts(8)), reader.shorts(8)), 0
+    yield b.ashr(short, reader.shorts(8)), 0
 
 
 def single(reader: Reader, address: ir.Value) -> ir.Value:

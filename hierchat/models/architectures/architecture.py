@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hierchat.models.architectures.names import EMBEDDING, HEAD, LAST_NORM, MATRICES, Name
@@ -18,20 +18,27 @@ class Architecture:
 
     `model_type` is transformers' name, `gguf` that of GGUF files. `norms`: the norms of a layer, by the names of a
     BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF files already.
-    `biases`: queries, keys and values have them. `gguf_pairs_neighbours`: for rotary positions, GGUF files pair
-    neighbours within a head, where the engine pairs its halves. `scaled_embedding`: what a token begins with is its
-    embedding times the root of its length.
+    `matrices`: those of a layer, by the names of MATRICES; several that have one name are its rows, one behind the
+    other. `biases`: queries, keys and values have them; `optional_biases`: unless config.json says otherwise.
+    `gguf_pairs_neighbours`: for rotary positions, GGUF files pair neighbours within a head, where the engine pairs
+    its halves; `pairs_neighbours`: so do safetensors. `scaled_embedding`: what a token begins with is its embedding
+    times the root of its length.
 
     The rest holds where config.json says nothing: `activation`, one of ACTIVATIONS; `window`: a `sliding_window`
     counts; `full_every`: of so many layers, the last sees beyond the window; `rope_base` of rotary positions, and
-    `local_rope_base` of those in layers with a window, where it is another.
+    `local_rope_base` of those in layers with a window, where it is another; `rotary_part`: of a head that they turn;
+    `unrotated_every`: of so many layers, the last has none; `full_unrotated`: layers without a window have none where
+    others have a window.
     """
 
     model_type: str
     gguf: str
     norms: Mapping[str, Name]
+    matrices: Mapping[str, Name] = field(default_factory=lambda: MATRICES)
     biases: bool = False
+    optional_biases: bool = False
     gguf_pairs_neighbours: bool = False
+    pairs_neighbours: bool = False
     norm_offset: float = 0.0
     scaled_embedding: bool = False
     activation: str = "silu"
@@ -39,15 +46,22 @@ class Architecture:
     full_every: int | None = None
     rope_base: float = 10000.0
     local_rope_base: float | None = None
+    rotary_part: float = 1.0
+    unrotated_every: int | None = None
+    full_unrotated: bool = False
 
     def activation_of(self, config: Mapping[str, Any]) -> str:
         """Of a model of this architecture with this config.json."""
         return str(config.get("hidden_activation") or config.get("hidden_act") or self.activation)
 
+    def has_biases(self, config: Mapping[str, Any]) -> bool:
+        """Whether queries, keys and values of a model with this config.json have biases."""
+        return self.biases and not (self.optional_biases and config.get("attention_bias") is False)
+
     def tensors(self, layers: int) -> Iterator[Name]:
         """The names of all tensors of a model of so many layers; HEAD among them."""
         yield from (EMBEDDING, LAST_NORM, HEAD)
         for layer in range(layers):
-            yield from (name.of(layer) for name in (*MATRICES.values(), *self.norms.values()))
+            yield from (name.of(layer) for name in (*self.matrices.values(), *self.norms.values()))
             if self.biases:
-                yield from (MATRICES[name].of(layer, "bias") for name in "qkv")
+                yield from (self.matrices[name].of(layer, "bias") for name in "qkv")

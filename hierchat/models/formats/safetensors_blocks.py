@@ -15,6 +15,7 @@ from hierchat.models.errors import BrokenFileError
 from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.quantised_blocks import Blocks, pack
+from hierchat.models.formats.row_order import Rows
 from hierchat.models.progress import Progress, Report
 
 
@@ -31,8 +32,9 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
             raise BrokenFileError(f"{folder} lacks the tensor {name.transformers}.")
         return np.asarray(places[name.transformers].get_tensor(name.transformers).float().numpy(), np.float32)
 
-    def packed(name: Name) -> Blocks:
-        return pack(tensor(name), 8 if name in (EMBEDDING, HEAD) else bits)
+    def packed(name: Name, order: Rows | None = None) -> Blocks:
+        weights = tensor(name) if order is None else tensor(name)[order]
+        return pack(weights, 8 if name in (EMBEDDING, HEAD) else bits)
 
     message = f"{folder.name} to {bits}-bit blocks, once"
     architecture = ARCHITECTURES[config["model_type"]]
@@ -43,5 +45,6 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         packed,
         tied=config.get("tie_word_embeddings", HEAD.transformers not in places),
         norm_offset=architecture.norm_offset,
+        pairs_neighbours=architecture.pairs_neighbours,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )

@@ -38,7 +38,7 @@ def read(source, row, at, numbers, high, block, out):  # type: ignore[no-untyped
     """Block `block` of 32 of the file's block at byte `at` of a row (uint16) into eight words."""
     if source == NIBBLES:
         for i in range(4):
-            both = word(row, at + numbers + 4 * i)
+            both = word(row, at + numbers + 16 * block + 4 * i)
             out[i] = both & LOW
             out[4 + i] = (both >> np.uint32(4)) & LOW
         if high:
@@ -72,7 +72,8 @@ def write(source, row, at, numbers, high, block, given):  # type: ignore[no-unty
             five = (given[i] >> np.uint32(4)) & ONES
             bits |= (((five * np.uint32(0x10204080)) >> np.uint32(28)) & np.uint32(15)) << np.uint32(4 * i)
         for i in range(4):
-            put(row, at + numbers + 4 * i, (given[i] & LOW) | ((given[4 + i] & LOW) << np.uint32(4)))
+            there = at + numbers + 16 * block + 4 * i
+            put(row, there, (given[i] & LOW) | ((given[4 + i] & LOW) << np.uint32(4)))
         if high:
             put(row, at + high, bits)
     elif source == PAIRED:
