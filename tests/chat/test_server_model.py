@@ -117,19 +117,14 @@ def test_a_server_that_is_gone_is_said_and_it_answers_when_it_is_there_again(sto
     service.close()
 
 
-def test_a_cut_reply_is_not_continued(talk: Talk, script: Script) -> None:
+def test_a_server_of_which_nobody_knows_continues_no_reply(talk: Talk, script: Script) -> None:
     script.finish = "length"
     last = talk.send("hello")
     assert last.message_id is not None
-    with pytest.raises(NotBegun, match="far is a server's model, and servers begin replies only"):
+    with pytest.raises(
+        NotBegun, match=r"The server of far begins replies only\. Ask for the rest in a message"
+    ):
         list(talk.service.resume(talk.user, last.message_id, 100, talk.stop))
-
-
-def test_a_comparison_says_that_it_cannot(talk: Talk) -> None:
-    *_, last = talk.comparing("hello")
-    assert {frame.notice for frame in last.arms.values()} == {
-        "far is computed elsewhere and cannot answer the same prompt twice."
-    }
 
 
 def test_a_server_that_is_not_there_is_said_when_it_is_chosen(script: Script) -> None:
