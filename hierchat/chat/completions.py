@@ -140,6 +140,11 @@ class Completions:
     ) -> Reply:
         """The same to a prompt that is there."""
         drafter = memory = None
+        notices = [_left_out(prompt.dropped_turns)]
+        if isinstance(hosted.engine, LearnsElsewhere) and (settings.min_p or settings.logit_bias):
+            # vLLM refuses them where anything may draft.
+            settings = GenerationSettings(**{**settings.model_dump(), "min_p": 0.0, "logit_bias": {}})
+            notices.append("Min-p and logit bias are left out: vLLM does not take them together with drafts.")
         # Who lets only the chat itself draft means texts that ship or were added, too.
         drafting_with = hosted if self._is_owner(user_id) else hosted.without_own_texts()
         if drafts_from == "chat":
@@ -153,7 +158,7 @@ class Completions:
         statistics = ReplyStatistics(partial(reply_text, hosted, opened=prompt.thinking), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
-        notice = _left_out(prompt.dropped_turns)
+        notice = " ".join(filter(None, notices)) or None
         reply = Reply(
             hosted, prompt.ids, settings, statistics, drafter, notice, user=user_id, drafts_from=drafts_from
         )
