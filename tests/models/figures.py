@@ -8,6 +8,7 @@ the table.
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -43,7 +44,9 @@ def opened(name: str) -> tuple[str, Any, Any]:
     """The step that computes it, a sequence, and the module of transformers with the same weights."""
     if name not in CONFIGS:
         module = tiny_family(name)
-        return "transformers, with drafts", TorchRunner(module, context_length=CONTEXT).open(), module
+        # The runner's own: it hangs attention of ours into it.
+        runner = TorchRunner(copy.deepcopy(module), context_length=CONTEXT)
+        return "transformers, with drafts", runner.open(), module
     module = model_of(CONFIGS[name])
     for parameter in module.parameters():
         if parameter.ndim == 2:
