@@ -12,14 +12,20 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
+    GptOssConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
+from transformers.core_model_loading import revert_weight_conversion
 
 from hierchat.models.architectures.names import HEAD, ROPE_FACTORS
 from hierchat.models.architectures.registry import ARCHITECTURES
+from hierchat.models.architectures.sizes import experts_of
+from hierchat.models.formats.tensors import whole
 from tests.tiny import CONTEXT, VOCABULARY
 
 SHAPE: dict[str, Any] = {
@@ -52,6 +58,8 @@ GEMMA3_SCALED = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
 }
+EXPERTS = {**SHAPE, "moe_intermediate_size": 32, "num_experts": 12, "num_experts_per_tok": 3}
+MXFP4 = gguf.GGMLQuantizationType.MXFP4
 CONFIGS = {
     "llama": LlamaConfig(**SHAPE),
     "llama, heads of its own": LlamaConfig(**{**SHAPE, "num_key_value_heads": 4, "head_dim": 48}),
@@ -67,6 +75,15 @@ CONFIGS = {
     "qwen2, window": Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=33, max_window_layers=1),
     "qwen3, norms": Qwen3Config(**SHAPE),
     "qwen3, yarn": Qwen3Config(**SHAPE, rope_parameters=YARN),
+    "qwen3 moe": Qwen3MoeConfig(**EXPERTS, norm_topk_prob=True),
+    "qwen3 moe, shares of all": Qwen3MoeConfig(**EXPERTS, norm_topk_prob=False),
+    "mixtral": MixtralConfig(**SHAPE, num_local_experts=5, num_experts_per_tok=2),
+    "gpt-oss": GptOssConfig(
+        **{**SHAPE, "num_hidden_layers": 2, "initializer_range": 0.15},
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        sliding_window=20,
+    ),
     "gemma3": Gemma3TextConfig(**GEMMA3),
     "gemma3, a wide window": Gemma3TextConfig(**{**GEMMA3, "sliding_window": 140, "head_dim": 32}),
     "gemma3, scaled": Gemma3TextConfig(
@@ -85,12 +102,31 @@ def model_of(config: Any, **changed: Any) -> Any:
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:  # else all ones or zeros
                 torch.nn.init.normal_(parameter, 1.0 if "norm" in name else 0.0, 0.3)
+            if name.endswith(("mlp.gate.weight", "router.weight", "sinks")):  # else all are wanted alike
+                torch.nn.init.normal_(parameter, 0.0, 0.5)
     return model.eval().requires_grad_(False)
 
 
+def round_experts(model: Any) -> Any:
+    """gpt-oss' experts to what MXFP4 can hold."""
+    for layer in model.model.layers:
+        for weights in (layer.mlp.experts.gate_up_proj, layer.mlp.experts.down_proj):
+            rows = np.ascontiguousarray(weights.numpy().swapaxes(1, 2))
+            rounded = gguf.dequantize(gguf.quantize(rows, MXFP4), MXFP4)
+            weights.copy_(torch.from_numpy(rounded.swapaxes(1, 2).copy()))
+    return model
+
+
+def tensors_of(model: Any) -> dict[str, np.ndarray]:
+    """As they are stored, by name: transformers keeps those of several experts in one piece."""
+    state = revert_weight_conversion(model, model.state_dict())
+    return {name: tensor.float().numpy() for name, tensor in state.items()}
+
+
 def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
-    """A module of transformers as llama.cpp's converter writes it, in float32, with a byte-level tokenizer."""
-    config, state = model.config, model.state_dict()
+    """A module of transformers as llama.cpp's converter writes it, in float32, with a byte-level tokenizer; gpt-oss'
+    experts in MXFP4."""
+    config, state = model.config, tensors_of(model)
     architecture = ARCHITECTURES[config.model_type]
     # Mistral's files say llama, and transformers knows them by their name
     kind = "llama" if config.model_type == "mistral" else architecture.gguf
@@ -107,7 +143,11 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
-    if kind == "gemma3":
+    if architecture.experts:
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(getattr(config, architecture.inner))
+    if kind in ("gemma3", "gpt-oss"):
         writer.add_sliding_window(config.sliding_window)
     _add_rotations(model, writer)
     _add_tokens(config, writer, tokenizer)
@@ -115,7 +155,7 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     for name in architecture.tensors(config.num_hidden_layers):
         if name == HEAD and config.tie_word_embeddings:
             continue
-        floats = state[name.transformers].numpy()
+        floats = whole(name, experts_of(config.to_dict())[0], state.__getitem__)
         if "norm" in name.gguf:
             floats = floats + np.float32(architecture.norm_offset)
         if (
@@ -123,7 +163,12 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
         ):  # neighbours are rotated together
             halves = floats.reshape(heads[matrix], 2, config.head_dim // 2, -1)
             floats = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(floats.shape))
-        writer.add_tensor(name.gguf, floats)
+        if "_exps.weight" in name.gguf:
+            floats = floats.reshape(config.num_experts, -1, floats.shape[1])
+        if "_exps.weight" in name.gguf and kind == "gpt-oss":
+            writer.add_tensor(name.gguf, gguf.quantize(floats, MXFP4), raw_dtype=MXFP4)
+        else:
+            writer.add_tensor(name.gguf, floats)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -70,6 +70,9 @@ def test_graphs_know_no_windows(config: dict[str, Any], expected: bool) -> None:
     assert slotted(config)
 
 
+EIGHT = {"expert_count": 8, "expert_used_count": 2}
+
+
 def head(
     architecture: str, tensor_type: str = "Q4_K", tensor: str = "blk.0.ffn_up.weight", **values: Any
 ) -> Head:
@@ -93,7 +96,11 @@ def head(
         (head("qwen2", "IQ2_XS"), "block type IQ2_XS", None),
         (head("phi3"), "architecture phi3", None),
         (head("phi3", **{"attention.sliding_window": 64}), "architecture phi3", None),
-        (head("qwen3moe", expert_count=8), "architecture qwen3_moe", None),
+        (head("qwen3moe", **EIGHT), "tensor blk.0.ffn_up.weight, which qwen3_moe does not have", None),
+        (head("qwen3moe", **EIGHT, expert_feed_forward_length=40), "no whole", None),
+        (head("qwen3moe", tensor="blk.1.ffn_gate_exps.weight", **EIGHT), None, None),
+        (head("qwen3moe", expert_count=8, expert_used_count=9), "8 experts of which 9", None),
+        (head("qwen2moe", expert_count=8), "architecture qwen2_moe", None),
         (head("llama", expert_count=8), "several experts", "several experts"),
         (head("llama", **{"attention.head_count": None}), "different shapes", None),
         (head("qwen2", tensor="blk.0.attn_q.bias"), None, None),
@@ -113,11 +120,15 @@ def head(
         (head("gemma3", final_logit_softcapping=30.0), "soft cap", None),
         (
             head("gemma2"),
-            "architecture gemma2 (known are gemma3_text, llama, mistral, qwen2, qwen3)",
+            "architecture gemma2 (known are gemma3_text, gpt_oss, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe)",
             "no way is known",
         ),
-        (head("gpt-oss"), "architecture gpt_oss", "no way is known"),
-        (head("wordpainter"), "architecture wordpainter", "a file (known are gemma3, llama, mistral, "),
+        (head("gpt-oss", "MXFP4", "blk.0.ffn_down_exps.bias", **EIGHT), None, "several experts"),
+        (
+            head("wordpainter"),
+            "architecture wordpainter",
+            "a file (known are gemma3, gpt-oss, llama, mistral, ",
+        ),
         (Head({}, ()), "architecture ", "no way is known"),
     ],
 )

@@ -34,6 +34,13 @@ class Isa:
     def most(self) -> int:
         return self.heights[-1]
 
+    @property
+    def lookup(self) -> str | None:
+        """The instruction that looks bytes up in a table of 16 for each 16 of them, if there is one."""
+        if self.exact_model or self.pairs not in ("vnni", "madd"):
+            return None
+        return {16: "llvm.x86.avx512.pshuf.b.512", 8: "llvm.x86.avx2.pshuf.b"}[self.lanes]
+
     def chains(self, height: int) -> int:
         """Sums of one row that run side by side, so that an instruction need not wait for the one before."""
         if self.pairs != "vnni":

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from hierchat.engine.cpu.isa import Isa
-from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, i64, load, vector
+from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, call, i64, load, vector
+from hierchat.models.formats.block_types import MX_VALUES
 from hierchat.models.formats.layouts import BLOCK, LAYOUTS
 
 Pairs = Iterator[tuple[ir.Value, int]]
 """Sixteen vectors of the pairs of a block of 32, in order, each with the bits by which it stands too high."""
 PLAIN = ("F16", "BF16", "F32")
+TABLED = "MXFP4"
+"""The type whose numbers mean others (block_types.MX_VALUES)."""
 HALVED = ("Q6_K",)
 """Types with a scale for each half of a block of 32; their numbers are 32 too high."""
 _LOWERED = {"Q4_0": 8.0, "Q5_0": 16.0}
@@ -65,11 +68,21 @@ class Reader:
 
     def scales(self, base: ir.Value) -> tuple[ir.Value, ir.Value | None]:
         """Scale and minimum of a block of a type without super-blocks."""
+        if self.name == TABLED:
+            return self._power(base), None
         scale = self.half(base)
         if self.name in _LOWERED:
             lowered = ir.Constant(self.floats, [-_LOWERED[self.name]] * self.isa.lanes)
             return scale, self.b.fmul(scale, lowered)
         return scale, self.half(self.field(base, 1)) if self.name in ("Q4_1", "Q5_1") else None
+
+    def _power(self, address: ir.Value) -> ir.Value:
+        """2 ** (byte - 128) of every row."""
+        b, all_of = self.b, self.all_of
+        byte = b.zext(load(b, vector(I8, self.isa.lanes), address, 1), self.ints)
+        usual = b.shl(b.sub(byte, all_of(1)), all_of(23))
+        small = b.shl(all_of(0x00200000), byte)  # too small for an exponent of their own
+        return b.bitcast(b.select(b.icmp_unsigned("<", byte, all_of(2)), small, usual), self.floats)
 
     def packed_scales(self, base: ir.Value) -> Iterator[ir.Value]:
         """Of a super-block: two vectors for each block of 32, scale and minimum or the scales of its halves."""
@@ -113,6 +126,8 @@ class Reader:
         """Of a block of 32. `lean`: with fewer instructions here and more behind, which pays for one row only."""
         place = self.numbers(base, block)
         bits = LAYOUTS[self.name].bits
+        if self.name == TABLED:
+            return _tabled(self, place)
         if bits == 8:
             return _eights(self, place)
         if bits == 6:
@@ -161,6 +176,36 @@ def _lean_fours(reader: Reader, place: ir.Value) -> Pairs:
         yield reader.b.lshr(reader.short(word), reader.shorts(12)), 0
 
 
+def _tabled(reader: Reader, place: ir.Value) -> Pairs:
+    """Four bits that stand for other numbers."""
+    words = [reader.word(place, number) for number in range(4)]
+    for shift in (0, 4):
+        for word in words:
+            yield from _signed(reader, _meant(reader, reader.masked(word, shift, 0x0F0F0F0F)))
+
+
+def _meant(reader: Reader, codes: ir.Value) -> ir.Value:
+    """block_types.MX_VALUES of every byte: looked up in one instruction where the processor has it."""
+    b, count = reader.b, 4 * reader.isa.lanes
+    kind = vector(I8, count)
+    codes = b.bitcast(codes, kind)
+    if lookup := reader.isa.lookup:
+        table = ir.Constant(kind, [value % 256 for value in MX_VALUES] * (count // 16))
+        return b.bitcast(call(b, lookup, kind, table, codes), reader.ints)
+
+    def every(value: int) -> ir.Constant:
+        return ir.Constant(kind, [value] * count)
+
+    def above(value: int) -> ir.Value:
+        return call(b, f"llvm.usub.sat.v{count}i8", kind, size, every(value))
+
+    # 0 to 4 are themselves, then steps of two and of four
+    size = b.and_(codes, every(7))
+    size = b.add(b.add(size, above(4)), b.shl(above(6), every(1)))
+    sign = b.sub(every(0), b.lshr(codes, every(3)))
+    return b.bitcast(b.sub(b.xor(size, sign), sign), reader.ints)
+
+
 def _bytes(reader: Reader, word: ir.Value) -> Pairs:
     """Four numbers from 0 to 255."""
     yield reader.masked(word, 0, 0x00FF00FF), 0
@@ -180,11 +225,15 @@ def _sixes(reader: Reader, place: ir.Value) -> Pairs:
 
 def _eights(reader: Reader, place: ir.Value) -> Pairs:
     """Numbers from -128 to 127."""
-    b = reader.b
     for number in range(8):
-        short = reader.short(reader.word(place, number))
-        yield b.ashr(b.shl(short, reader.shorts(8)), reader.shorts(8)), 0
-        yield b.ashr(short, reader.shorts(8)), 0
+        yield from _signed(reader, reader.word(place, number))
+
+
+def _signed(reader: Reader, word: ir.Value) -> Pairs:
+    """Four numbers from -128 to 127."""
+    b, short = reader.b, reader.short(word)
+    yield b.ashr(b.shl(short, reader.shorts(8)), reader.shorts(8)), 0
+    yield b.ashr(short, reader.shorts(8)), 0
 
 
 def single(reader: Reader, address: ir.Value) -> ir.Value:

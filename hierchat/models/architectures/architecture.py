@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hierchat.models.architectures.names import EMBEDDING, HEAD, LAST_NORM, MATRICES, Name
 
-ACTIVATIONS = ("silu", "gelu_pytorch_tanh")
-"""What transformers calls the activations of the gate that the CPU engine computes."""
+CLAMPED = "clamped_silu"
+ACTIVATIONS = ("silu", "gelu_pytorch_tanh", CLAMPED)
+"""What transformers calls the activations of the gate that the CPU engine computes; gpt-oss' has no name there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,10 @@ class Architecture:
 
     `model_type` is transformers' name, `gguf` that of GGUF files. `norms`: the norms of a layer, by the names of a
     BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF files already.
-    `biases`: queries, keys and values have them. `gguf_pairs_neighbours`: for rotary positions, GGUF files pair
-    neighbours within a head, where the engine pairs its halves. `scaled_embedding`: what a token begins with is its
-    embedding times the root of its length.
+    `matrices`: those of a layer; with a router among them it has several experts, whose width stands in config.json
+    under `inner`. `biases`: the matrices that have them. `sinks`: what each head looks at beside the text.
+    `gguf_pairs_neighbours`: for rotary positions, GGUF files pair neighbours within a head, where the engine pairs its
+    halves. `scaled_embedding`: what a token begins with is its embedding times the root of its length.
 
     The rest holds where config.json says nothing: `activation`, one of ACTIVATIONS; `window`: a `sliding_window`
     counts; `full_every`: of so many layers, the last sees beyond the window; `rope_base` of rotary positions, and
@@ -30,7 +32,10 @@ class Architecture:
     model_type: str
     gguf: str
     norms: Mapping[str, Name]
-    biases: bool = False
+    matrices: Mapping[str, Name] = field(default_factory=lambda: MATRICES)
+    inner: str = "intermediate_size"
+    biases: tuple[str, ...] = ()
+    sinks: Name | None = None
     gguf_pairs_neighbours: bool = False
     norm_offset: float = 0.0
     scaled_embedding: bool = False
@@ -40,14 +45,22 @@ class Architecture:
     rope_base: float = 10000.0
     local_rope_base: float | None = None
 
+    @property
+    def experts(self) -> bool:
+        """Whether its layers have several experts."""
+        return "router" in self.matrices
+
     def activation_of(self, config: Mapping[str, Any]) -> str:
         """Of a model of this architecture with this config.json."""
+        if self.activation == CLAMPED:
+            return CLAMPED
         return str(config.get("hidden_activation") or config.get("hidden_act") or self.activation)
 
     def tensors(self, layers: int) -> Iterator[Name]:
         """The names of all tensors of a model of so many layers; HEAD among them."""
         yield from (EMBEDDING, LAST_NORM, HEAD)
         for layer in range(layers):
-            yield from (name.of(layer) for name in (*MATRICES.values(), *self.norms.values()))
-            if self.biases:
-                yield from (MATRICES[name].of(layer, "bias") for name in "qkv")
+            yield from (name.of(layer) for name in (*self.matrices.values(), *self.norms.values()))
+            yield from (self.matrices[name].of(layer, "bias") for name in self.biases)
+            if self.sinks:
+                yield self.sinks.of(layer)

@@ -8,10 +8,13 @@ from hierchat.models.architectures.architecture import Architecture
 
 _FILES = (
     "gemma3",
+    "gpt_oss",
     "llama",
     "mistral",
+    "mixtral",
     "qwen2",
     "qwen3",
+    "qwen3moe",
 )
 _ALL: tuple[Architecture, ...] = tuple(
     import_module(f"hierchat.models.architectures.{file}").ARCHITECTURE for file in _FILES

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.architectures.architecture import Architecture
-from hierchat.models.architectures.names import EMBEDDING, HEAD, LAST_NORM, MATRICES, Name
+from hierchat.models.architectures.names import EMBEDDING, HEAD, LAST_NORM, Name
 from hierchat.models.architectures.sizes import heads_of
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.quantised_blocks import Blocks
@@ -37,7 +37,7 @@ def assemble(
     read = []
     for layer in layers:
         step(layer, len(layers))
-        read.append({place: matrix(name.of(layer)) for place, name in MATRICES.items()})
+        read.append({place: matrix(name.of(layer)) for place, name in architecture.matrices.items()})
 
     def stacked(name: Name, kind: str = "weight") -> NDArray[np.float32]:
         return np.stack([tensor(name.of(layer, kind)) for layer in layers])
@@ -45,8 +45,11 @@ def assemble(
     offset = np.float32(norm_offset)
     vectors = {place: stacked(name) + offset for place, name in architecture.norms.items()}
     vectors["last_norm"] = tensor(LAST_NORM) + offset
-    if architecture.biases:
-        biases = [stacked(MATRICES[place], "bias") for place in "qkv"]
-        vectors["biases"] = np.concatenate(biases, axis=1).reshape(len(layers), -1, heads_of(config)[2])
+    biases = {place: stacked(architecture.matrices[place], "bias") for place in architecture.biases}
+    if heads := [biases.pop(place) for place in "qkv" if place in biases]:
+        vectors["biases"] = np.concatenate(heads, axis=1).reshape(len(layers), -1, heads_of(config)[2])
+    vectors |= {f"{place}_biases": found for place, found in biases.items()}
+    if architecture.sinks:
+        vectors["sinks"] = stacked(architecture.sinks)
     embedding = matrix(EMBEDDING)
     return BlockModel(config, embedding, embedding if tied else matrix(HEAD), tuple(read), vectors)

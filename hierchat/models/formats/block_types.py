@@ -51,6 +51,23 @@ def _q8_0(raw: Raw) -> Floats:
     return _half(raw, 0) * np.ascontiguousarray(raw[..., 2:]).view(np.int8)
 
 
+MX_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+"""What the four bits of a number of MXFP4 mean, twice: a sign, two bits of exponent, one of mantissa."""
+
+
+def _mxfp4(raw: Raw) -> Floats:
+    scales = np.ldexp(np.float32(1), raw[..., :1].astype(np.int32) - 128)
+    return scales * np.array(MX_VALUES, np.float32)[_nibbles(raw[..., 1:])]
+
+
+def mx_blocks(codes: Raw, scales: Raw) -> Raw:
+    """MXFP4 as safetensors have it, 16 bytes [..., blocks, 16] of neighbours and a scale [..., blocks], as GGUF files
+    have it: uint8 [rows, 17 blocks]."""
+    numbers = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], 32)
+    packed = numbers[..., :16] | numbers[..., 16:] << 4
+    return np.concatenate([scales[..., None], packed], axis=-1).reshape(-1, 17 * scales.shape[-1])
+
+
 def _k_scales(raw: Raw) -> tuple[Floats, Floats]:
     """Scales and minimums of Q4_K and Q5_K, [rows, blocks, 8, 1]: 6 bits for each block of 32, times two float16."""
     packed = raw[..., 4:16]
@@ -94,6 +111,7 @@ def _bfloat(raw: Raw) -> Floats:
 TYPES: dict[str, tuple[int, Callable[[Raw], Floats]]] = {
     "Q4_0": (18, _q4_0),
     "Q4_1": (20, _q4_1),
+    "MXFP4": (17, _mxfp4),
     "Q4_K": (144, _q4_k),
     "Q5_0": (22, _q5_0),
     "Q5_1": (24, _q5_1),

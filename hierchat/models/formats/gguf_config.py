@@ -15,7 +15,6 @@ MODEL_TYPES = {
     "gpt2": "gpt2",
     "phi3": "phi3",
     "qwen2moe": "qwen2_moe",
-    "qwen3moe": "qwen3_moe",
     "starcoder2": "starcoder2",
 }
 """Architectures of GGUF files that we can compute: transformers' name for each. Those that are no entry of the registry
@@ -43,7 +42,6 @@ def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
 def gguf_config(head: Head) -> dict[str, Any]:
     """A GGUF file's configuration in transformers' terms, as far as it is asked for here."""
     kind = MODEL_TYPES.get(head.architecture, head.architecture.replace("-", "_"))
-    experts = head.of_architecture("expert_count")
     found = {
         "model_type": kind,
         "hidden_size": head.of_architecture("embedding_length"),
@@ -57,10 +55,29 @@ def gguf_config(head: Head) -> dict[str, Any]:
         "query_pre_attn_scalar": _query_scalar(head) if kind == "gemma3_text" else None,
         "attn_logit_softcapping": head.of_architecture("attn_logit_softcapping"),
         "final_logit_softcapping": head.of_architecture("final_logit_softcapping"),
-        "num_local_experts": None if kind.endswith("_moe") else experts,
+        **_experts(head, kind),
         "rope_scaling": _scaling(head),
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _experts(head: Head, kind: str) -> dict[str, Any]:
+    """How many experts a layer has, how many a token wakes, and how wide one is."""
+    experts, active = (head.of_architecture(f"expert_{key}") for key in ("count", "used_count"))
+    width = head.of_architecture("expert_feed_forward_length")
+    if kind == "gpt_oss":
+        said = {"num_local_experts": experts, "num_experts_per_tok": active}
+        return said | ({"intermediate_size": width} if width else {})
+    if kind != "qwen3_moe":
+        return {"num_local_experts": None if kind.endswith("_moe") else experts}
+    if not width and active:
+        width = head.of_architecture("feed_forward_length") // active
+    return {
+        "num_experts": experts,
+        "num_experts_per_tok": active,
+        "moe_intermediate_size": width,
+        "norm_topk_prob": True,  # as llama.cpp has it, whose files do not say
+    }
 
 
 def _query_scalar(head: Head) -> int | None:
@@ -77,11 +94,12 @@ def _scaling(head: Head) -> dict[str, Any] | None:
         "rope_type": kind,
         "factor": head.of_architecture("rope.scaling.factor"),
         "original_max_position_embeddings": head.of_architecture("rope.scaling.original_context_length"),
+        "truncate": False if head.architecture == "gpt-oss" else None,  # as it was trained
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
-WHOLE = ("llama", "mistral", "qwen2", "qwen3")
+WHOLE = ("gpt-oss", "llama", "mistral", "qwen2", "qwen3", "qwen3moe")
 """Architectures of GGUF files of which `whole_config` has everything that the CPU engine reads."""
 
 

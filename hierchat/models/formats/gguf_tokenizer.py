@@ -20,9 +20,17 @@ _QWEN2 = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _LLAMA3 = _QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|")
+_WORD = r"[^\r\n\p{L}\p{N}]?"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_GPT4O = (
+    f"{_WORD}{_UPPER}*{_LOWER}+{_ENDING}|{_WORD}{_UPPER}+{_LOWER}*{_ENDING}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _DIGITS = "digits"
 SPLITS = {
     "deepseek-r1-qwen": _QWEN2,
+    "gpt-4o": _GPT4O,
     "llama-bpe": _LLAMA3,
     "qwen2": _QWEN2,
     "smaug-bpe": _LLAMA3,

@@ -63,6 +63,7 @@ LAYOUTS = {
     "Q5_0": Layout(32, 22, (_SCALE,), 5, NIBBLES, 6, 2),
     "Q5_1": Layout(32, 24, (_SCALE, _MINIMUM), 5, NIBBLES, 8, 4),
     "Q8_0": Layout(32, 34, (_SCALE,), 8, BYTES, 2),
+    "MXFP4": Layout(32, 17, (Field(0, 1),), 4, NIBBLES, 1),
     "Q4_K": Layout(256, 144, (_SCALE, _MINIMUM, _SIX_BITS), 4, PAIRED, 16),
     "Q5_K": Layout(256, 176, (_SCALE, _MINIMUM, _SIX_BITS), 5, PAIRED, 48, 16),
     "Q6_K": Layout(256, 210, (Field(208, 2), Field(192, 1, 16)), 6, SIXES, 0, 128),

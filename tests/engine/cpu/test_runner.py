@@ -79,6 +79,8 @@ TARGET = _packed(tiny_model("qwen3"))
 TARGETS = {
     "no window": TARGET,
     "a window within a chunk": _packed(model_of(CONFIGS["gemma3"])),
+    "experts": _packed(model_of(CONFIGS["qwen3 moe"])),
+    "experts with biases, sinks": _packed(model_of(CONFIGS["gpt-oss"])),
     "a window over chunks": _packed(model_of(CONFIGS["gemma3, a wide window"])),
 }
 
@@ -185,7 +187,10 @@ def test_what_it_cannot_compute_is_named() -> None:
     config = LlamaConfig(**SHAPE).to_dict()
     assert unsupported(config) is None
     of_another_kind = unsupported({**config, "model_type": "gemma2"})
-    assert of_another_kind == "architecture gemma2 (known are gemma3_text, llama, mistral, qwen2, qwen3)"
+    assert (
+        of_another_kind
+        == "architecture gemma2 (known are gemma3_text, gpt_oss, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe)"
+    )
     assert "activation" in str(unsupported({**config, "hidden_act": "gelu"}))
     assert "biases" in str(unsupported({**config, "attention_bias": True}))
     assert "no whole blocks" in str(unsupported({**config, "intermediate_size": 100}))
@@ -196,7 +201,7 @@ def test_what_it_cannot_compute_is_named() -> None:
     assert "behind" in str(unsupported({**gemma, "use_bidirectional_attention": True}))
 
 
-@pytest.mark.parametrize("name", ["llama 3", "llama, linear", "qwen3, yarn"])
+@pytest.mark.parametrize("name", ["llama 3", "llama, linear", "qwen3, yarn", "gpt-oss"])
 def test_rotary_tables_are_those_of_transformers(name: str) -> None:
     model = AutoModelForCausalLM.from_config(CONFIGS[name])
     cosines, sines = model.model.rotary_emb(torch.zeros(1), torch.arange(CONTEXT)[None])
