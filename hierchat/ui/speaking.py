@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import gradio as gr
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hierchat.language import ENGLISH, catalogues, chosen, current, name_of, spoken, translated
+from hierchat.ui.changes import Changes
 
 
-class Page(gr.Blocks):
+class Page(Changes):
     """Blocks that were built inside of `language.marked`: each browser gets them in its language."""
 
     @property

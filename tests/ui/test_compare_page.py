@@ -20,14 +20,15 @@ def compare(chat: Chat, service: FakeService, seconds: float = 0.8) -> None:
 
 
 def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeService) -> None:
-    compare(chat, service)
+    compare(chat, service, seconds=60)
     second, first = chat.page.locator("#hc-second"), chat.page.locator("#hc-first")
     expect(second).to_contain_text("As now")
     expect(second).to_contain_text("tokens")
     expect(first).to_contain_text("Without drafts")
     expect(first).to_contain_text("Not started yet")
-    expect(first).to_contain_text("tokens")
     chat.shot("comparing")
+    service.script.seconds = 2  # of which most have passed
+    expect(first).to_contain_text("tokens")
     verdict = chat.page.locator("#hc-verdict")
     expect(verdict).to_contain_text("Word for word the same. “As now” is 2.0", timeout=driving.PATIENCE_MS)
     expect(verdict).to_contain_text("the same words, proved")
@@ -35,13 +36,24 @@ def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeServic
     chat.shot("compared")
     replay = chat.page.locator("#hc-result [data-act=hc_race]")
     counters = chat.page.locator("#hc-result .hc-race")
+    # All that is shown: a slow machine may look too late for what goes by.
+    chat.page.evaluate(
+        """() => {
+          window.seen = [];
+          const look = () => seen.push([...document.querySelectorAll('#hc-result :is(.hc-race, [data-act=hc_race])')]
+            .map((e) => e.textContent).join(' | '));
+          new MutationObserver(look).observe(document.querySelector('#hc-result'),
+            { childList: true, subtree: true, characterData: true });
+        }"""
+    )
     replay.click()
     expect(replay).to_have_text("Stop the replay")
-    expect(counters.first).to_contain_text("a second")
     chat.shot("replay")
-    expect(counters.last).to_contain_text("130 tokens, 1")  # at its own end, while the other still runs
-    expect(counters.last).to_contain_text("done")
     expect(replay).to_have_text("Replay at true speed", timeout=driving.PATIENCE_MS)
+    seen = chat.page.evaluate("seen")
+    assert any("a second" in shown for shown in seen)
+    # The faster one at its end, while the other still runs.
+    assert any("130 tokens" in shown and "done" in shown and "Stop the replay" in shown for shown in seen)
     expect(counters.first).to_be_hidden()
     assert chat.page.locator("#hc-result .hc-side [style*=hidden]").count() == 0
     chat.page.locator("#hc-back").click()

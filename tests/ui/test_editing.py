@@ -75,7 +75,7 @@ def test_an_editor_outlives_updates_and_waits_for_the_reply(chat: Chat, service:
     service.script.seconds = 0
     chat.ask("One")
     chat.ask("Two")
-    service.script.seconds = 6
+    service.script.seconds = 60
     chat.send("Three")
     expect(chat.words).to_have_count(3)
     field = edit(chat)
@@ -89,13 +89,13 @@ def test_an_editor_outlives_updates_and_waits_for_the_reply(chat: Chat, service:
     field.fill("One, but better")
     field.evaluate("e => e.setSelectionRange(3, 3)")
     expect(chat.page.locator("#hc-stop")).to_be_visible()
+    service.script.seconds = 0
     chat.idle()
     expect(chat.replies).to_have_count(3)
     chat.replies.last.get_by_role("button", name="Sources").click()  # an update of the whole conversation
     expect(chat.page.locator(".hc-marked")).to_be_visible()
     expect(field).to_have_value("One, but better")
     assert field.evaluate("e => e.selectionStart") == 3
-    service.script.seconds = 0
     field.press("Control+Enter")
     expect(chat.page.locator(".hc-user")).to_have_text(["One, but better"])
     chat.idle()

@@ -271,7 +271,7 @@ def test_another_user_sees_nothing_of_it(chromium: Browser, fresh: FakeService) 
 
 
 def test_a_comparison_goes_on_over_a_reload(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 2
+    service.script.seconds = 60
     chat.page.locator("#hc-compare input").check()
     expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
     chat.send("Both")
@@ -279,6 +279,7 @@ def test_a_comparison_goes_on_over_a_reload(chat: Chat, service: FakeService) ->
     expect(chat.page).to_have_url(re.compile(r"\?c=\d+"))
     chat.page.reload()
     expect(chat.page.locator("#hc-second .hc-text").first).to_contain_text("Here is", timeout=PATIENCE_MS)
+    service.script.seconds = 0
     expect(chat.page.locator("#hc-verdict")).to_contain_text("Word for word the same", timeout=PATIENCE_MS)
     chat.page.locator("#hc-back").click()
     expect(chat.replies).to_have_count(1)

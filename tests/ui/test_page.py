@@ -24,15 +24,17 @@ def test_empty_page_offers_examples_and_says_where_the_data_lies(chat: Chat) -> 
 
 
 def test_a_reply_streams_and_ends_with_its_figures(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 2
+    service.script.seconds = 20
     chat.send("Write a function\n that reverses a string.")
     expect(chat.page.locator("#hc-stop")).to_be_visible()
     expect(chat.words.last).to_contain_text("Here is")
     first = len(chat.words.last.inner_text())
     expect(chat.page.locator("#hc-live")).to_contain_text("tokens in")
-    chat.page.wait_for_timeout(700)
-    assert len(chat.words.last.inner_text()) > first
+    chat.page.wait_for_function(
+        "n => document.querySelector('#hc-growing .hc-text').innerText.length > n", arg=first
+    )
     chat.shot("writing")
+    service.script.seconds = 0
     expect(chat.replies).to_have_count(1)
     chat.idle()
     foot = chat.replies.last

@@ -131,13 +131,14 @@ def test_one_can_scroll_up_while_a_reply_is_written_and_come_back(
 
 
 def test_the_end_of_a_reply_leaves_the_place(chat: Chat, service: FakeService) -> None:
-    write_slowly(chat, service, 3)
+    write_slowly(chat, service)
     wheel(chat, -250)
     chat.page.wait_for_timeout(400)
     seen = chat.page.evaluate(
         "[...document.querySelectorAll('#hc-growing p')].find((p) => p.getBoundingClientRect().top > 150).textContent"
     )
     before = top_of(chat, seen)
+    service.script.seconds = 0
     chat.idle()
     expect(chat.replies).to_have_count(1)
     assert top_of(chat, seen) == pytest.approx(before, abs=2)

@@ -12,7 +12,14 @@ from hierchat.ui.actions import button
 from hierchat.ui.sessions import Session
 
 # preprocess: components check values themselves, before any handler of ours could answer with a sentence.
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "preprocess": False}
+# show_progress_on: with none, Gradio 6.31 tells each output at each answer how far the event is, which takes a browser
+# 30 ms for the outputs of a reply in progress, hidden or not.
+QUIET: dict[str, Any] = {
+    "show_progress": "hidden",
+    "show_progress_on": [],
+    "api_visibility": "private",
+    "preprocess": False,
+}
 """How every handler of the page is joined."""
 Who = Callable[[gr.Request], tuple[Session, int]]
 """The page that asks and the user behind it. Raises sessions.Stale."""
