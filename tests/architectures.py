@@ -11,19 +11,30 @@ import numpy as np
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Exaone4Config,
+    Gemma2Config,
     Gemma3TextConfig,
+    Glm4Config,
     GptOssConfig,
+    GraniteConfig,
     LlamaConfig,
+    Ministral3Config,
     MistralConfig,
     MixtralConfig,
+    Olmo2Config,
+    Olmo3Config,
+    Phi3Config,
     Qwen2Config,
     Qwen3Config,
     Qwen3MoeConfig,
+    SeedOssConfig,
+    SmolLM3Config,
 )
 from transformers.core_model_loading import revert_weight_conversion
 
-from hierchat.models.architectures.names import HEAD, ROPE_FACTORS
-from hierchat.models.architectures.registry import ARCHITECTURES
+from hierchat.models.architectures.names import HEAD, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
+from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.rope import rotary_size
 from hierchat.models.architectures.sizes import experts_of
 from hierchat.models.formats.tensors import whole
 from tests.tiny import CONTEXT, VOCABULARY
@@ -60,6 +71,54 @@ GEMMA3_SCALED = {
 }
 EXPERTS = {**SHAPE, "moe_intermediate_size": 32, "num_experts": 12, "num_experts_per_tok": 3}
 MXFP4 = gguf.GGMLQuantizationType.MXFP4
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "original_max_position_embeddings": 64,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+    "long_factor": [1.0, 2.0, 3.0, 5.0, 8.0, 9.0, 10.0, 12.0],
+}
+GROWING = {
+    **YARN,
+    "beta_fast": 16.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.3,
+    "original_max_position_embeddings": 64,
+}
+PER_KIND = {
+    "full_attention": {**YARN, "rope_theta": 5e5},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+}
+WINDOWED = {**SHAPE, "num_hidden_layers": 4, "sliding_window": 20}
+FAMILIES = {
+    "smollm3": SmolLM3Config(**{**SHAPE, "num_hidden_layers": 4, "pad_token_id": 0}),
+    "granite": GraniteConfig(
+        **SHAPE,
+        embedding_multiplier=3.0,
+        residual_multiplier=0.6,
+        attention_multiplier=0.2,
+        logits_scaling=4.0,
+    ),
+    "phi3": Phi3Config(
+        **SHAPE,
+        sliding_window=60,
+        pad_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75},
+    ),
+    "phi3, long": Phi3Config(**SHAPE, pad_token_id=0, rope_parameters=LONGROPE),
+    "olmo2": Olmo2Config(**SHAPE),
+    "olmo3": Olmo3Config(**WINDOWED, rope_parameters=PER_KIND),
+    "gemma2": Gemma2Config(
+        **WINDOWED, query_pre_attn_scalar=16, attn_logit_softcapping=3.0, final_logit_softcapping=4.0
+    ),
+    "ministral3": Ministral3Config(**SHAPE, pad_token_id=0, rope_parameters=GROWING),
+    "glm4": Glm4Config(**SHAPE, pad_token_id=0),
+    "exaone4": Exaone4Config(**WINDOWED),
+    "seed_oss": SeedOssConfig(**SHAPE, pad_token_id=0),
+}
+"""Those that need something of the engine that Llama does not."""
 CONFIGS = {
     "llama": LlamaConfig(**SHAPE),
     "llama, heads of its own": LlamaConfig(**{**SHAPE, "num_key_value_heads": 4, "head_dim": 48}),
@@ -89,6 +148,14 @@ CONFIGS = {
     "gemma3, scaled": Gemma3TextConfig(
         **{**GEMMA3, "query_pre_attn_scalar": 40, "rope_parameters": GEMMA3_SCALED}
     ),
+    "phi3, short": Phi3Config(
+        **SHAPE, pad_token_id=0, rope_parameters={**LONGROPE, "original_max_position_embeddings": CONTEXT}
+    ),
+    "glm4, no biases": Glm4Config(**SHAPE, pad_token_id=0, attention_bias=False),
+    "exaone4, no window": Exaone4Config(
+        **{**SHAPE, "sliding_window": None, "layer_types": ["full_attention"] * 3}
+    ),
+    **FAMILIES,
 }
 
 
@@ -129,7 +196,7 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     config, state = model.config, tensors_of(model)
     architecture = ARCHITECTURES[config.model_type]
     # Mistral's files say llama, and transformers knows them by their name
-    kind = "llama" if config.model_type == "mistral" else architecture.gguf
+    kind = {"mistral": "llama", "olmo3": "olmo2"}.get(config.model_type, architecture.gguf)
     writer = gguf.GGUFWriter(path, kind)
     writer.add_name(config.model_type)
     writer.add_block_count(config.num_hidden_layers)
@@ -140,27 +207,37 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
-    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_dimension_count(rotary_size(config.to_dict(), architecture))
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
     if architecture.experts:
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(getattr(config, architecture.inner))
-    if kind in ("gemma3", "gpt-oss"):
+    windowed = ("gemma2", "gemma3_text", "olmo3", "phi3", "exaone4", "gpt_oss")
+    if config.model_type in windowed and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
+    if kind == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if kind == "granite":
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
     _add_rotations(model, writer)
     _add_tokens(config, writer, tokenizer)
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
-    for name in architecture.tensors(config.num_hidden_layers):
+    turned = GGUF_ARCHITECTURES[kind].gguf_pairs_neighbours and not architecture.pairs_neighbours
+    for name in dict.fromkeys(architecture.tensors(config.num_hidden_layers)):
         if name == HEAD and config.tie_word_embeddings:
+            continue
+        if name.gguf.endswith(".bias") and not architecture.biases_of(config.to_dict()):
             continue
         floats = whole(name, experts_of(config.to_dict())[0], state.__getitem__)
         if "norm" in name.gguf:
             floats = floats + np.float32(architecture.norm_offset)
-        if (
-            kind == "llama" and (matrix := name.gguf.split(".")[-2]) in heads
-        ):  # neighbours are rotated together
+        if turned and (matrix := name.gguf.split(".")[-2]) in heads:  # neighbours are rotated together
             halves = floats.reshape(heads[matrix], 2, config.head_dim // 2, -1)
             floats = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(floats.shape))
         if "_exps.weight" in name.gguf:
@@ -183,8 +260,17 @@ def _add_rotations(model: Any, writer: gguf.GGUFWriter) -> None:
     if given["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(given["rope_type"]))
         writer.add_rope_scaling_factor(given["factor"])
-    if given["rope_type"] == "yarn":
+    if given["rope_type"] in ("yarn", "longrope"):
         writer.add_rope_scaling_orig_ctx_len(given["original_max_position_embeddings"])
+    if given["rope_type"] == "longrope":
+        writer.add_rope_scaling_attn_factors(model.model.rotary_emb.attention_scaling)
+        for name, kind in ((LONG_FACTORS, "long_factor"), (SHORT_FACTORS, "short_factor")):
+            writer.add_tensor(name, np.array(given[kind], np.float32))
+    if beta := given.get("llama_4_scaling_beta"):
+        writer.add_rope_scaling_yarn_beta_fast(given["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(given["beta_slow"])
+        writer.add_rope_scaling_yarn_log_mul(given["mscale_all_dim"])
+        writer.add_attn_temperature_scale(beta)
     if given["rope_type"] == "llama3":
         size = model.config.head_dim
         plain = given["rope_theta"] ** -(np.arange(0, size, 2) / size)

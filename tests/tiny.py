@@ -32,6 +32,7 @@ from hierchat.models.architectures.sizes import experts_of
 from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.quantised_blocks import Blocks, from_floats, pack
+from hierchat.models.formats.row_order import Rows
 from hierchat.models.formats.tensors import whole
 
 Kind = Literal["llama", "qwen3", "gemma3"]
@@ -84,12 +85,20 @@ def block_model(model: Any, pack: Callable[[NDArray[np.float32]], Blocks] | None
     def tensor(name: Name) -> NDArray[np.float32]:
         return whole(name, experts, lambda said: state[said].numpy())
 
-    def matrix(name: Name) -> Blocks:
-        floats = tensor(name)
+    def matrix(name: Name, order: Rows | None = None) -> Blocks:
+        floats = tensor(name) if order is None else tensor(name)[order]
         return pack(floats) if pack and "ffn_gate_inp" not in name.gguf else from_floats(floats)
 
     architecture, tied = ARCHITECTURES[config["model_type"]], config["tie_word_embeddings"]
-    return assemble(architecture, config, tensor, matrix, tied=tied, norm_offset=architecture.norm_offset)
+    return assemble(
+        architecture,
+        config,
+        tensor,
+        matrix,
+        tied=tied,
+        norm_offset=architecture.norm_offset,
+        pairs_neighbours=architecture.pairs_neighbours,
+    )
 
 
 @cache

@@ -21,8 +21,10 @@ from hierchat.chat.reply import Reply
 from hierchat.chat.reply_thread import in_reply_thread
 from hierchat.chat.verdict import verdict
 from hierchat.engine.decoding import common_prefix
-from hierchat.engine.engine import Compares
+from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.engine.scheduler import POLL_SECONDS
+from hierchat.language import _
+from hierchat.runtime.drafting_choice import Drafting
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.machine import machine_words
@@ -31,7 +33,7 @@ from hierchat.store import StoreError
 
 
 class CannotCompare(ValueError):
-    """The engine answers a prompt in one way only."""
+    """The engine does not draft as a side asks. The message is for the page."""
 
 
 class Comparing:
@@ -117,6 +119,10 @@ class Comparing:
                 return
             if hosted.name != name and self._replies:
                 raise NoModel(f"{name} was replaced before it could answer. Compare once more.")
+            for arm in arms:
+                _require_drafting(hosted, self._pair[arm].drafting)
+            if isinstance(hosted.engine, LearnsElsewhere) and not self._pair["first"].drafting.nothing:
+                arms = sorted(arms)  # what the second one leaves behind must not draft its rival
             records = {arm: self._begin(hosted, arm) for arm in arms}
             self._replies |= {arm: record.reply for arm, record in records.items()}
             try:
@@ -133,31 +139,31 @@ class Comparing:
     def _run(
         self, hosted: Hosted, records: dict[Arm, Record], stop: threading.Event
     ) -> Generator[CompareFrame, None, None]:
-        engine = hosted.engine
-        if not isinstance(engine, Compares):
-            raise CannotCompare(
-                f"{hosted.name} is computed elsewhere and cannot answer the same prompt twice."
-            )
+        engine = hosted.engine if isinstance(hosted.engine, Compares) else None
         drafting = hosted.levels.sequences if hosted.levels else ()
         replies = {arm: record.reply for arm, record in records.items()}
         prompt, user = next((reply.prompt_ids, reply.user) for reply in replies.values())
-        shared = engine.shared(prompt, user)
+        shared = engine.shared(prompt, user) if engine else 0
         read = [common_prefix(sequence.tokens, prompt) for sequence in drafting]
         for arm, record in records.items():
             if stop.is_set():
                 break
-            engine.forget(prompt, shared)  # neither side profits from the other's reading
+            # Neither side profits from the other's reading.
+            if engine:
+                engine.forget(prompt, shared)
+            record.reply.anew = True
             for sequence, kept in zip(drafting, read, strict=True):
                 sequence.rollback(min(kept, len(sequence.tokens)))
-            writer = record if arm == "second" else record.reply
+            written = record.frames if arm == "second" else record.frames_alone
             began = time.monotonic()
-            with closing(writer.frames(stop, measure=record.reply.drafter is not None)) as running:
+            with closing(written(stop, measure=record.reply.drafter is not None)) as running:
                 for frame in running:
                     self._set(arm, frame)
                     moment = (round((time.monotonic() - began) * 1e3), frame.figures.tokens, len(frame.text))
                     self._moments[arm].append(moment)
                     yield self._frame(arm)
-            _set_baselines(list(replies.values()))
+            if engine:
+                _set_baselines(list(replies.values()))
         for arm, reply in replies.items():
             self._set(arm, replace(self._frames[arm], figures=reply.statistics.figures()))
         if self._replies.keys() == set(ARMS):
@@ -198,6 +204,27 @@ class Comparing:
 
     def _frame(self, running: Arm | None) -> CompareFrame:
         return CompareFrame(dict(self._frames), running)
+
+
+def _require_drafting(hosted: Hosted, drafting: Drafting) -> None:
+    """Raises CannotCompare where the engine does not draft so."""
+    if hosted.is_local or drafting.databases == "texts":
+        return
+    if not isinstance(hosted.engine, LearnsElsewhere):
+        raise CannotCompare(
+            _(
+                "The server of {name} drafts by itself or not at all, so there is nothing to compare with. Two "
+                "temperatures, seeds or models can be compared: under “Change”, have the drafts of both sides come "
+                "from “this chat, your earlier ones and texts”."
+            ).format(name=hosted.name)
+        )
+    if drafting.databases != "none":
+        raise CannotCompare(
+            _(
+                "The drafter of {name} drafts from all that it has, or from nothing. Choose “nothing” or “this chat, "
+                "your earlier ones and texts” for each side."
+            ).format(name=hosted.name)
+        )
 
 
 def _set_baselines(replies: list[Reply]) -> None:

@@ -16,6 +16,7 @@ from hierchat.chat.reply_thread import in_reply_thread
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.engine.engine import LearnsElsewhere
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.drafters import Memory, all_sources
@@ -139,10 +140,17 @@ class Completions:
     ) -> Reply:
         """The same to a prompt that is there."""
         drafter = memory = None
+        notices = [_left_out(prompt.dropped_turns)]
+        if isinstance(hosted.engine, LearnsElsewhere) and (settings.min_p or settings.logit_bias):
+            # vLLM refuses them where anything may draft.
+            settings = GenerationSettings(**{**settings.model_dump(), "min_p": 0.0, "logit_bias": {}})
+            notices.append("Min-p and logit bias are left out: vLLM does not take them together with drafts.")
         # Who lets only the chat itself draft means texts that ship or were added, too.
         drafting_with = hosted if self._is_owner(user_id) else hosted.without_own_texts()
         if drafts_from == "chat":
             drafting_with = replace(hosted, statistics=())
+        if not hosted.is_local and drafting.databases == "none":  # there are no draft models either
+            drafts_from = "none"
         if hosted.is_local and hosted.drafts and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
             learner = memory if learns else apart(memory)
@@ -150,12 +158,16 @@ class Completions:
         statistics = ReplyStatistics(partial(reply_text, hosted, opened=prompt.thinking), settings)
         if hosted.vanilla_ms is not None:
             statistics.set_baseline(hosted.vanilla_ms, "estimated")
-        notice = _left_out(prompt.dropped_turns)
+        notice = " ".join(filter(None, notices)) or None
         reply = Reply(
             hosted, prompt.ids, settings, statistics, drafter, notice, user=user_id, drafts_from=drafts_from
         )
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
             reply.origins = Origins.over(all_sources(drafting_with, memory), len(prompt.ids))
+        if isinstance(
+            hosted.engine, LearnsElsewhere
+        ):  # it tells the database and the length of a match, not the place
+            reply.origins = Origins([], 0)
         return reply
 
     def _memory(self, hosted: Hosted, user_id: int, before: int | None, drafts_from: DraftsFrom) -> Memory:

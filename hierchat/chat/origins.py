@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from hierchat.chat.statistics import Decode, text_pieces
-from hierchat.store import UNKNOWN, Message, Origin, Store, Whereabouts
+from hierchat.store import UNKNOWN, Message, Origin, SourceSpan, Store, Whereabouts
+
+_PART = "\ufffd"
+"""Stands for a part of a character."""
+_SHARED = 4
+"""Characters that two runs may share: one, or several of a symbol that consists of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,37 @@ def runs_of(store: Store, user_id: int, message_id: int, tokens: Sequence[int], 
             place = there.get(origin.origin_id or 0)
             runs.append(Run(piece, span.source, span.length, origin, place, phrase))
     return runs
+
+
+def server_runs(spans: Sequence[SourceSpan], texts: Sequence[str], text: str) -> list[Run]:
+    """The runs of a reply that a server wrote. `texts`: what it says of the spans' tokens. Empty where these are not
+    the reply's `text`."""
+    pieces = _pieces(texts, text)
+    return [
+        Run(piece, span.source, span.length, span.origin)
+        for span, piece in zip(spans, pieces, strict=False)
+        if piece
+    ]
+
+
+def _pieces(texts: Sequence[str], text: str) -> list[str]:
+    """`text` in parts as `texts` begin and end; empty where they are not its own. A character that two of them share is
+    in the later one, and what stands behind the end of the text is left out: the token that ended it, a stop string."""
+    pieces: list[str] = []
+    at, shared = 0, False
+    for one in texts:
+        inside = one.strip(_PART)
+        if inside and inside.startswith(text[at:]):
+            pieces.append(text[at:])
+            return [*pieces, *[""] * (len(texts) - len(pieces))]
+        shared = shared or one.startswith(_PART)
+        begins = text.find(inside, at, at + len(inside) + _SHARED) if shared and inside else at
+        if begins < 0 or not text.startswith(inside, begins):
+            return []
+        ends = begins + len(inside)
+        pieces.append(text[at:ends])
+        at, shared = ends, one.endswith(_PART)
+    return pieces if at == len(text) else []
 
 
 def _in_this_chat(origin: Origin, phrase: str, before: Sequence[Message]) -> Origin:

@@ -75,6 +75,12 @@ class Record:
         if last:
             yield last
 
+    def frames_alone(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
+        """The same of a reply of which nothing is to be stored, or learned elsewhere."""
+        self.reply.learns = False
+        self._tell(None)
+        return self.reply.frames(stop, measure=measure)
+
     def frame(self) -> Frame:
         """All of it so far."""
         return self.reply.frame()
@@ -95,13 +101,18 @@ class Record:
         )
         return self._store.begin_reply(*self._place, turn)
 
-    def _tell(self, message_id: int) -> None:
-        """Have an engine that keeps replies elsewhere keep this one, once nothing is left there of what was deleted."""
-        engine = self.reply.hosted.engine
+    def _tell(self, message_id: int | None) -> None:
+        """Have an engine that keeps replies elsewhere draft from the user's, once nothing is left there of what was
+        deleted, and keep this one, if it is stored."""
+        engine, user_id = self.reply.hosted.engine, self._place[0]
         if not isinstance(engine, LearnsElsewhere) or self.reply.drafts_from != "all":
             return
         if forget_deleted(self._store, engine):
-            self.reply.named = self._store.tell_drafter(engine.place, self._place[0], message_id)
+            self.reply.named = (
+                (self._store.called_by_drafters(user_id), "")
+                if message_id is None
+                else self._store.tell_drafter(engine.place, user_id, message_id, self.reply.statistics.begun)
+            )
 
     def _finish(self, message_id: int, failed: bool) -> None:
         statistics = self.reply.statistics

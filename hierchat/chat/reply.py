@@ -52,6 +52,10 @@ class Reply:
     """Which texts may draft it, where the engine has some of its own."""
     named: tuple[str, str] = ("", "")
     """What such an engine calls the user and the reply that it may keep; empty where it may keep nothing."""
+    learns: bool = True
+    """Whether it keeps the reply, where it is told whose it is."""
+    anew: bool = False
+    """Whether it reads the prompt as if nothing had been read before: a comparison's side."""
 
     def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
         """Frames while it is written, the last one in phase "done".
@@ -61,7 +65,9 @@ class Reply:
         """
         engine, statistics = self.hosted.engine, self.statistics
         if isinstance(engine, LearnsElsewhere):
-            engine = engine.telling(*self.named, drafts=self.drafts_from != "none")
+            engine = engine.telling(
+                *self.named, drafts=self.drafts_from != "none", learns=self.learns, anew=self.anew
+            )
         steps = engine.generate(
             [*self.prompt_ids, *statistics.tokens],
             self.settings,

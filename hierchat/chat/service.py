@@ -18,13 +18,15 @@ from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.in_progress import InProgress
 from hierchat.chat.insights import ForwardCosts, IndexMemory, forward_costs, index_memory
 from hierchat.chat.news import News
-from hierchat.chat.origins import Run, runs_of
+from hierchat.chat.origins import Run, runs_of, server_runs
 from hierchat.chat.plan import PlanView, plan_view
 from hierchat.chat.record import Record
 from hierchat.chat.reply import reply_text
 from hierchat.chat.statistics import stored_figures
 from hierchat.chat.titles import TitleWriter
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
+from hierchat.engine.engine import ContinuesText, TellsTexts
+from hierchat.engine.remote.errors import ServerError
 from hierchat.learning.learning import IdleLearning
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.drafting_choice import ALL, Drafting
@@ -35,11 +37,15 @@ from hierchat.runtime.learned import Learned
 from hierchat.runtime.own_texts import OwnTexts
 from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.runtime.shelf import Shelf
-from hierchat.store import Attachment, DraftsFrom, Message, NotFound, Store
+from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store
 from hierchat.thoughts import parted
 
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
+
+
+TEXTS_KEPT = 64
+"""Replies of a server whose tokens' texts are held, so that a page can be drawn anew."""
 
 
 class NotBegun(Exception):
@@ -64,6 +70,7 @@ class ChatService:
         self.learning = IdleLearning(store, host, self._index)
         self.learning.wake()
         self._forgetting = Forgetting(store, host)
+        self._texts: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = {}
 
     @property
     def completions(self) -> Completions:
@@ -223,12 +230,27 @@ class ChatService:
         turn, hosted = self.store.turn(user_id, message_id), self.host.hosted
         if turn is None or hosted is None or turn.begun.model_key != hosted.model_key:
             return []
-        if not hosted.prompts.knows_tokens:
-            return []
         tokens = self.store.reply_tokens(user_id, message_id)
         text = self.store.message(user_id, message_id).text
+        if not hosted.prompts.knows_tokens:
+            return self._server_runs(hosted, self.store.spans(user_id, message_id), tokens, text)
         opened = bool(parted(text).answer_at) and not parted(reply_text(hosted, tokens)).answer_at
         return runs_of(self.store, user_id, message_id, tokens, partial(reply_text, hosted, opened=opened))
+
+    def _server_runs(
+        self, hosted: Hosted, spans: Sequence[SourceSpan], tokens: Sequence[int], text: str
+    ) -> list[Run]:
+        """Asked of the server once, while the reply is as it is."""
+        if not isinstance(hosted.engine, TellsTexts):
+            return []
+        lengths = tuple(span.length for span in spans)
+        asked = (hosted.model_key, tuple(tokens), lengths)
+        if asked not in self._texts:
+            with suppress(ServerError):
+                if len(self._texts) >= TEXTS_KEPT:
+                    self._texts.clear()
+                self._texts[asked] = hosted.engine.texts(tokens, lengths)
+        return server_runs(spans, self._texts.get(asked, ()), text)
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Figures of a stored reply; None where there are none."""
@@ -321,26 +343,30 @@ class ChatService:
         if turn is None or question is None or turn.begun.model_key != hosted.model_key:
             writer = turn.begun.model if turn else "Another program"
             raise NotBegun(f"{writer} wrote this reply. Only the same model can continue it.")
-        if not hosted.prompts.knows_tokens:
-            raise NotBegun(
-                f"{hosted.name} is a server's model, and servers begin replies only. Ask it to go on."
-            )
+        by_text = not hosted.prompts.knows_tokens
+        if by_text and not (isinstance(hosted.engine, ContinuesText) and hosted.engine.continues):
+            raise NotBegun(f"The server of {hosted.name} begins replies only. Ask for the rest in a message.")
         tokens = self.store.reply_tokens(user_id, message.id)
-        if not tokens or tokens[-1] in hosted.end_ids:
+        ended = turn.figures is not None and turn.figures.finish in ("end", "stop") if by_text else False
+        if not tokens or ended or tokens[-1] in hosted.end_ids:
             raise NotBegun("There is nothing to continue: this reply has come to its end.")
         before = GenerationSettings(**turn.begun.settings)
         most = min(len(tokens) + more, MOST_TOKENS)
         settings = GenerationSettings(**{**before.model_dump(), "max_new_tokens": most})
         path = self.store.messages(user_id, message.conversation_id, question)
         said = self._said(hosted, user_id, path, turn.begun.system_prompt)
+        if by_text:
+            said.append(Said("assistant", message.text))
         # The prompt is the one that the reply began with, and so is the room that was left for it.
         allowed = self.store.drafts_from(user_id, message.conversation_id)
         reply = self._completions.reply(
             hosted, user_id, said, settings, stop, before.max_new_tokens, question, allowed
         )
-        if len(reply.prompt_ids) + len(tokens) >= hosted.prompts.context_length:
+        if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= hosted.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
-        reply.statistics.resume(tokens, self._sources(user_id, message.id), turn.figures)
+        reply.statistics.resume(
+            tokens, self._sources(user_id, message.id), turn.figures, message.text if by_text else None
+        )
         return Record(self.store, reply, user_id, message.conversation_id, question, resumed=message.id)
 
     def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:

@@ -56,13 +56,24 @@ class ReplyStatistics:
         """The text, where the engine tells it."""
         self._ends: list[int] = []
         """Then, how much of it there is with each token."""
+        self.knows_tokens = True
+        """Whether `tokens` are the model's own; else those of a server that only counts them."""
         self.thought_ms: float | None = None
         """Decoding time up to the end of what the model thought; None where it thought nothing."""
         self._thought_ended = False
 
-    def resume(self, tokens: Sequence[int], sources: Sequence[str], recorded: TurnFigures | None) -> None:
-        """Go on from a stored reply. Where nothing of it was recorded (a crash), no speed can be told of the whole."""
+    def resume(
+        self,
+        tokens: Sequence[int],
+        sources: Sequence[str],
+        recorded: TurnFigures | None,
+        said: str | None = None,
+    ) -> None:
+        """Go on from a stored reply. Where nothing of it was recorded (a crash), no speed can be told of the whole.
+        `said`: its text, where the engine tells it."""
         self.tokens, self.sources, self.begun = list(tokens), list(sources), len(tokens)
+        if said is not None:
+            self._said, self._ends = said, [len(said)] * len(tokens)
         self.matches, self.chances = [NO_MATCH] * self.begun, [None] * self.begun
         self.accepted = Counter(source for source in sources if source != TARGET)
         self._timed = recorded is not None
@@ -86,6 +97,7 @@ class ReplyStatistics:
         if step.text is not None:
             self._said = (self._said or "") + step.text
             self._ends += [len(self._said)] * len(step.tokens)
+            self.knows_tokens = self.knows_tokens and (step.width > 0 or not step.tokens)
         if not step.tokens:
             self.prompt_new += step.width
             self.read_ms += spent

@@ -7,22 +7,23 @@ from collections.abc import Mapping
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, Verdict
 from hierchat.chat.reply import Reply
 from hierchat.engine.decoding import common_prefix
-from hierchat.engine.engine import Compares
+from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.language import _
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def verdict(replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Compares | None) -> Verdict:
-    """Of two replies to one prompt. `engine`: the one of both, to ask how near the two choices were; None where each
-    has its own."""
+    """Of two replies to one prompt. `engine`: the one of both, to ask how near the two choices were; None where it
+    cannot tell, or each has its own."""
     first, second = replies["first"], replies["second"]
     left, right = first.statistics, second.statistics
-    same = common_prefix(left.tokens, right.tokens) if engine else 0
+    known = first.hosted is second.hosted and left.knows_tokens and right.knows_tokens
+    same = common_prefix(left.tokens, right.tokens) if known else 0
     total = max(len(left.tokens), len(right.tokens))
     if "stopped" in (left.finish, right.finish) or not (left.tokens and right.tokens):
         compared = min(len(left.tokens), len(right.tokens))
-        so_far = engine and same and same == compared
+        so_far = known and same and same == compared
         sentence = (
             _("Stopped. Word for word the same so far, {same:,} tokens.").format(same=same)
             if so_far
@@ -30,13 +31,17 @@ def verdict(replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Comp
         )
         return Verdict(same == compared, same, None, None, sentence)
     speeds = [statistics.figures().tokens_per_second for statistics in (left, right)]
-    speedup = speeds[1] / speeds[0] if speeds[0] and speeds[1] else None
+    drafted = all(
+        one.hosted.is_local or isinstance(one.hosted.engine, LearnsElsewhere) for one in (first, second)
+    )
+    # Of a server that drafts as it likes, two speeds tell nothing.
+    speedup = speeds[1] / speeds[0] if drafted and speeds[0] and speeds[1] else None
     deserved = min(len(left.tokens), len(right.tokens)) >= DESERVED_TOKENS
     pace = _pace(speedup, names) if deserved else ""
-    if (engine and same == total) or (not engine and left.text == right.text):
+    if (known and same == total) or (not known and left.text == right.text):
         precise = (
             _("Identical, {same:,} of {total:,} tokens.").format(same=same, total=total)
-            if engine
+            if known
             else _("Both texts have the same characters.")
         )
         return Verdict(
@@ -48,14 +53,16 @@ def verdict(replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Comp
         sentence = _("Other words from word {word:,} on, as expected: {reason}.{pace}").format(
             word=word, reason=reason, pace=pace
         )
-        precise = _("First difference at token {token:,}.").format(token=same + 1) if engine else ""
+        precise = _("First difference at token {token:,}.").format(token=same + 1) if known else ""
         return Verdict(False, same, None, speedup, sentence, precise=precise)
     gap = None
-    if engine and same < min(len(left.tokens), len(right.tokens)):
+    if engine and known and same < min(len(left.tokens), len(right.tokens)):
         context = [*first.prompt_ids, *left.tokens[:same]]
         gap = engine.logit_gap(context, left.tokens[same], right.tokens[same])
     noted = "" if gap is None else _(" (logit gap {gap:.4f})").format(gap=gap)
-    precise = _("First difference at token {token:,}{noted}.").format(token=same + 1, noted=noted)
+    precise = (
+        _("First difference at token {token:,}{noted}.").format(token=same + 1, noted=noted) if known else ""
+    )
     return Verdict(
         False,
         same,
@@ -79,6 +86,8 @@ def _reason(first: Reply, second: Reply) -> str:
         return _("the temperatures differ")
     if first.settings.temperature and first.settings.seed != second.settings.seed:
         return _("the seeds differ")
+    if first.settings.temperature and isinstance(first.hosted.engine, LearnsElsewhere):
+        return _("the server draws anew where a draft is refused, each word as likely as without drafts")
     return ""
 
 

@@ -70,13 +70,37 @@ class LearnsElsewhere(Protocol):
         """Where it keeps them."""
         ...
 
-    def telling(self, user: str, reply: str, *, drafts: bool) -> Engine:
+    def telling(
+        self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
+    ) -> Engine:
         """The same engine for one reply: whose it is and what it is called, both empty where nothing of it may be kept
-        or draft; and whether anything may."""
+        or draft; whether anything may; whether it is kept. `anew`: its prompt is read as if nothing had been before, so
+        that it can be compared with another reply to it."""
         ...
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
         """Have nothing left of these, and draft from them no more. Raises ServerError where that is not certain."""
+        ...
+
+
+@runtime_checkable
+class ContinuesText(Protocol):
+    """An engine elsewhere, which takes messages. With `begun` the last message of its prompt is the reply so far, as
+    text."""
+
+    @property
+    def continues(self) -> bool:
+        """Whether it goes on with such a message."""
+        ...
+
+
+@runtime_checkable
+class TellsTexts(Protocol):
+    """An engine elsewhere that tells the model's own tokens, and what they are in text."""
+
+    def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
+        """The text of each run of so many tokens; special tokens are text, and what is left of a character that two
+        runs share is U+FFFD. Raises ServerError where that is not told."""
         ...
 
 

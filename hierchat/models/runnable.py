@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hierchat.language import later
 from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
-from hierchat.models.architectures.names import ROPE_FACTORS
+from hierchat.models.architectures.names import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
 from hierchat.models.architectures.rope import SCALINGS, scaling, scaling_type
 from hierchat.models.architectures.sizes import experts_of, heads_of
@@ -24,7 +24,7 @@ from hierchat.models.architectures.through_transformers import (
 from hierchat.models.architectures.windows import FULL, SLIDING
 from hierchat.models.errors import UnsupportedError
 from hierchat.models.formats.block_types import TYPES
-from hierchat.models.formats.gguf_config import MODEL_TYPES, gguf_config
+from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
 from hierchat.models.formats.gguf_head import Head
 from hierchat.models.formats.layouts import BLOCK
 
@@ -47,7 +47,8 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         return unknown(kind)
     if (activation := architecture.activation_of(config)) not in ACTIVATIONS:
         return f"activation {activation}"
-    if config.get("mlp_bias") or (config.get("attention_bias") and "q" not in architecture.biases):
+    biases = config.get("attention_bias") and "q" not in architecture.biases
+    if biases or config.get("mlp_bias") or config.get("attention_out_bias"):
         return "biases of this architecture"
     if reason := _odd_experts(config, architecture):
         return reason
@@ -57,8 +58,6 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         return f"layers of {min(others)}"
     if config.get("use_bidirectional_attention"):
         return "attention to what comes behind"
-    if config.get("attn_logit_softcapping") or config.get("final_logit_softcapping"):
-        return "scores or logits with a soft cap"
     heads, kv_heads, size = heads_of(config)
     widths = (config["hidden_size"], config[architecture.inner], heads * size)
     if any(width % BLOCK for width in widths) or size % 16 or heads % kv_heads:
@@ -133,14 +132,24 @@ def gguf_unsupported(head: Head) -> str | None:
     if reason := unsupported(config):
         return reason
     known = {name.gguf for name in architecture.tensors(config.get("num_hidden_layers") or 0)}
-    if foreign := {tensor.name for tensor in head.tensors} - known - {ROPE_FACTORS}:
+    known |= {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS}
+    if foreign := {tensor.name for tensor in head.tensors} - known:
         return f"tensor {min(foreign)}, which {architecture.model_type} does not have"
+    scaled = scaling_type(config.get("rope_scaling") or {})
+    if scaled == "longrope" and not any(tensor.name == LONG_FACTORS for tensor in head.tensors):
+        return "rope scaling longrope without its factors"
+    if head.architecture == "granite" and head.of_architecture("rope.scaling.finetuned") is False:
+        return "Granite without rotary positions"
     odd = sorted({tensor.type for tensor in head.tensors} - set(TYPES))
     return f"block type {odd[0]}" if odd else None
 
 
 def gguf_refused(head: Head) -> str | None:
     """The same through transformers, which reads the files of some architectures only."""
-    if head.architecture not in MODEL_TYPES:
-        return f"no way is known here to read such a file (known are {', '.join(MODEL_TYPES)})"
+    if head.architecture in set(GGUF_ARCHITECTURES) - READ_BY_TRANSFORMERS:
+        own = gguf_unsupported(head)
+        return f"only the CPU engine reads such a file{f', and does not compute {own}' if own else ''}"
+    if head.architecture not in READ_BY_TRANSFORMERS:
+        known = sorted(READ_BY_TRANSFORMERS | set(GGUF_ARCHITECTURES))
+        return f"no way is known here to read such a file (known are {', '.join(known)})"
     return "it has several experts in a layer" if gguf_config(head).get("num_local_experts") else None

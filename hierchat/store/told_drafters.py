@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sqlite_utils import Database
+
 from hierchat.store.connection import Connected
 from hierchat.store.ownership import owned_message
 
@@ -31,12 +33,17 @@ class Told:
 class ToldDrafters(Connected):
     """The part of Store that knows what stands elsewhere."""
 
-    def tell_drafter(self, place: str, user_id: int, message_id: int) -> tuple[str, str]:
-        """Note that the drafter there is told of a reply; what it calls the user and the reply. Raises NotFound."""
+    def called_by_drafters(self, user_id: int) -> str:
+        """What drafters call a user."""
+        with self._read() as db:
+            return _called(db, user_id)
+
+    def tell_drafter(self, place: str, user_id: int, message_id: int, begun: int = 0) -> tuple[str, str]:
+        """Note that the drafter there is told of a reply, or of what follows its first `begun` tokens; what it calls
+        the user and the reply. Raises NotFound."""
         with self._write() as db:
             owned_message(db, user_id, message_id)
-            (ours,) = db.execute("SELECT name FROM drafters").fetchone()
-            names = (f"{ours}-{user_id}", f"m{message_id}")
+            names = (_called(db, user_id), f"m{message_id}-{begun}" if begun else f"m{message_id}")
             db.execute(
                 "INSERT INTO told_drafters (place, user, reply, message_id) VALUES (?, ?, ?, ?)",
                 [place, *names, message_id],
@@ -55,3 +62,8 @@ class ToldDrafters(Connected):
                 "DELETE FROM told_drafters WHERE id IN (SELECT value FROM json_each(?))",
                 [str([one.id for one in told])],
             )
+
+
+def _called(db: Database, user_id: int) -> str:
+    (ours,) = db.execute("SELECT name FROM drafters").fetchone()
+    return f"{ours}-{user_id}"

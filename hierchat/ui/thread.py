@@ -29,7 +29,7 @@ _BACK, _FORTH = (
 )
 _NO_RUNS = later(
     "Where the words came from can be shown only while the model that wrote this reply is loaded, and of no imported "
-    "reply."
+    "reply. Of a server it can be shown where our drafter is in it."
 )
 _NOTES = {
     "stopped": later("stopped"),

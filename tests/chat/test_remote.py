@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.service import NotBegun
 from hierchat.engine.engine import Compares, MeasuresBaseline
 from hierchat.engine.step import TARGET
@@ -68,9 +69,9 @@ def test_another_reply_to_the_same_question(talk: Talk) -> None:
 
 
 def test_a_comparison_says_that_it_cannot(talk: Talk) -> None:
-    *_, last = talk.comparing("hello")
-    notices = {frame.notice for frame in last.arms.values()}
-    assert notices == {"tiny is computed elsewhere and cannot answer the same prompt twice."}
+    with pytest.raises(CannotCompare, match="tiny drafts by itself or not at all"):
+        list(talk.comparing("hello"))
+    assert talk.messages() == []
     assert talk.send("and now?").finish == "length"
 
 

@@ -12,9 +12,12 @@ from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, Op
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.prompt import Said
 from hierchat.store import Store
+from tests.engine.remote.drafter import TOKEN, Drafter
+from tests.engine.remote.drafter import serving as drafting
 from tests.terminal.standin import Script, serving
 
 from .conftest import Talk
+from .test_server_compare import talk_over
 from .tiny import settle
 
 USAGE = {"prompt_tokens": 40, "completion_tokens": 6}
@@ -117,19 +120,14 @@ def test_a_server_that_is_gone_is_said_and_it_answers_when_it_is_there_again(sto
     service.close()
 
 
-def test_a_cut_reply_is_not_continued(talk: Talk, script: Script) -> None:
+def test_a_server_of_which_nobody_knows_continues_no_reply(talk: Talk, script: Script) -> None:
     script.finish = "length"
     last = talk.send("hello")
     assert last.message_id is not None
-    with pytest.raises(NotBegun, match="far is a server's model, and servers begin replies only"):
+    with pytest.raises(
+        NotBegun, match=r"The server of far begins replies only\. Ask for the rest in a message"
+    ):
         list(talk.service.resume(talk.user, last.message_id, 100, talk.stop))
-
-
-def test_a_comparison_says_that_it_cannot(talk: Talk) -> None:
-    *_, last = talk.comparing("hello")
-    assert {frame.notice for frame in last.arms.values()} == {
-        "far is computed elsewhere and cannot answer the same prompt twice."
-    }
 
 
 def test_a_server_that_is_not_there_is_said_when_it_is_chosen(script: Script) -> None:
@@ -146,3 +144,20 @@ def test_chats_get_titles(talk: Talk, script: Script) -> None:
     script.pieces = ("Rivers of ", "Europe")
     prompt = talk.hosted.prompts.build([Said("user", "?")], 16)
     assert _written(talk.hosted, prompt, talk.stop, talk.user) == "Rivers of Europe"
+
+
+def test_what_vllm_refuses_beside_drafts_is_left_out_and_said(store: Store, script: Script) -> None:
+    with serving(script) as url, drafting(Drafter()) as port:
+        talk = talk_over(store, url, model="scripted", drafter=port, drafter_token=TOKEN)
+        last = talk.send("hello", min_p=0.1, logit_bias={5: 1.0})
+        assert (
+            last.notice == "Min-p and logit bias are left out: vLLM does not take them together with drafts."
+        )
+        assert talk.send("more", last.message_id, logit_bias={}).notice is None
+        talk.service.close()
+    assert not {"min_p", "logit_bias"} & script.asked[0].keys()
+
+
+def test_to_any_other_server_they_are_sent(talk: Talk, script: Script) -> None:
+    assert talk.send("hello", min_p=0.1, logit_bias={5: 1.0}).notice is None
+    assert (script.asked[0]["min_p"], script.asked[0]["logit_bias"]) == (0.1, {"5": 1.0})

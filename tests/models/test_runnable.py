@@ -11,9 +11,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.architectures.registry import ARCHITECTURES
+from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
 from hierchat.models.architectures.through_transformers import MADE_FOR_ELSE, SLOTTED
-from hierchat.models.formats.gguf_config import MODEL_TYPES
+from hierchat.models.formats.gguf_config import MODEL_TYPES, READ_BY_TRANSFORMERS
 from hierchat.models.formats.gguf_head import Head, Tensor
 from hierchat.models.runnable import gguf_refused, gguf_unsupported, graphed, refused, slotted
 
@@ -43,6 +43,14 @@ def test_what_is_listed_can_be_computed(kind: str) -> None:
     sequence.read([5, 9])
     found = torch.tensor(np.asarray(sequence.forward([30, 7], [-1, 0])))
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_transformers_reads_the_files_that_are_said_so() -> None:
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+
+    theirs = {name.replace("_moe", "moe") for name in GGUF_SUPPORTED_ARCHITECTURES}
+    assert theirs >= READ_BY_TRANSFORMERS
+    assert not theirs & (set(GGUF_ARCHITECTURES) - READ_BY_TRANSFORMERS)
 
 
 def test_what_is_refused_is_called_so_by_transformers() -> None:
@@ -94,8 +102,9 @@ def head(
     [
         (head("qwen2"), None, None),
         (head("qwen2", "IQ2_XS"), "block type IQ2_XS", None),
-        (head("phi3"), "architecture phi3", None),
-        (head("phi3", **{"attention.sliding_window": 64}), "architecture phi3", None),
+        (head("phi3"), None, None),
+        (head("phi3", **{"attention.sliding_window": 64}), None, None),
+        (head("gpt2"), "architecture gpt2", None),
         (head("qwen3moe", **EIGHT), "tensor blk.0.ffn_up.weight, which qwen3_moe does not have", None),
         (head("qwen3moe", **EIGHT, expert_feed_forward_length=40), "no whole", None),
         (head("qwen3moe", tensor="blk.1.ffn_gate_exps.weight", **EIGHT), None, None),
@@ -117,18 +126,17 @@ def head(
         (head("llama", **{"rope.scaling.type": "none"}), None, None),
         (head("gemma3", **{"attention.sliding_window": 64}), None, None),
         (head("gemma3", tensor="blk.0.post_ffw_norm.weight"), None, None),
-        (head("gemma3", final_logit_softcapping=30.0), "soft cap", None),
+        (head("gemma3", final_logit_softcapping=30.0), None, None),
+        (head("granite"), None, "only the CPU engine reads such a file"),
         (
-            head("gemma2"),
-            "architecture gemma2 (known are gemma3_text, gpt_oss, llama, mistral, mixtral, qwen2, qwen3, qwen3_moe)",
-            "no way is known",
+            head("granite", **{"rope.scaling.finetuned": False}),
+            "without rotary positions",
+            "only the CPU engine",
         ),
-        (head("gpt-oss", "MXFP4", "blk.0.ffn_down_exps.bias", **EIGHT), None, "several experts"),
-        (
-            head("wordpainter"),
-            "architecture wordpainter",
-            "a file (known are gemma3, gpt-oss, llama, mistral, ",
-        ),
+        (head("granite", "IQ2_XS"), "block type IQ2_XS", "and does not compute block type IQ2_XS"),
+        (head("starcoder2"), "architecture starcoder2 (known are exaone4, gemma2, ", None),
+        (head("gpt-oss", "MXFP4", "blk.0.ffn_down_exps.bias", **EIGHT), None, "only the CPU engine"),
+        (head("wordpainter"), "architecture wordpainter", "a file (known are exaone4, gemma2, gemma3, "),
         (Head({}, ()), "architecture ", "no way is known"),
     ],
 )

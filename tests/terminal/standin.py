@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +20,9 @@ HIERCHAT = {
     "seeds": [11],
     "sources": {"context": 0.25, "target": 0.75},
 }
+
+MARK = 900
+"""The token of any text that is asked for."""
 
 
 @dataclass
@@ -37,10 +40,14 @@ class Script:
         default_factory=lambda: {"prompt_tokens": 7, "completion_tokens": 100, "hierchat": HIERCHAT}
     )
     finish: str = "stop"
+    answers: Callable[[dict[str, Any]], Sequence[str]] | None = None
+    """The pieces for a request, in place of `pieces`."""
     pieces_apart: Sequence[dict[str, Any]] = ()
     """Deltas before the pieces."""
     counts: bool = False
     """Whether each piece tells how many tokens there are by then: three more."""
+    vocabulary: dict[int, str] | None = None
+    """Texts of tokens, where it tells them as vLLM does."""
     key: str = ""
     health: int = 200
     endless: bool = False
@@ -53,6 +60,8 @@ class Script:
     raw: str = ""
     """Sent in place of all that."""
     asked: list[dict[str, Any]] = field(default_factory=list)
+    texts_asked: list[str] = field(default_factory=list)
+    """Addresses that were asked for tokens or their texts."""
     arrived: threading.Event = field(default_factory=threading.Event)
     hung_up: threading.Event = field(default_factory=threading.Event)
 
@@ -72,6 +81,9 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if not self._may():
                 return
+            if self.path in ("/tokenize", "/detokenize"):
+                self._text(body)
+                return
             script.asked.append(body)
             script.arrived.set()
             if script.refuses:
@@ -88,6 +100,17 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
             except OSError:
                 script.hung_up.set()
 
+        def _text(self, body: dict[str, Any]) -> None:
+            known = script.vocabulary
+            script.texts_asked.append(self.path)
+            if known is None:
+                self._json(404, {"detail": "Not Found"})
+            elif self.path == "/tokenize":
+                known[MARK] = body["prompt"]
+                self._json(200, {"tokens": [MARK], "count": 1, "max_model_len": 512})
+            else:
+                self._json(200, {"prompt": "".join(known.get(token, "?") for token in body["tokens"])})
+
         def _reply(self) -> None:
             if script.silent:
                 while self.connection.recv(1) == b"":
@@ -97,7 +120,8 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
                 return
             for delta in script.pieces_apart:
                 self._piece(delta)
-            for number, piece in enumerate(script.pieces, 1):
+            pieces = script.answers(script.asked[-1]) if script.answers else script.pieces
+            for number, piece in enumerate(pieces, 1):
                 usage = {"prompt_tokens": 7, "completion_tokens": 3 * number} if script.counts else None
                 self._piece({"content": piece}, usage=usage)
             while script.endless:

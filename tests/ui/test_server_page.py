@@ -67,7 +67,8 @@ def test_any_server(chromium: Browser, tmp_path: Path, script: Script, url: str)
 
 
 @pytest.mark.browser
-def test_vllm_with_our_drafter(chromium: Browser, tmp_path: Path, url: str) -> None:
+def test_vllm_with_our_drafter(chromium: Browser, tmp_path: Path, script: Script, url: str) -> None:
+    script.vocabulary = {11: "He", 12: "l", 13: "lo", 14: " th", 15: "ere", 16: "."}
     with Store.open(tmp_path / "chat.db") as store, drafting(Drafter()) as port:
         serves = service(store, url, port)
         with driving.serving(serves) as address, driving.visiting(chromium, address) as chat:
@@ -76,4 +77,21 @@ def test_vllm_with_our_drafter(chromium: Browser, tmp_path: Path, url: str) -> N
             expect(chat.replies.last.locator(".hc-shares")).to_contain_text("your earlier chats")
             assert "it need not be the same one" in model_proof(serves.host.status)
             chat.shot("vllm")
+            chat.replies.last.get_by_role("button", name="Sources", exact=True).click()
+            expect(chat.words.last.locator(".hc-src-history").first).to_have_text("llo")
+            expect(chat.words.last.locator(".hc-src-context").first).to_have_text("ere")
+            assert "".join(chat.words.last.locator(".hc-run").all_inner_texts()) == "Hello there."
+            chat.shot("vllm_sources")
+            script.finish = "length"
+            chat.ask("More")
+            script.finish, script.pieces = "stop", (" And so ", "on.")
+            chat.replies.last.get_by_role("button", name="Continue", exact=True).click()
+            expect(chat.words.last).to_contain_text("Hello there. And so on.", timeout=driving.PATIENCE_MS)
+            chat.shot("vllm_continued")
+            chat.page.get_by_label("Compare").check()
+            chat.send("Both")
+            verdict = chat.page.locator(".hc-verdict")
+            expect(verdict).to_contain_text("Word for word the same", timeout=driving.PATIENCE_MS)
+            expect(chat.page.locator(".hc-result")).to_contain_text("Without drafts")
+            chat.shot("vllm_compared")
         serves.close()

@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -163,8 +163,8 @@ def _import(chromium: Browser, address: str, megabytes: int) -> dict[str, Any]:
 
 
 def _streaming(chromium: Browser, address: str, messages: int) -> dict[str, Any]:
-    """What moves by itself, and how long the page is busy at a time, while a reply is written: into an empty page, and
-    at the end of the long chat."""
+    """What moves by itself, how long the page is busy at a time, and how many cores server and browser take, while a
+    reply is written: into an empty page, and at the end of the long chat."""
     found = {}
     for where in ("new", "long"):
         with _visiting(chromium, address) as page:
@@ -174,14 +174,29 @@ def _streaming(chromium: Browser, address: str, messages: int) -> dict[str, Any]
             before = replies.count()
             page.locator("#hc-box textarea").fill("Reverse a string")
             page.evaluate("hcBench.begin()")
+            began, used = time.perf_counter(), _used()
             page.locator("#hc-box textarea").press("Enter")
             wrong = page.locator("#hc-live [role=alert], #hc-thread [role=alert]")
             replies.nth(before).or_(wrong).first.wait_for()
             page.locator("#hc-send").wait_for()
             if wrong.count():
                 raise RequestError(f"The reply was not written to its end: {wrong.first.inner_text()}")
-            found[where] = page.evaluate("hcBench.since()")
+            took = time.perf_counter() - began
+            cores = {f"{name}_cores": (more - used[name]) / took for name, more in _used().items()}
+            found[where] = {**page.evaluate("hcBench.since()"), "seconds": took, **cores}
     return found
+
+
+def _used() -> dict[str, float]:
+    """Seconds of a processor that this process, which serves the page, and the browser have used so far."""
+    own = psutil.Process()
+    browser = 0.0
+    for process in own.children(recursive=True):
+        with suppress(psutil.Error):  # it has ended since
+            times = process.cpu_times()
+            browser += times.user + times.system
+    times = own.cpu_times()
+    return {"server": times.user + times.system, "browser": browser}
 
 
 def _summary(times: list[float]) -> dict[str, float]:
@@ -208,4 +223,6 @@ def _show(figures: dict[str, Any], messages: int) -> None:
     for where, seen in figures["streaming"].items():
         table.add_row(f"layout shift, {where} chat", f"{seen['layout_shift']:.4f}", "", "0")
         table.add_row(f"longest task, {where} chat, ms", f"{seen['longest_task_ms']:,.0f}", "", "")
+        for side in ("server", "browser"):
+            table.add_row(f"cores of the {side}, {where} chat", f"{seen[f'{side}_cores']:.2f}", "", "")
     Console().print(table)

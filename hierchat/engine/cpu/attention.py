@@ -12,7 +12,7 @@ from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import fma, rounded
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.rows import MOST, NOTHING, ZERO
-from hierchat.engine.cpu.softmax import QUERIES, score, weigh
+from hierchat.engine.cpu.softmax import QUERIES, score, soft_cap, weigh
 
 
 @kernel
@@ -70,12 +70,12 @@ def first_seen(position, window):  # type: ignore[no-untyped-def]
 
 @kernel
 def attend_chunk(  # type: ignore[no-untyped-def]
-    queries, positions, window, page, chunk, head, group, slots, layer, attended, identity, scratch
+    queries, positions, window, page, chunk, head, group, slots, layer, cap, attended, identity, scratch
 ):
     """All rows of a block against a whole chunk of committed slots, for the `group` query heads of one kv head.
 
-    `page`: where that chunk lies. queries [rows, at least heads, head_dim]; positions [rows]; attended [rows, heads,
-    chunks, head_dim + 2].
+    `page`: where that chunk lies. `cap`: of the scores; 0: none. queries [rows, at least heads, head_dim];
+    positions [rows]; attended [rows, heads, chunks, head_dim + 2].
     """
     size = queries.shape[2]
     keys, key_scales = slots.keys[page, layer, head], slots.key_scales[page, layer, head]
@@ -91,6 +91,8 @@ def attend_chunk(  # type: ignore[no-untyped-def]
             query = queries[row, head * group + first]
             out = attended[row, head * group + first, chunk]
             score(count, query.ctypes.data, keys.ctypes.data, key_scales.ctypes.data, size, scores, CHUNK * 4)
+            if cap:
+                soft_cap(scores, count * CHUNK, np.float32(cap))
             weigh(
                 count, scores, CHUNK * 4, begin, CHUNK, gains.ctypes.data, values.ctypes.data,
                 identity.ctypes.data, size, out.ctypes.data, stride,
@@ -108,6 +110,7 @@ def attend_tail(  # type: ignore[no-untyped-def]
     group,
     slots,
     layer,
+    cap,
     attended,
     positions,
     window,
@@ -137,6 +140,8 @@ def attend_tail(  # type: ignore[no-untyped-def]
             keys, key_scales = slots.keys[page, layer, head], slots.key_scales[page, layer, head]
             out = scores[0, chunk * CHUNK :]
             score(number, query, keys.ctypes.data, key_scales.ctypes.data, size, out.ctypes.data, width * 4)
+        if cap:
+            soft_cap(scores.ctypes.data, number * width, np.float32(cap))
         for chunk in range(unseen // CHUNK, -(-length // CHUNK)):
             since = max(unseen - chunk * CHUNK, 0)
             count = min(CHUNK, length - chunk * CHUNK)

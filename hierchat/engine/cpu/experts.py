@@ -12,7 +12,7 @@ from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import fma
 from hierchat.engine.cpu.phases import done, gated, take, tile_size, wait
 from hierchat.engine.cpu.products import HEIGHT_OF, ROWS, product
-from hierchat.engine.cpu.rows import ZERO, added, quantise
+from hierchat.engine.cpu.rows import ONE, ZERO, added, quantise
 
 
 @kernel
@@ -48,7 +48,7 @@ def choose_phase(counters, phase, rows, shape, bias, woken, chosen):  # type: ig
         if row >= rows:
             break
         if bias.shape[0]:
-            added(woken.scores[row], bias)
+            added(woken.scores[row], bias, ONE)
         choose(woken.scores[row], shape.shared_by_active, chosen[row], woken.shares[row])
         done(counters, phase)
     wait(counters, phase, rows)
@@ -147,8 +147,8 @@ def expert_gate_phase(  # type: ignore[no-untyped-def]
         begin = woken.begins[rank, expert]
         at = begin + number
         if gate_biases.shape[0]:
-            added(woken.gate[at], gate_biases[expert])
-            added(woken.up[at], up_biases[expert])
+            added(woken.gate[at], gate_biases[expert], ONE)
+            added(woken.up[at], up_biases[expert], ONE)
         plain = woken.plain[at * size : (at + 1) * size]
         gates, ups = woken.gate[at].ctypes.data, woken.up[at].ctypes.data
         gated(shape.activation, gates, ups, size, plain.ctypes.data)
@@ -173,7 +173,7 @@ def add_phase(counters, phase, rows, shape, biases, work, chosen, rank):  # type
             at = woken.begins[rank, expert] + woken.numbers[rank, row * shape.active + place]
             brought = woken.out[at]
             if biases.shape[0]:
-                added(brought, biases[expert])
+                added(brought, biases[expert], ONE)
             for j in range(shape.hidden):
                 out[j] = fma(share, brought[j], out[j])
         done(counters, phase)

@@ -18,6 +18,7 @@ from hierchat.engine.cpu.llvm import clock
 from hierchat.engine.cpu.memory import CHUNK, DOWN, GATE, ROUTER, UP, K, O, Q, V
 from hierchat.engine.cpu.phases import (
     attention_phase,
+    cap_phase,
     gate_phase,
     merge_phase,
     norm_phase,
@@ -27,7 +28,7 @@ from hierchat.engine.cpu.phases import (
 )
 
 COUNTERS = 18
-"""Counters of a layer; the head needs two more."""
+"""Counters of a layer; the head needs three more."""
 PARTS = (
     "norms",
     "query, key, value",
@@ -128,7 +129,7 @@ def forward(  # type: ignore[no-untyped-def]
         phase = layer * COUNTERS
         matrices, window = weights.matrices[layer], weights.windows[layer]
         before, norm = weights.after_inner_norms[max(layer - 1, 0)], weights.attention_norms[layer]
-        norm_phase(counters, phase, rows, work, none, before, norm, shape.epsilon, layer > 0)
+        norm_phase(counters, phase, rows, shape, work, none, before, norm, layer > 0)
         since = tick(cycles, NORMS, since)
         product_tasks(counters, phase + 1, matrices[Q], rows, work, query, wide, threads)
         product_tasks(counters, phase + 2, matrices[K], rows, work, key, wide, threads)
@@ -155,7 +156,7 @@ def forward(  # type: ignore[no-untyped-def]
         since = tick(cycles, OUTPUT, since)
         before, norm = weights.after_attention_norms[layer], weights.inner_norms[layer]
         bias = weights.output_biases[layer]
-        norm_phase(counters, phase + 9, rows, work, bias, before, norm, shape.epsilon, True)
+        norm_phase(counters, phase + 9, rows, shape, work, bias, before, norm, True)
         since = tick(cycles, NORMS, since)
         if shape.experts:
             since = experts(
@@ -188,8 +189,10 @@ def forward(  # type: ignore[no-untyped-def]
     phase = shape.layers * COUNTERS
     head = weights.matrices[shape.layers, Q]
     before = weights.after_inner_norms[shape.layers - 1]
-    norm_phase(counters, phase, rows, work, none, before, weights.last_norm, shape.epsilon, True)
+    norm_phase(counters, phase, rows, shape, work, none, before, weights.last_norm, True)
     place = np.int64(logits.ctypes.data)
     product_tasks(counters, phase + 1, head, rows, work, place, logits.shape[1] * 4, threads)
     product_wait(counters, phase + 1, head, rows, threads)
+    if shape.logit_cap:
+        cap_phase(counters, phase + 2, rows, shape.logit_cap, logits)
     tick(cycles, HEAD, since)

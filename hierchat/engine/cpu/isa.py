@@ -36,7 +36,7 @@ class Isa:
 
     @property
     def lookup(self) -> str | None:
-        """The instruction that looks bytes up in a table of 16 for each 16 of them, if there is one."""
+        """The instruction that looks bytes up in a table of 16 for each 16 of them; None: several in its place."""
         if self.exact_model or self.pairs not in ("vnni", "madd"):
             return None
         return {16: "llvm.x86.avx512.pshuf.b.512", 8: "llvm.x86.avx2.pshuf.b"}[self.lanes]

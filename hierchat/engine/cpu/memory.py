@@ -33,7 +33,8 @@ PLACES = ("q", "k", "v", "o", "gate", "up", "down", "router")
 class Shape(NamedTuple):
     """The decoder's sizes and numbers; `activation` counts in architecture.ACTIVATIONS. `experts` of a layer, each
     `inner` wide, of which a row wakes `active`; 0: it has none. `shared_by_active`: what they bring is weighed by a
-    softmax over these, else over all."""
+    softmax over these, else over all. What attention and gate bring is multiplied by `residual_scale`; scores and
+    logits stay within their caps, where these are not 0."""
 
     layers: int
     hidden: int
@@ -43,22 +44,24 @@ class Shape(NamedTuple):
     inner: int
     vocabulary: int
     epsilon: float
-    query_scale: float
     activation: int
     experts: int = 0
     active: int = 0
     shared_by_active: bool = True
+    residual_scale: float = 1.0
+    score_cap: float = 0.0
+    logit_cap: float = 0.0
 
 
 class Weights(NamedTuple):
     """The model, as the kernels find it.
 
     `matrices` int64 [layers + 1, PLACES, FIELDS]: addresses and sizes; the arrays behind the addresses are kept alive
-    by their owner. Norms float32 [layers, hidden]; those of what attention and the gate bring, [layers, 0] where there
-    are none. Query and key norms [layers, head_dim] and biases of queries, keys and values [layers, heads + 2 kv heads,
-    head_dim], empty where there are none; so are biases of the output [layers, hidden], of the router [layers, experts]
-    and of the experts [layers, experts, inner or hidden], and the sinks [layers, heads]. Cosines and sines [rotations,
-    positions, head_dim / 2].
+    by their owner. Norms float32 [layers, hidden], [layers, 0] where there are none. Query and key norms [layers,
+    head_dim] or, of all heads together, [layers, heads * head_dim] and [layers, kv heads * head_dim], and biases of
+    queries, keys and values [layers, heads + 2 kv heads, head_dim], empty where there are none; so are biases of the
+    output [layers, hidden], of the router [layers, experts] and of the experts [layers, experts, inner or hidden], and
+    the sinks [layers, heads]. Cosines and sines [rotations, positions, half of what is rotated of a head].
     """
 
     matrices: Integers
@@ -79,7 +82,9 @@ class Weights(NamedTuple):
     cosines: Floats
     sines: Floats
     rotations: Integers
-    """[layers]: which of the cosines and sines."""
+    """[layers]: which of the cosines and sines; -1: none."""
+    query_scales: Floats
+    """[positions]: what queries are multiplied by."""
     windows: Integers
     """[layers]: positions that a row sees of those up to its own, which counts; 0: all."""
 

@@ -15,7 +15,7 @@ from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import atomic_add, atomic_load, pause
 from hierchat.engine.cpu.memory import CHUNK, HEIGHT
 from hierchat.engine.cpu.products import ROWS, product
-from hierchat.engine.cpu.rows import added, normalise, quantise, rotate
+from hierchat.engine.cpu.rows import ONE, added, capped, normalise, quantise, rotate
 from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, silu_gate
 from hierchat.jit import LANES
 from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
@@ -67,9 +67,10 @@ def wait(counters, phase, tasks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def norm_phase(counters, phase, rows, work, bias, before, norm, epsilon, adding):  # type: ignore[no-untyped-def]
+def norm_phase(counters, phase, rows, shape, work, bias, before, norm, adding):  # type: ignore[no-untyped-def]
     """The residual stream takes in the last product (`adding`), is normalised, and becomes what products read. The
-    product itself gets `bias` and is normalised by `before`, unless these are empty."""
+    product itself gets `bias` and is normalised by `before`. What is empty is left out."""
+    scale = np.float32(shape.residual_scale)
     size = work.x.shape[1]
     while True:
         row = take(counters, phase)
@@ -77,12 +78,15 @@ def norm_phase(counters, phase, rows, work, bias, before, norm, epsilon, adding)
             break
         if adding:
             if bias.shape[0]:
-                added(work.out[row], bias)
+                added(work.out[row], bias, ONE)
             if before.shape[0]:
-                normalise(work.out[row], before, epsilon, work.out[row])
-            added(work.x[row], work.out[row])
+                normalise(work.out[row], before, shape.epsilon, work.out[row])
+            added(work.x[row], work.out[row], scale)
         plain = work.plain[row * size : (row + 1) * size]
-        normalise(work.x[row], norm, epsilon, plain)
+        if norm.shape[0]:
+            normalise(work.x[row], norm, shape.epsilon, plain)
+        else:
+            plain[:] = work.x[row]
         quantise(plain, 0, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)
@@ -118,29 +122,37 @@ def product_wait(counters, phase, matrix, rows, threads):  # type: ignore[no-unt
 @kernel
 def place_phase(counters, phase, rows, texts, shape, weights, slots, work, layer):  # type: ignore[no-untyped-def]
     """Biases, query and key norms, rotary positions; keys and values go into the blocks' slots."""
-    factor = np.float32(shape.query_scale)
     rotation = weights.rotations[layer]
+    every = shape.heads * shape.head_dim
+    together = weights.query_norms.shape[0] > 0 and weights.query_norms.shape[1] == every
     while True:
         row = take(counters, phase)
         if row >= rows:
             break
         position = work.positions[row]
         cosines, sines = weights.cosines[rotation, position], weights.sines[rotation, position]
+        factor = weights.query_scales[position]
+        if together:
+            whole = work.qkv[row].reshape(-1)
+            queries, keys = whole[:every], whole[every : every + shape.kv_heads * shape.head_dim]
+            normalise(queries, weights.query_norms[layer], shape.epsilon, queries)
+            normalise(keys, weights.key_norms[layer], shape.epsilon, keys)
         text = work.texts[row]
         slot = texts.starts[text] + row - texts.rows[text]
         page, at = texts.pages[text, slot // CHUNK], slot % CHUNK
         for h in range(shape.heads + 2 * shape.kv_heads):
             head = work.qkv[row, h]
             if weights.biases.shape[0]:
-                added(head, weights.biases[layer, h])
+                added(head, weights.biases[layer, h], ONE)
             if h >= shape.heads + shape.kv_heads:
                 kv = h - shape.heads - shape.kv_heads
                 store(head, slots.values[page, layer, kv], slots.value_scales[page, layer, kv], at, 1)
                 continue
-            if weights.query_norms.shape[0]:
+            if weights.query_norms.shape[0] and not together:
                 norms = weights.query_norms if h < shape.heads else weights.key_norms
                 normalise(head, norms[layer], shape.epsilon, head)
-            rotate(head, cosines, sines)
+            if rotation >= 0:
+                rotate(head, cosines, sines)
             if h < shape.heads:
                 for j in range(shape.head_dim):
                     head[j] *= factor
@@ -170,7 +182,7 @@ def attention_phase(  # type: ignore[no-untyped-def]
             first, last = texts.rows[text], texts.rows[text + 1]
             attend_chunk(
                 work.qkv[first:last], work.positions[first:last], window, texts.pages[text, chunk], chunk, head,
-                group, slots, layer, attended[first:last], identity, scratch,
+                group, slots, layer, shape.score_cap, attended[first:last], identity, scratch,
             )  # fmt: skip
         done(counters, phase)
     tails = rows * shape.kv_heads
@@ -182,7 +194,7 @@ def attention_phase(  # type: ignore[no-untyped-def]
         text = work.texts[row]
         attend_tail(
             work.qkv, texts.rows[text + 1] - texts.rows[text], texts.pages[text], texts.starts[text], row, head,
-            group, slots, layer, attended, work.positions, window, work.order, work.places, scratch,
+            group, slots, layer, shape.score_cap, attended, work.positions, window, work.order, work.places, scratch,
         )  # fmt: skip
         done(counters, phase + 1)
     wait(counters, phase, wholes)
@@ -217,6 +229,18 @@ def gated(activation, gates, ups, size, out):  # type: ignore[no-untyped-def]
         clamped_gate(gates, ups, size, out)
     else:
         gelu_gate(gates, ups, size, out)
+
+
+@kernel
+def cap_phase(counters, phase, rows, cap, logits):  # type: ignore[no-untyped-def]
+    """Logits stay within a soft cap."""
+    while True:
+        row = take(counters, phase)
+        if row >= rows:
+            break
+        capped(logits[row], cap)
+        done(counters, phase)
+    wait(counters, phase, rows)
 
 
 @kernel

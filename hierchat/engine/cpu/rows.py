@@ -9,6 +9,7 @@ from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import fma
 from hierchat.engine.cpu.products import ROWS, height_at
 from hierchat.engine.cpu.rounding import round_block
+from hierchat.engine.cpu.softmax import soft_cap
 from hierchat.models.formats.layouts import BLOCK
 
 LANES = 16
@@ -99,7 +100,21 @@ def rotate(head, cosines, sines):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def added(x, more):  # type: ignore[no-untyped-def]
-    """x += more."""
+def added(x, more, scale):  # type: ignore[no-untyped-def]
+    """x += more * scale; by 1 exact."""
     for k in range(x.shape[0]):
-        x[k] += more[k]
+        x[k] += more[k] * scale
+
+
+@kernel
+def capped(x, cap):  # type: ignore[no-untyped-def]
+    """x = cap * tanh(x / cap), float32 of any length; each number's bits depend on itself alone."""
+    whole = x.shape[0] // LANES * LANES
+    soft_cap(x.ctypes.data, whole, np.float32(cap))
+    if whole < x.shape[0]:
+        rest = np.zeros(LANES, np.float32)
+        for k in range(x.shape[0] - whole):
+            rest[k] = x[whole + k]
+        soft_cap(rest.ctypes.data, LANES, np.float32(cap))
+        for k in range(x.shape[0] - whole):
+            x[whole + k] = rest[k]

@@ -36,8 +36,8 @@ from hierchat.engine.selftest import cache_key, prove
 from hierchat.jit import INSTRUCTIONS, LANES
 from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
 from hierchat.models.architectures.registry import ARCHITECTURES
-from hierchat.models.architectures.rope import tables
-from hierchat.models.architectures.sizes import experts_of, heads_of, query_scale, shared_by_active
+from hierchat.models.architectures.rope import rotations, tables
+from hierchat.models.architectures.sizes import experts_of, heads_of, query_scales, shared_by_active
 from hierchat.models.architectures.windows import windows
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.layouts import BLOCK
@@ -88,16 +88,21 @@ class CpuRunner:
             inner=config[architecture.inner],
             vocabulary=self.vocabulary,
             epsilon=config["rms_norm_eps"],
-            query_scale=query_scale(config),
             activation=ACTIVATIONS.index(architecture.activation_of(config)),
             experts=experts,
             active=active,
             shared_by_active=shared_by_active(config),
+            residual_scale=float(config.get("residual_multiplier") or 1.0),
+            score_cap=float(config.get("attn_logit_softcapping") or 0.0),
+            logit_cap=float(config.get("final_logit_softcapping") or 0.0),
         )
-        self._embedding_scale = np.float32(sqrt(self.shape.hidden) if architecture.scaled_embedding else 1.0)
+        louder = (
+            sqrt(self.shape.hidden) if architecture.scaled_embedding else config.get("embedding_multiplier")
+        )
+        self._embedding_scale = np.float32(louder or 1.0)
         self.positions = context_length + MOST_ROWS
         """Slots of a sequence: a block may stand behind a full context."""
-        self.weights = _weights(model, architecture, self.positions)
+        self.weights = _weights(model, architecture, self.positions, context_length)
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
         self._chunks = -(-self.positions // CHUNK)
@@ -198,7 +203,7 @@ class CpuRunner:
         padded = -(-told // ROWS) * ROWS if told > 1 else told
         out = np.empty((padded, self.vocabulary), np.float32)
         chosen = np.zeros((self.shape.layers if self.shape.experts else 0, rows, self.shape.active), np.int64)
-        counters = np.zeros((self.shape.layers * COUNTERS + 2) * COUNTER, np.int64)
+        counters = np.zeros((self.shape.layers * COUNTERS + 3) * COUNTER, np.int64)
 
         def job(rank: int) -> None:
             forward(
@@ -231,7 +236,7 @@ def _own(sequence: CachedSequence) -> CpuSequence:
     return sequence
 
 
-def _weights(model: BlockModel, architecture: Architecture, positions: int) -> Weights:
+def _weights(model: BlockModel, architecture: Architecture, positions: int, context_length: int) -> Weights:
     none = np.zeros((0, 0), np.float32)
     no_vectors = np.zeros((len(model.layers), 0), np.float32)
     no_biases = np.zeros((len(model.layers), 0, 0), np.float32)
@@ -242,13 +247,13 @@ def _weights(model: BlockModel, architecture: Architecture, positions: int) -> W
         for name, matrix in layer.items():
             matrices[number, PLACES.index(name)] = record(matrix)
     matrices[-1, 0] = record(model.head)
-    cosines, sines = tables(model.config, architecture, positions, vectors.get("rope_factors"))
-    seen = np.array(windows(model.config, architecture), np.int64)
+    factors = vectors.get("rope_factors")
+    cosines, sines = tables(model.config, architecture, positions, factors, context_length)
     return Weights(
         matrices=matrices,
-        attention_norms=vectors["attention_norms"],
+        attention_norms=vectors.get("attention_norms", no_vectors),
         after_attention_norms=vectors.get("after_attention_norms", no_vectors),
-        inner_norms=vectors["inner_norms"],
+        inner_norms=vectors.get("inner_norms", no_vectors),
         after_inner_norms=vectors.get("after_inner_norms", no_vectors),
         query_norms=vectors.get("query_norms", none),
         key_norms=vectors.get("key_norms", none),
@@ -259,11 +264,12 @@ def _weights(model: BlockModel, architecture: Architecture, positions: int) -> W
         up_biases=vectors.get("up_biases", no_biases),
         down_biases=vectors.get("down_biases", no_biases),
         sinks=vectors.get("sinks", no_vectors),
-        last_norm=vectors["last_norm"],
+        last_norm=vectors["last_norm"] / np.float32(model.config.get("logits_scaling") or 1.0),
         cosines=cosines,
         sines=sines,
-        rotations=np.where(seen > 0, len(cosines) - 1, 0),
-        windows=seen,
+        rotations=np.array(rotations(model.config, architecture), np.int64),
+        query_scales=query_scales(model.config, positions),
+        windows=np.array(windows(model.config, architecture), np.int64),
     )
 
 

@@ -321,3 +321,24 @@ gelu_gate = _gate(_gelu)
 """GeGLU, as Gemma has it."""
 clamped_gate = _gate(_steeper, clamped=True)
 """SwiGLU as gpt-oss has it."""
+
+
+@intrinsic
+def soft_cap(typingctx: Any, address: Any, size: Any, cap: Any) -> Any:
+    """x = cap * tanh(x / cap) in place; address of float32 [size], a multiple of 16. tanh(u) = 1 - 2 / (1 + e**2u)."""
+
+    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        address, size, cap = arguments
+        most = broadcast(b, cap, LANES)
+
+        def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            place = b.add(address, b.mul(index, i64(4 * LANES)))
+            twice = b.fmul(b.fdiv(load(b, _FLOATS, place, 4), most), _all(2.0))
+            below = b.fadd(exponential(b, twice), _all(1.0))
+            _store(b, b.fmul(most, b.fsub(_all(1.0), b.fdiv(_all(2.0), below))), place)
+            return []
+
+        loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32), codegen

@@ -9,7 +9,7 @@ from hierchat.engine.cpu.memory import Shape, make_work
 from hierchat.engine.cpu.products import HEIGHTS, ROWS, product
 from hierchat.engine.cpu.rows import quantise
 from hierchat.engine.cpu.runner import CpuRunner, record
-from hierchat.engine.cpu.unpacking import TABLED
+from hierchat.engine.cpu.unpacking import POWERS
 from hierchat.models.architectures.names import MATRICES
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.layouts import LAYOUTS, PLAIN
@@ -72,7 +72,7 @@ def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: floa
             raw = np.ascontiguousarray(raw.reshape(rows, columns, 4)[..., 2:]).reshape(rows, -1)
         return raw
     raw = random.integers(0, 256, (rows, columns // layout.weights, layout.size), dtype=np.uint8)
-    if name == TABLED:  # powers of two
+    if name == POWERS:
         raw[..., 0] = random.integers(-6, 1, raw.shape[:2]) + int(np.log2(largest)) + 128
     scales = [field.offset for field in layout.head if field.size == 2]
     for offset in scales:
@@ -84,7 +84,7 @@ def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: floa
 def multiplied(matrix: Blocks, x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The matrix times rows of activations, as a forward does it; float32 [rows of x, rows of the matrix]."""
     size = matrix.columns
-    work = make_work(Shape(1, size, 1, 1, 16, size, 1, 1e-5, 0.25, 0), len(x), 1)
+    work = make_work(Shape(1, size, 1, 1, 16, size, 1, 1e-5, 0), len(x), 1)
     work.plain[: x.size] = x.reshape(-1)
     for number, row in enumerate(x):
         quantise(row, 0, number, len(x), work)

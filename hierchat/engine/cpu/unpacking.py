@@ -12,14 +12,13 @@ from llvmlite import ir
 
 from hierchat.engine.cpu.isa import Isa
 from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, call, i64, load, vector
-from hierchat.models.formats.block_types import MX_VALUES
-from hierchat.models.formats.layouts import BLOCK, LAYOUTS
+from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
 
 Pairs = Iterator[tuple[ir.Value, int]]
 """Sixteen vectors of the pairs of a block of 32, in order, each with the bits by which it stands too high."""
 PLAIN = ("F16", "BF16", "F32")
-TABLED = "MXFP4"
-"""The type whose numbers mean others (block_types.MX_VALUES)."""
+POWERS = "MXFP4"
+"""The type whose scales are powers of two, a byte each."""
 HALVED = ("Q6_K",)
 """Types with a scale for each half of a block of 32; their numbers are 32 too high."""
 _LOWERED = {"Q4_0": 8.0, "Q5_0": 16.0}
@@ -68,7 +67,7 @@ class Reader:
 
     def scales(self, base: ir.Value) -> tuple[ir.Value, ir.Value | None]:
         """Scale and minimum of a block of a type without super-blocks."""
-        if self.name == TABLED:
+        if self.name == POWERS:
             return self._power(base), None
         scale = self.half(base)
         if self.name in _LOWERED:
@@ -92,6 +91,14 @@ class Reader:
             for number in range(16):
                 raw = load(b, vector(I8, self.isa.lanes), b.add(place, i64(self.isa.lanes * number)), 1)
                 yield b.fmul(scale, b.sitofp(b.sext(raw, self.ints), self.floats))
+            return
+        if self.name == "IQ4_XS":
+            high = b.zext(load(b, vector(I16, self.isa.lanes), self.field(base, 1), 2), self.ints)
+            scale, low = self.half(base), self.word(self.field(base, 2), 0)
+            for number in range(8):
+                raised = b.or_(self.masked(low, 4 * number, 15), self.masked(high, 2 * number - 4, 48))
+                yield b.fmul(scale, b.sitofp(b.sub(raised, self.all_of(32)), self.floats))
+                yield ir.Constant(self.floats, [0.0] * self.isa.lanes)
             return
         scale, least = self.half(base), b.fneg(self.half(self.field(base, 1)))
         place = self.field(base, 2)
@@ -126,8 +133,8 @@ class Reader:
         """Of a block of 32. `lean`: with fewer instructions here and more behind, which pays for one row only."""
         place = self.numbers(base, block)
         bits = LAYOUTS[self.name].bits
-        if self.name == TABLED:
-            return _tabled(self, place)
+        if self.name in LEVELS:
+            return _levels(self, place)
         if bits == 8:
             return _eights(self, place)
         if bits == 6:
@@ -176,34 +183,29 @@ def _lean_fours(reader: Reader, place: ir.Value) -> Pairs:
         yield reader.b.lshr(reader.short(word), reader.shorts(12)), 0
 
 
-def _tabled(reader: Reader, place: ir.Value) -> Pairs:
-    """Four bits that stand for other numbers."""
+def _levels(reader: Reader, place: ir.Value) -> Pairs:
+    """What the low halves of four words stand for, then what the high ones do: numbers from -127 to 113."""
     words = [reader.word(place, number) for number in range(4)]
     for shift in (0, 4):
         for word in words:
-            yield from _signed(reader, _meant(reader, reader.masked(word, shift, 0x0F0F0F0F)))
+            yield from _signed(reader, _looked_up(reader, reader.masked(word, shift, 0x0F0F0F0F)))
 
 
-def _meant(reader: Reader, codes: ir.Value) -> ir.Value:
-    """block_types.MX_VALUES of every byte: looked up in one instruction where the processor has it."""
-    b, count = reader.b, 4 * reader.isa.lanes
+def _looked_up(reader: Reader, word: ir.Value) -> ir.Value:
+    """LEVELS of the numbers from 0 to 15 in the bytes of a word."""
+    b, levels, count = reader.b, LEVELS[reader.name], 4 * reader.isa.lanes
     kind = vector(I8, count)
-    codes = b.bitcast(codes, kind)
+    numbers = b.bitcast(word, kind)
     if lookup := reader.isa.lookup:
-        table = ir.Constant(kind, [value % 256 for value in MX_VALUES] * (count // 16))
-        return b.bitcast(call(b, lookup, kind, table, codes), reader.ints)
-
-    def every(value: int) -> ir.Constant:
-        return ir.Constant(kind, [value] * count)
-
-    def above(value: int) -> ir.Value:
-        return call(b, f"llvm.usub.sat.v{count}i8", kind, size, every(value))
-
-    # 0 to 4 are themselves, then steps of two and of four
-    size = b.and_(codes, every(7))
-    size = b.add(b.add(size, above(4)), b.shl(above(6), every(1)))
-    sign = b.sub(every(0), b.lshr(codes, every(3)))
-    return b.bitcast(b.sub(b.xor(size, sign), sign), reader.ints)
+        table = ir.Constant(kind, [level % 256 for level in levels] * (count // 16))
+        return b.bitcast(call(b, lookup, kind, table, numbers), reader.ints)
+    found = [ir.Constant(kind, [level % 256] * count) for level in levels]
+    for bit in range(4):  # halved with every bit of the number
+        there = b.icmp_unsigned(
+            "!=", b.and_(numbers, ir.Constant(kind, [1 << bit] * count)), ir.Constant(kind, [0] * count)
+        )
+        found = [b.select(there, one, zero) for zero, one in zip(found[::2], found[1::2], strict=True)]
+    return b.bitcast(found[0], reader.ints)
 
 
 def _bytes(reader: Reader, word: ir.Value) -> Pairs:

@@ -9,6 +9,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hierchat.drafting.growing.layout import SLOT_NAMES
+from hierchat.drafting.tree import Match
 from hierchat.engine.remote.channel import Channel, DrafterError
 from hierchat.engine.remote.engine import Counted, Counting, RemoteEngine
 from hierchat.engine.remote.server import Offered, Server
@@ -22,13 +24,14 @@ _POLL_SECONDS = 0.01
 
 
 class DraftedEngine(RemoteEngine):
-    """Fulfils LearnsElsewhere."""
+    """Fulfils LearnsElsewhere and TellsTexts."""
 
     def __init__(self, server: Server, model: Offered, context_length: int, channel: Channel) -> None:
         super().__init__(server, model, context_length)
         self._channel = channel
         self._user = self._reply = ""
-        self._drafts = True
+        self._drafts = self._learns = True
+        self._anew = False
         self._salt = secrets.token_hex(8)
 
     @property
@@ -40,15 +43,22 @@ class DraftedEngine(RemoteEngine):
         """Where the drafter keeps what it learns: the same after vLLM was started again on another port."""
         return f"{self._server.host} {self._model.name}"
 
-    def telling(self, user: str, reply: str, *, drafts: bool) -> DraftedEngine:
+    def telling(
+        self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
+    ) -> DraftedEngine:
         """As LearnsElsewhere says."""
         told = copy.copy(self)
         told._user, told._reply, told._drafts = user, reply, drafts
+        told._learns, told._anew = learns, anew
         return told
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
         """As LearnsElsewhere says. Raises DrafterError."""
         self._channel.forget(user, replies)
+
+    def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
+        """As TellsTexts says."""
+        return self._server.texts(self._model.name, tokens, lengths)
 
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
         reply = self._reply or secrets.token_hex(16)
@@ -57,8 +67,12 @@ class DraftedEngine(RemoteEngine):
             told["hierchat_user"] = self._user
         if not self._drafts:
             told["hierchat_drafts"] = 0
+        if not self._learns:
+            told["hierchat_learn"] = 0
         # What was read for one user answers no other: no time tells what others asked.
         whose = self._user or f"{self._salt}-{secrets.token_hex(8) if user is None else user}"
+        if self._anew:
+            whose = f"{self._salt}-{secrets.token_hex(8)}"
         return {"vllm_xargs": told, "cache_salt": whose}, _Ledger(self._channel, self._user, reply)
 
 
@@ -145,11 +159,17 @@ def _step(told: Mapping[str, Any]) -> Step:
     """Raises what a dictionary of another form raises."""
     tokens = tuple(map(int, told["tokens"]))
     sources = tuple(map(str, told["sources"]))
-    if len(tokens) != len(sources):
-        raise ValueError("a token without a source")
+    chances = tuple(None if chance is None else float(chance) for chance in told["chances"])
+    matches = tuple(Match(int(slot), int(length), -1, -1) for slot, length in told["matches"])
+    if not len(tokens) == len(sources) == len(chances) == len(matches):
+        raise ValueError("a token of which not all is told")
+    if not all(-1 <= match.slot < len(SLOT_NAMES) for match in matches):
+        raise ValueError("a database that nobody knows")
     return Step(
         tokens,
         sources,
+        matches,
+        chances,
         proposed={str(name): int(count) for name, count in told["proposed"].items()},
         width=int(told["width"]),
         draft_ms=float(told["draft_ms"]),
@@ -160,4 +180,10 @@ def _step(told: Mapping[str, Any]) -> Step:
 
 def _first(step: Step, tokens: int) -> Step:
     """Of its tokens the first so many."""
-    return replace(step, tokens=step.tokens[:tokens], sources=step.sources[:tokens])
+    return replace(
+        step,
+        tokens=step.tokens[:tokens],
+        sources=step.sources[:tokens],
+        matches=step.matches[:tokens],
+        chances=step.chances[:tokens],
+    )

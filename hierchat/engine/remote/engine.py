@@ -5,20 +5,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
+from hierchat.engine.remote.errors import Refused, ServerError
 from hierchat.engine.remote.fields import fields
 from hierchat.engine.remote.server import Chunk, Offered, Server
 from hierchat.engine.remote.text import NOTHING, messages
 from hierchat.engine.step import TARGET, Finish, Step
+from hierchat.thoughts import parted
 
 PLACES = 32
 """Replies that are asked for at once; what is beyond its own limit waits at the server."""
 _REPEAT_PENALTY = ("llamacpp", "organization_owner")
 """Who owns the models of llama.cpp's server and of LM Studio: there the repetition penalty has another name."""
+_CONTINUES: Mapping[str, Mapping[str, Any]] = {
+    "vllm": {"continue_final_message": True, "add_generation_prompt": False},
+    "llamacpp": {},  # by itself, where the last message is a reply
+}
+"""Servers that go on with a reply, by who owns their models, and what they want to be told."""
+_BAD_REQUEST = 400
 
 
 class RemoteEngine:
@@ -48,25 +56,26 @@ class RemoteEngine:
         begun: int = 0,
         user: int | None = None,
     ) -> Generator[Step, None, None]:
-        """As the contract says, for a prompt of TextTokens. A drafter is not taken, and nothing that was begun. Raises
-        ServerError; what came before stands."""
+        """As the contract says, for a prompt of TextTokens; a reply that was begun is its last message (ContinuesText).
+        A drafter is not taken. Raises ServerError; what came before stands."""
         stop = stop or threading.Event()
         more, counting = self._asking(user)
-        thoughts, last = _Thoughts(), time.monotonic()
+        body = self._body(prompt_ids[: len(prompt_ids) - begun], settings, begun) | more
+        so_far = str(body["messages"][-1]["content"]) if begun else ""
+        thoughts, last = _Thoughts(so_far), time.monotonic()
         finish: Finish = "end"
-        begun, prompt = False, 0
-        body = self._body(prompt_ids, settings) | more
-        for chunk in self._server.chat(body, stop):
+        came, prompt = False, 0
+        for chunk in self._chunks(body, stop, begun):
             if chunk.finish:
                 finish = "stop" if chunk.stop_string else "length" if chunk.finish == "length" else "end"
             prompt = chunk.prompt_tokens or prompt
             text = thoughts.text(chunk)
-            if not text and not (chunk.completion_tokens and begun):
+            if not text and not (chunk.completion_tokens and came):
                 continue
             now = time.monotonic()
             spent, last = (now - last) * 1e3, now
-            if not begun:
-                begun = True
+            if not came:
+                came = True
                 yield Step(forward_ms=spent, prompt_read=prompt, prompt_tokens=prompt)
                 spent = 0.0
             yield from counting.take(text, chunk.completion_tokens, spent)
@@ -78,10 +87,28 @@ class RemoteEngine:
         """Further fields of the request, and what makes steps of the answer."""
         return {}, Counted()
 
-    def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> dict[str, Any]:
+    @property
+    def continues(self) -> bool:
+        """As ContinuesText says."""
+        return self._model.owner in _CONTINUES
+
+    def _chunks(self, body: dict[str, Any], stop: threading.Event, begun: int) -> Iterator[Chunk]:
+        try:
+            yield from self._server.chat(body, stop)
+        except ServerError as error:
+            if begun and isinstance(error.__cause__, Refused) and error.__cause__.status == _BAD_REQUEST:
+                raise ServerError(
+                    f"It does not go on with this reply: ask for the rest in a message. {error}"
+                ) from error
+            raise
+
+    def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings, begun: int) -> dict[str, Any]:
         asked = fields(settings.model_dump(mode="json"))
+        asked["max_tokens"] = settings.max_new_tokens - begun
         if self.context_length:
-            asked["max_tokens"] = max(1, min(settings.max_new_tokens, self.context_length - len(prompt_ids)))
+            asked["max_tokens"] = max(1, min(asked["max_tokens"], self.context_length - len(prompt_ids)))
+        if begun:
+            asked |= _CONTINUES[self._model.owner]
         if self._model.owner in _REPEAT_PENALTY and "repetition_penalty" in asked:
             asked["repeat_penalty"] = asked.pop("repetition_penalty")
         usage = {"include_usage": True}
@@ -137,14 +164,19 @@ class Counted(Counting):
 class _Thoughts:
     """Puts reasoning, where a server sends it apart, into the text in front, as models themselves write it."""
 
-    def __init__(self) -> None:
+    def __init__(self, so_far: str = "") -> None:
+        """`so_far`: the text that goes on. What comes behind its thought is text, whatever the server takes it for."""
         self._open = False
+        self._inside = parted(so_far).thinking
+        self._past = bool(so_far) and not self._inside
 
     def text(self, chunk: Chunk) -> str:
         """What a chunk adds to the reply."""
+        if self._past:
+            return chunk.thought + chunk.text
         out = ""
         if chunk.thought:
-            out = chunk.thought if self._open else f"<think>\n{chunk.thought}"
+            out = chunk.thought if self._open or self._inside else f"<think>\n{chunk.thought}"
             self._open = True
         return out + (self.end() + chunk.text if chunk.text else "")
 

@@ -16,6 +16,7 @@ _FIELDS = {
     "repetition_penalty": "repetition_penalty",
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
+    "logit_bias": "logit_bias",
     "seed": "seed",
     "stop": "stop",
 }

@@ -19,14 +19,18 @@ class Architecture:
 
     `model_type` is transformers' name, `gguf` that of GGUF files. `norms`: the norms of a layer, by the names of a
     BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF files already.
-    `matrices`: those of a layer; with a router among them it has several experts, whose width stands in config.json
-    under `inner`. `biases`: the matrices that have them. `sinks`: what each head looks at beside the text.
-    `gguf_pairs_neighbours`: for rotary positions, GGUF files pair neighbours within a head, where the engine pairs its
-    halves. `scaled_embedding`: what a token begins with is its embedding times the root of its length.
+    `matrices`: those of a layer by their names in a BlockModel; several that have one name are its rows, one behind the
+    other. With a router among them a layer has several experts, whose width stands in config.json under `inner`.
+    `biases`: the matrices that have them; `optional_biases`: unless config.json says otherwise. `sinks`: what each head
+    looks at beside the text. `gguf_pairs_neighbours`: for rotary positions, GGUF files pair neighbours within a head,
+    where the engine pairs its halves; `pairs_neighbours`: so do safetensors. `scaled_embedding`: what a token begins
+    with is its embedding times the root of its length.
 
     The rest holds where config.json says nothing: `activation`, one of ACTIVATIONS; `window`: a `sliding_window`
     counts; `full_every`: of so many layers, the last sees beyond the window; `rope_base` of rotary positions, and
-    `local_rope_base` of those in layers with a window, where it is another.
+    `local_rope_base` of those in layers with a window, where it is another; `rotary_part`: of a head that they turn;
+    `unrotated_every`: of so many layers, the last has none; `full_unrotated`: layers without a window have none where
+    others have a window.
     """
 
     model_type: str
@@ -35,8 +39,10 @@ class Architecture:
     matrices: Mapping[str, Name] = field(default_factory=lambda: MATRICES)
     inner: str = "intermediate_size"
     biases: tuple[str, ...] = ()
+    optional_biases: bool = False
     sinks: Name | None = None
     gguf_pairs_neighbours: bool = False
+    pairs_neighbours: bool = False
     norm_offset: float = 0.0
     scaled_embedding: bool = False
     activation: str = "silu"
@@ -44,6 +50,9 @@ class Architecture:
     full_every: int | None = None
     rope_base: float = 10000.0
     local_rope_base: float | None = None
+    rotary_part: float = 1.0
+    unrotated_every: int | None = None
+    full_unrotated: bool = False
 
     @property
     def experts(self) -> bool:
@@ -55,6 +64,11 @@ class Architecture:
         if self.activation == CLAMPED:
             return CLAMPED
         return str(config.get("hidden_activation") or config.get("hidden_act") or self.activation)
+
+    def biases_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """The matrices that have biases in a model with this config.json."""
+        left_out = self.optional_biases and config.get("attention_bias") is False
+        return () if left_out else self.biases
 
     def tensors(self, layers: int) -> Iterator[Name]:
         """The names of all tensors of a model of so many layers; HEAD among them."""

@@ -22,6 +22,8 @@ HEAD = Name("lm_head.weight", "output.weight")
 """Missing where the embedding serves as the head."""
 ROPE_FACTORS = "rope_freqs.weight"
 """In GGUF files alone: what divides the rotary frequencies, ready-made."""
+LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+"""The same of texts that are longer than the model was first trained with, and of others."""
 
 MATRICES = {
     "q": Name("self_attn.q_proj", "attn_q"),
@@ -60,8 +62,13 @@ SANDWICH_NORMS = {
     "after_inner_norms": Name("post_feedforward_layernorm", "post_ffw_norm"),
 }
 """Before attention and before the products of gate and up, and of what each of the two adds to the residual stream."""
+NORMS_AFTER = {
+    "after_attention_norms": Name("post_attention_layernorm", "post_attention_norm"),
+    "after_inner_norms": Name("post_feedforward_layernorm", "post_ffw_norm"),
+}
+"""Only of what attention and gate add to the residual stream."""
 QUERY_KEY_NORMS = {
     "query_norms": Name("self_attn.q_norm", "attn_q_norm"),
     "key_norms": Name("self_attn.k_norm", "attn_k_norm"),
 }
-"""Of each head of the queries and keys, before rotary positions."""
+"""Of each head of the queries and keys, or of all heads together, before rotary positions."""

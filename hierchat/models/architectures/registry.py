@@ -7,14 +7,24 @@ from importlib import import_module
 from hierchat.models.architectures.architecture import Architecture
 
 _FILES = (
+    "exaone4",
+    "gemma2",
     "gemma3",
+    "glm4",
     "gpt_oss",
+    "granite",
     "llama",
     "mistral",
+    "mistral3",
     "mixtral",
+    "olmo2",
+    "olmo3",
+    "phi3",
     "qwen2",
     "qwen3",
     "qwen3moe",
+    "seed_oss",
+    "smollm3",
 )
 _ALL: tuple[Architecture, ...] = tuple(
     import_module(f"hierchat.models.architectures.{file}").ARCHITECTURE for file in _FILES

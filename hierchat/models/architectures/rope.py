@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from hierchat.models.architectures.architecture import Architecture
 from hierchat.models.architectures.sizes import heads_of
-from hierchat.models.architectures.windows import FULL, SLIDING
+from hierchat.models.architectures.windows import FULL, SLIDING, windows
 from hierchat.models.errors import UnsupportedError
 
 Floats = NDArray[np.float64]
 
-SCALINGS = ("default", "linear", "llama3", "yarn")
+SCALINGS = ("default", "linear", "llama3", "longrope", "yarn")
 """What transformers calls the scalings that `tables` knows."""
 
 
@@ -29,7 +29,27 @@ def scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def scaling_type(given: Mapping[str, Any]) -> str:
     """Which scaling that is."""
-    return str(given.get("rope_type") or given.get("type") or "default")
+    said = str(given.get("rope_type") or given.get("type") or "default")
+    return "longrope" if "long_factor" in given else said  # which Phi-3 first called "su", and "yarn"
+
+
+def rotary_size(config: Mapping[str, Any], architecture: Architecture) -> int:
+    """Numbers of each head that rotary positions turn; the others stay."""
+    part = scaling(config).get("partial_rotary_factor") or config.get("partial_rotary_factor")
+    return int(heads_of(config)[2] * (part or architecture.rotary_part))
+
+
+def rotations(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
+    """Which of the `tables` turns the queries and keys of each layer; -1: none."""
+    seen = windows(config, architecture)
+    used = [1 if window and architecture.local_rope_base else 0 for window in seen]
+    if turned := config.get("no_rope_layers"):  # which tells, despite its name, of those that have some
+        return [one if turns else -1 for one, turns in zip(used, turned, strict=False)]
+    if every := config.get("no_rope_layer_interval") or architecture.unrotated_every:
+        return [-1 if (layer + 1) % every == 0 else one for layer, one in enumerate(used)]
+    if architecture.full_unrotated and config.get("sliding_window"):
+        return [one if window else -1 for one, window in zip(used, seen, strict=True)]
+    return used
 
 
 def tables(
@@ -37,19 +57,25 @@ def tables(
     architecture: Architecture,
     positions: int,
     factors: NDArray[np.float32] | None = None,
+    context_length: int = 0,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosines and sines, float32 [kinds, positions, head_dim / 2]; kinds: all layers, or those without a window and
-    those with one. `factors` divide the frequencies of the first where the file holds them ready-made.
+    """Cosines and sines, float32 [kinds, positions, rotary_size / 2]; kinds: all layers, or those without a window and
+    those with one. `factors` divide the frequencies of the first where the file holds them ready-made. LongRoPE has
+    factors for texts of the length that the model was first trained with, and for longer ones: `context_length`, what
+    a text may grow to, decides for all texts, so that no key changes when a text passes that length.
 
     Raises UnsupportedError for a scaling that is not known here.
     """
     given = scaling(config)
     base = given.get("rope_theta") or config.get("rope_theta") or architecture.rope_base
-    found = [_tables(config, given, base, positions, factors)]
+    size = rotary_size(config, architecture)
+    if scaling_type(given) == "longrope":
+        given = {**given, "chosen": _longrope(given, config, context_length or positions)}
+    found = [_tables(config, given, base, positions, size, factors)]
     if architecture.local_rope_base:
         given = (config.get("rope_parameters") or {}).get(SLIDING) or {}
         base = given.get("rope_theta") or config.get("rope_local_base_freq") or architecture.local_rope_base
-        found.append(_tables(config, given, base, positions, None))
+        found.append(_tables(config, given, base, positions, size, None))
     cosines, sines = zip(*found, strict=True)
     return np.stack(cosines), np.stack(sines)
 
@@ -59,10 +85,10 @@ def _tables(
     given: Mapping[str, Any],
     base: float,
     positions: int,
+    size: int,
     factors: NDArray[np.float32] | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Of one kind of layer; float32 [positions, head_dim / 2]."""
-    size = heads_of(config)[2]
+    """Of one kind of layer; float32 [positions, size / 2]."""
     plain = base ** -(np.arange(0, size, 2, dtype=np.float64) / size)
     kind = scaling_type(given)
     loudness = 1.0
@@ -76,7 +102,9 @@ def _tables(
         frequencies = _llama3(plain, given)
     elif kind == "yarn":
         frequencies = _yarn(plain, given, config, base)
-        loudness = given.get("attention_factor") or 0.1 * math.log(given["factor"]) + 1.0
+        loudness = given.get("attention_factor") or _yarn_loudness(given)
+    elif kind == "longrope":
+        frequencies, loudness = plain / given["chosen"][0], given["chosen"][1]
     else:
         raise UnsupportedError(f"The CPU engine does not compute rope scaling {kind}.")
     angles = np.arange(positions, dtype=np.float64)[:, None] * frequencies
@@ -90,6 +118,27 @@ def _llama3(plain: Floats, given: Mapping[str, Any]) -> Floats:
     waves = 2 * math.pi / plain
     smooth = np.clip((trained / waves - low) / (high - low), 0.0, 1.0)
     return (1 - smooth) * plain / factor + smooth * plain
+
+
+def _yarn_loudness(given: Mapping[str, Any]) -> float:
+    """What YaRN multiplies cosines and sines by; DeepSeek's way to say it gives two numbers."""
+
+    def grown(by: float) -> float:
+        return 0.1 * by * math.log(given["factor"]) + 1.0 if given["factor"] > 1 else 1.0
+
+    one, other = given.get("mscale"), given.get("mscale_all_dim")
+    return grown(one) / grown(other) if one and other else grown(1.0)
+
+
+def _longrope(
+    given: Mapping[str, Any], config: Mapping[str, Any], context_length: int
+) -> tuple[Floats, float]:
+    """LongRoPE (Ding et al. 2024): what divides the frequencies, and what multiplies cosines and sines."""
+    trained = given.get("original_max_position_embeddings") or config["original_max_position_embeddings"]
+    factor = given.get("factor") or config["max_position_embeddings"] / trained
+    grown = math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 else 1.0
+    chosen = given["long_factor"] if context_length > trained else given["short_factor"]
+    return np.asarray(chosen, np.float64), given.get("attention_factor") or grown
 
 
 def _yarn(plain: Floats, given: Mapping[str, Any], config: Mapping[str, Any], base: float) -> Floats:

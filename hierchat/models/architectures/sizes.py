@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
     """Query heads, key-value heads, numbers per head."""
@@ -17,9 +20,16 @@ def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
     )
 
 
-def query_scale(config: Mapping[str, Any]) -> float:
-    """What queries are multiplied by, so that scores stay small."""
-    return 1.0 / sqrt(config.get("query_pre_attn_scalar") or heads_of(config)[2])
+def query_scales(config: Mapping[str, Any], positions: int) -> NDArray[np.float32]:
+    """What the queries of each position are multiplied by, so that scores stay small; [positions]."""
+    scale = config.get("attention_multiplier") or 1.0 / sqrt(
+        config.get("query_pre_attn_scalar") or heads_of(config)[2]
+    )
+    rope = config.get("rope_parameters") or {}
+    if not (growth := rope.get("llama_4_scaling_beta")):
+        return np.full(positions, scale, np.float32)
+    passed = np.arange(positions) // rope["original_max_position_embeddings"]
+    return (scale * (1.0 + growth * np.log1p(passed))).astype(np.float32)
 
 
 def experts_of(config: Mapping[str, Any]) -> tuple[int, int]:

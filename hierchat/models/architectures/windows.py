@@ -19,6 +19,8 @@ def layer_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[s
     if not _window(config, architecture):
         return [FULL for _ in layers]
     period = config.get("sliding_window_pattern") or architecture.full_every
+    if isinstance(period, str):  # EXAONE's "LLLG"
+        period = len(period)
     full = config.get("max_window_layers") or 0  # Qwen's first layers have none
     return [FULL if layer < full or (period and (layer + 1) % period == 0) else SLIDING for layer in layers]
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.models.formats.layouts import LEVELS
+
 Raw = NDArray[np.uint8]
 """The blocks of a matrix as they lie in the file: [rows, blocks, bytes of a block]."""
 Floats = NDArray[np.float32]
@@ -49,15 +51,6 @@ def _q5_1(raw: Raw) -> Floats:
 
 def _q8_0(raw: Raw) -> Floats:
     return _half(raw, 0) * np.ascontiguousarray(raw[..., 2:]).view(np.int8)
-
-
-MX_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
-"""What the four bits of a number of MXFP4 mean, twice: a sign, two bits of exponent, one of mantissa."""
-
-
-def _mxfp4(raw: Raw) -> Floats:
-    scales = np.ldexp(np.float32(1), raw[..., :1].astype(np.int32) - 128)
-    return scales * np.array(MX_VALUES, np.float32)[_nibbles(raw[..., 1:])]
 
 
 def mx_blocks(codes: Raw, scales: Raw) -> Raw:
@@ -104,6 +97,28 @@ def _q6_k(raw: Raw) -> Floats:
     return scales[..., None] * numbers
 
 
+def _levels(name: str, packed: Raw) -> Floats:
+    """16 bytes for each 32 numbers -> what the numbers stand for, [..., 32]."""
+    return np.array(LEVELS[name], np.float32)[_nibbles(packed)]
+
+
+def _mxfp4(raw: Raw) -> Floats:
+    scales = np.ldexp(np.float32(1), raw[..., :1].astype(np.int32) - 128)
+    return scales * _levels("MXFP4", raw[..., 1:])
+
+
+def _iq4_nl(raw: Raw) -> Floats:
+    return _half(raw, 0) * _levels("IQ4_NL", raw[..., 2:])
+
+
+def _iq4_xs(raw: Raw) -> Floats:
+    """6 bits of scale for each block of 32, 32 too high: four low ones, then two high ones."""
+    high = np.ascontiguousarray(raw[..., 2:4]).view("<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & 3
+    low = np.ascontiguousarray(raw[..., 4:8]).view("<u4") >> np.arange(0, 32, 4, dtype=np.uint32) & 15
+    scales = _half(raw, 0) * ((low | high << 4).astype(np.float32) - 32)
+    return scales[..., None] * _levels("IQ4_XS", raw[..., 8:].reshape(*raw.shape[:-1], 8, 16))
+
+
 def _bfloat(raw: Raw) -> Floats:
     return (np.ascontiguousarray(raw).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
@@ -118,6 +133,8 @@ TYPES: dict[str, tuple[int, Callable[[Raw], Floats]]] = {
     "Q5_K": (176, _q5_k),
     "Q6_K": (210, _q6_k),
     "Q8_0": (34, _q8_0),
+    "IQ4_NL": (18, _iq4_nl),
+    "IQ4_XS": (136, _iq4_xs),
     "F16": (2, lambda raw: _half(raw, 0)),
     "BF16": (2, _bfloat),
     "F32": (4, lambda raw: np.ascontiguousarray(raw).view(np.float32)),

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.names import HEAD, MATRICES, ROPE_FACTORS, Name
+from hierchat.models.architectures.names import HEAD, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, Name
 from hierchat.models.architectures.registry import GGUF_ARCHITECTURES, unknown
-from hierchat.models.architectures.sizes import heads_of
 from hierchat.models.errors import BrokenFileError, UnsupportedError
 from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.block_types import UnknownBlockType, floats_of
 from hierchat.models.formats.gguf_head import Tensor, read_head
 from hierchat.models.formats.quantised_blocks import Blocks, from_file
+from hierchat.models.formats.row_order import Rows
 from hierchat.models.progress import Progress, Report
 
 
@@ -31,21 +31,15 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
     if said not in GGUF_ARCHITECTURES:
         raise UnsupportedError(f"{path.name}: the CPU engine does not compute {unknown(said)}.")
     architecture = GGUF_ARCHITECTURES[said]
-    heads, kv_heads, size = heads_of(config)
-    order = (
-        {MATRICES["q"].gguf: _turned(heads, size), MATRICES["k"].gguf: _turned(kv_heads, size)}
-        if architecture.gguf_pairs_neighbours
-        else {}
-    )
 
     def rows(tensor: Tensor) -> NDArray[np.uint8]:
         raw = np.asarray(file[tensor.begin : tensor.begin + tensor.size])
         return raw.reshape(math.prod(tensor.shape[1:]), -1)
 
-    def matrix(name: Name) -> Blocks:
+    def matrix(name: Name, order: Rows | None = None) -> Blocks:
         tensor = _named(tensors, name.gguf, path)
         try:
-            return from_file(tensor.type, rows(tensor), order.get(name.gguf.split(".")[-2]))
+            return from_file(tensor.type, rows(tensor), order)
         except UnknownBlockType as error:
             raise UnsupportedError(f"{path.name}: {name.gguf} has {error}.") from error
 
@@ -56,22 +50,22 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
 
     message = f"{path.name}, once"
     tied = HEAD.gguf not in tensors
+    if LONG_FACTORS in tensors:
+        factors = {"long_factor": vector(LONG_FACTORS), "short_factor": vector(SHORT_FACTORS)}
+        said_so = config.get("rope_parameters") or {}
+        config["rope_parameters"] = said_so | {key: value.tolist() for key, value in factors.items()}
     model = assemble(
         architecture,
         config | {"tie_word_embeddings": tied},
         lambda name: vector(name.gguf),
         matrix,
         tied=tied,
+        pairs_neighbours=architecture.gguf_pairs_neighbours,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
     if ROPE_FACTORS not in tensors:
         return model
     return replace(model, vectors={**model.vectors, "rope_factors": vector(ROPE_FACTORS)})
-
-
-def _turned(rows: int, size: int) -> NDArray[np.int64]:
-    """Rows of `rows` heads of `size`, neighbours put half a head apart."""
-    return np.arange(rows * size).reshape(rows, size // 2, 2).swapaxes(1, 2).reshape(-1)
 
 
 def _named(tensors: dict[str, Tensor], name: str, path: Path) -> Tensor:

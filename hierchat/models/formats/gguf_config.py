@@ -5,25 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.models.architectures.names import EMBEDDING, HEAD
-from hierchat.models.architectures.registry import GGUF_ARCHITECTURES
-from hierchat.models.architectures.windows import FULL
+from hierchat.models.architectures.architecture import Architecture
+from hierchat.models.architectures.names import EMBEDDING, HEAD, LONG_FACTORS, MATRICES
+from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.windows import FULL, SLIDING
 from hierchat.models.formats.gguf_head import Head
 
 MODEL_TYPES = {
     **{name: architecture.model_type for name, architecture in GGUF_ARCHITECTURES.items()},
     "gpt2": "gpt2",
-    "phi3": "phi3",
     "qwen2moe": "qwen2_moe",
     "starcoder2": "starcoder2",
 }
 """Architectures of GGUF files that we can compute: transformers' name for each. Those that are no entry of the registry
 run through transformers."""
+READ_BY_TRANSFORMERS = frozenset(
+    [
+        "gemma2",
+        "gemma3",
+        "gpt2",
+        "llama",
+        "mistral",
+        "phi3",
+        "qwen2",
+        "qwen2moe",
+        "qwen3",
+        "qwen3moe",
+        "starcoder2",
+    ]
+)
+"""Those of them that transformers, too, can read."""
 
 
-_LAYERS_OF_27B = 62
-"""By which llama.cpp, too, knows the one Gemma 3 that divides scores by the root of another number than a head's
-size."""
+_LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
+"""By which llama.cpp, too, knows the one Gemma 2 and the one Gemma 3 that divide scores by the root of another number
+than a head's size."""
+_WINDOW_OF_GEMMA_2 = 4096
+"""Where a file does not name it."""
 
 
 def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
@@ -42,6 +60,11 @@ def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
 def gguf_config(head: Head) -> dict[str, Any]:
     """A GGUF file's configuration in transformers' terms, as far as it is asked for here."""
     kind = MODEL_TYPES.get(head.architecture, head.architecture.replace("-", "_"))
+    window = head.of_architecture("attention.sliding_window")
+    if kind == "olmo2" and window:
+        kind = "olmo3"
+    elif kind == "gemma2":
+        window = window or _WINDOW_OF_GEMMA_2
     found = {
         "model_type": kind,
         "hidden_size": head.of_architecture("embedding_length"),
@@ -51,12 +74,14 @@ def gguf_config(head: Head) -> dict[str, Any]:
         "num_key_value_heads": head.of_architecture("attention.head_count_kv"),
         "head_dim": head.of_architecture("attention.key_length"),
         "max_position_embeddings": head.of_architecture("context_length"),
-        "sliding_window": head.of_architecture("attention.sliding_window"),
-        "query_pre_attn_scalar": _query_scalar(head) if kind == "gemma3_text" else None,
+        "sliding_window": window,
+        "query_pre_attn_scalar": _query_scalar(head, kind) if kind in _LAYERS_OF_27B else None,
         "attn_logit_softcapping": head.of_architecture("attn_logit_softcapping"),
         "final_logit_softcapping": head.of_architecture("final_logit_softcapping"),
         **_experts(head, kind),
         "rope_scaling": _scaling(head),
+        "partial_rotary_factor": _rotary_part(head),
+        **(_multipliers(head) if kind == "granite" else {}),
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -80,26 +105,54 @@ def _experts(head: Head, kind: str) -> dict[str, Any]:
     }
 
 
-def _query_scalar(head: Head) -> int | None:
-    """The square of what Gemma 3 divides scores by, which its files do not say."""
-    if head.of_architecture("block_count") == _LAYERS_OF_27B:
+def _rotary_part(head: Head) -> float | None:
+    """Of a head's numbers, where rotary positions do not turn all of them."""
+    turned, heads = head.of_architecture("rope.dimension_count"), head.of_architecture("attention.head_count")
+    if not turned or not heads:
+        return None
+    size = head.of_architecture("attention.key_length") or head.of_architecture("embedding_length") // heads
+    return turned / size if turned < size else None
+
+
+def _multipliers(head: Head) -> dict[str, float | None]:
+    return {
+        "embedding_multiplier": head.of_architecture("embedding_scale"),
+        "residual_multiplier": head.of_architecture("residual_scale"),
+        "attention_multiplier": head.of_architecture("attention.scale"),
+        "logits_scaling": head.of_architecture("logit_scale"),
+    }
+
+
+def _query_scalar(head: Head, kind: str) -> int | None:
+    """The square of what Gemma divides scores by, which its files do not say."""
+    if head.of_architecture("block_count") == _LAYERS_OF_27B[kind]:
         return int(head.of_architecture("embedding_length") // head.of_architecture("attention.head_count"))
     return head.of_architecture("attention.key_length")
 
 
 def _scaling(head: Head) -> dict[str, Any] | None:
-    if (kind := head.of_architecture("rope.scaling.type")) in (None, "none"):
+    kind = head.of_architecture("rope.scaling.type")
+    if any(tensor.name == LONG_FACTORS for tensor in head.tensors):
+        kind = "longrope"  # older files do not say it
+    if kind in (None, "none"):
         return None
     found = {
         "rope_type": kind,
         "factor": head.of_architecture("rope.scaling.factor"),
         "original_max_position_embeddings": head.of_architecture("rope.scaling.original_context_length"),
+        "beta_fast": head.of_architecture("rope.scaling.yarn_beta_fast"),
+        "beta_slow": head.of_architecture("rope.scaling.yarn_beta_slow"),
         "truncate": False if head.architecture == "gpt-oss" else None,  # as it was trained
     }
+    if kind == "longrope":
+        found["attention_factor"] = head.of_architecture("rope.scaling.attn_factor")
+    if both := head.of_architecture("rope.scaling.yarn_log_multiplier"):
+        found |= {"mscale": both, "mscale_all_dim": both}
+    found["llama_4_scaling_beta"] = head.of_architecture("attention.temperature_scale")
     return {key: value for key, value in found.items() if value is not None}
 
 
-WHOLE = ("gpt-oss", "llama", "mistral", "qwen2", "qwen3", "qwen3moe")
+WHOLE = frozenset(GGUF_ARCHITECTURES) - {"gemma2", "gemma3"}
 """Architectures of GGUF files of which `whole_config` has everything that the CPU engine reads."""
 
 
@@ -110,8 +163,11 @@ def whole_config(head: Head) -> dict[str, Any] | None:
     epsilon = head.of_architecture("attention.layer_norm_rms_epsilon")
     if head.architecture not in WHOLE or EMBEDDING.gguf not in shapes or epsilon is None:
         return None
-    base = head.of_architecture("rope.freq_base")
     said = gguf_config(head)
+    architecture = ARCHITECTURES[said["model_type"]]
+    base = head.of_architecture("rope.freq_base") or architecture.rope_base
+    if architecture.optional_biases:
+        said["attention_bias"] = MATRICES["q"].of(0, "bias").gguf in shapes
     scaled = said.pop("rope_scaling", {})
     return (
         {"sliding_window": None}
@@ -119,7 +175,7 @@ def whole_config(head: Head) -> dict[str, Any] | None:
         | {
             "hidden_act": "silu",
             "rms_norm_eps": epsilon,
-            "rope_parameters": {"rope_type": "default", "rope_theta": base or 10000.0} | scaled,
+            "rope_parameters": _rotations(architecture, base, scaled),
             "tie_word_embeddings": HEAD.gguf not in shapes,
             "vocab_size": shapes[EMBEDDING.gguf][-1],
             **{
@@ -129,6 +185,12 @@ def whole_config(head: Head) -> dict[str, Any] | None:
             "eos_token_id": end_tokens(head),
         }
     )
+
+
+def _rotations(architecture: Architecture, base: float, scaled: dict[str, Any]) -> dict[str, Any]:
+    """As config.json has it: of all layers, or of those without a window and those with one, which are not scaled."""
+    given = {"rope_type": "default", "rope_theta": base}
+    return {FULL: given | scaled, SLIDING: given} if architecture.local_rope_base else given | scaled
 
 
 def end_tokens(head: Head) -> int | list[int] | None:

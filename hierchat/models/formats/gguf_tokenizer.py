@@ -20,26 +20,36 @@ _QWEN2 = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _LLAMA3 = _QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|")
-_WORD = r"[^\r\n\p{L}\p{N}]?"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-_GPT4O = (
-    f"{_WORD}{_UPPER}*{_LOWER}+{_ENDING}|{_WORD}{_UPPER}+{_LOWER}*{_ENDING}"
+_CASED = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ENDS"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*ENDS"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_GPT4O = _CASED.replace("ENDS", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
+_TEKKEN = _CASED.replace("ENDS", "").replace("{1,3}", "")
+_SEED = _QWEN2.replace(r"\p{N}]+[\r\n]*", r"\p{N}\r\n]+")
 _DIGITS = "digits"
 SPLITS = {
+    "chatglm-bpe": _LLAMA3,
+    "dbrx": _LLAMA3,
     "deepseek-r1-qwen": _QWEN2,
+    "glm4": _LLAMA3,
     "gpt-4o": _GPT4O,
     "llama-bpe": _LLAMA3,
     "qwen2": _QWEN2,
+    "refact": _DIGITS,
+    "seed-coder": _SEED,
     "smaug-bpe": _LLAMA3,
     "smollm": _DIGITS,
+    "starcoder": _DIGITS,
+    "tekken": _TEKKEN,
 }
 """How text is split before merging, by the file's name for it: a pattern, or each digit by itself and the rest as GPT-2
 did."""
 _COMPOSED = ("qwen2",)
 """Whose text is brought into Unicode's composed form (NFC) first, as their publisher's tokenizers do."""
+_WHOLE_WORDS = ("tekken",)
+"""Whose words are tokens wherever the vocabulary has them, also where no merges lead there."""
 
 _PREFIX = "tokenizer.ggml."
 _ARRAYS = tuple(f"{_PREFIX}{key}" for key in ("tokens", "merges", "token_type"))
@@ -80,7 +90,14 @@ def _build(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | No
     merges = [tuple(merge.split(" ")) for merge in said["merges"]]
     vocabulary = {token: number for number, token in enumerate(spelled)}
     tokenizer = Tokenizer(
-        models.BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
+        models.BPE(
+            vocabulary,
+            merges,
+            continuing_subword_prefix="",
+            end_of_word_suffix="",
+            fuse_unk=False,
+            ignore_merges=split in _WHOLE_WORDS,
+        )
     )
     by_type = list(zip(tokens, types, strict=False))
     # A control token that is not spelled as bytes are is none: files mark some by mistake

@@ -17,6 +17,7 @@ from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.block_types import mx_blocks
 from hierchat.models.formats.quantised_blocks import Blocks, from_file, from_floats, pack
+from hierchat.models.formats.row_order import Rows
 from hierchat.models.formats.tensors import fused, part_of, whole
 from hierchat.models.progress import Progress, Report
 
@@ -42,9 +43,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     def tensor(name: Name) -> NDArray[np.float32]:
         return whole(name, experts, read)
 
-    def packed(name: Name) -> Blocks:
-        if router and f".{router.gguf}." in name.gguf:
-            return from_floats(tensor(name))
+    def packed(name: Name, order: Rows | None = None) -> Blocks:
         stem = name.transformers.removesuffix(".weight")
         if fused(name) and f"{stem}_blocks" in places:
             codes, scales = (
@@ -52,7 +51,10 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
             )
             part = part_of(name)
             return from_file("MXFP4", mx_blocks(codes.numpy()[:, part], scales.numpy()[:, part]))
-        return pack(tensor(name), 8 if name in (EMBEDDING, HEAD) else bits)
+        weights = tensor(name) if order is None else tensor(name)[order]
+        if router and f".{router.gguf}." in name.gguf:
+            return from_floats(weights)
+        return pack(weights, 8 if name in (EMBEDDING, HEAD) else bits)
 
     return assemble(
         architecture,
@@ -61,5 +63,6 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         packed,
         tied=config.get("tie_word_embeddings", HEAD.transformers not in places),
         norm_offset=architecture.norm_offset,
+        pairs_neighbours=architecture.pairs_neighbours,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )

@@ -58,7 +58,7 @@ def read(source, row, at, numbers, high, block, out):  # type: ignore[no-untyped
     """Block `block` of 32 of the file's block at byte `at` of a row (uint16) into eight words."""
     if source == NIBBLES:
         for i in range(4):
-            both = any_word(row, at + numbers + 4 * i)
+            both = any_word(row, at + numbers + 16 * block + 4 * i)
             out[i] = both & LOW
             out[4 + i] = (both >> np.uint32(4)) & LOW
         if high:
@@ -93,7 +93,7 @@ def write(source, row, at, numbers, high, block, given):  # type: ignore[no-unty
             bits |= (((five * np.uint32(0x10204080)) >> np.uint32(28)) & np.uint32(15)) << np.uint32(4 * i)
         for i in range(4):
             both = (given[i] & LOW) | ((given[4 + i] & LOW) << np.uint32(4))
-            put_anywhere(row, at + numbers + 4 * i, both)
+            put_anywhere(row, at + numbers + 16 * block + 4 * i, both)
         if high:
             put(row, at + high, bits)
     elif source == PAIRED:

@@ -17,7 +17,7 @@ from hierchat.models.memory import best_device, require_blocks_fit, require_fit
 from hierchat.models.progress import Report, silent
 from hierchat.models.runnable import gguf_refused, gguf_unsupported, refused, unsupported
 
-LEAST_BYTES, FLOAT_BYTES = 0.55, 4
+LEAST_BYTES, FLOAT_BYTES = 0.53, 4
 """Per weight on the CPU engine: in the smallest block type, and where all become floats."""
 
 

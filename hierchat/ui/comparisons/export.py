@@ -30,12 +30,14 @@ def export(result: Comparison) -> str:
 
 def repeated(result: Comparison) -> dict[str, Any] | None:
     """The commands that repeat it, over a file with the line that is given. None where there are none: another pair
-    than the usual one, a question that had others before it, or settings that the commands do not take."""
+    than the usual one, a model of a server, a question that had others before it, or settings that the commands do not
+    take."""
     settings = dict(result.sides["second"].settings)
     plain = GenerationSettings().model_dump(mode="json")
     usual = all(dict(result.sides[arm].configuration) == USUAL[arm].record() for arm in ARMS)
     if (
         not usual
+        or result.sides["second"].revision.startswith("remote:")
         or not result.alone
         or any(settings[name] != plain[name] for name in plain if name not in _VARIED)
     ):

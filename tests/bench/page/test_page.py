@@ -34,6 +34,7 @@ def test_figures_of_all_that_is_waited_for(tmp_path: Path) -> None:
     assert said["import"]["chats"] * texts.PER_CHAT == said["import"]["messages"] > 1000
     for seen in said["streaming"].values():
         # A figure that gains a digit moves what stands beside it; a line of the page is worth ten times as much.
+        assert min(seen["server_cores"], seen["browser_cores"]) > 0
         assert seen["layout_shift"] < 1e-3, [one for one in seen["shifts"] if one["outside"]]
 
 

@@ -139,7 +139,7 @@ def _quantise(x, work):  # type: ignore[no-untyped-def]
 
 
 def room(rows: int, columns: int) -> Work:
-    shape = Shape(1, columns, 1, 1, 16, columns, 1, 1e-5, 0.25, 0)
+    shape = Shape(1, columns, 1, 1, 16, columns, 1, 1e-5, 0)
     return make_work(shape, rows, 1)
 
 

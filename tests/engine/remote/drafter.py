@@ -39,6 +39,8 @@ class Drafter:
     """What it answers, and what it was asked."""
 
     steps: list[dict[str, Any]] = field(default_factory=lambda: list(STEPS))
+    plain: list[dict[str, Any]] | None = None
+    """Those of a reply that is nobody's, if they are others."""
     protocol: int = 1
     learns: bool = True
     refuses: bool = False
@@ -58,8 +60,9 @@ class Drafter:
             return {"ok": True, "forgotten": len(asked["replies"])}
         # At first it does not know of the end yet.
         looks = self.looks[asked["reply"]] = self.looks.get(asked["reply"], 0) + 1
-        known = self.steps[:looks]
-        state = "ended" if looks > len(self.steps) else "writing"
+        steps = self.steps if asked["user"] or self.plain is None else self.plain
+        known = steps[:looks]
+        state = "ended" if looks > len(steps) else "writing"
         return {"ok": True, "state": state, "steps": known[asked["from"] :], "next": len(known)}
 
 

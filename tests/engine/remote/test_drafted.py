@@ -8,16 +8,18 @@ from collections.abc import Iterator
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.engine import LearnsElsewhere
+from hierchat.drafting.tree import NO_MATCH, Match
+from hierchat.engine.engine import LearnsElsewhere, TellsTexts
 from hierchat.engine.remote import drafted
 from hierchat.engine.remote.channel import Channel, DrafterError
 from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.engine.remote.engine import RemoteEngine
+from hierchat.engine.remote.errors import ServerError
 from hierchat.engine.remote.server import Server
 from hierchat.engine.remote.text import TextTokens
 from hierchat.engine.step import Step
 from hierchat.models.catalogue import OpenAI
-from tests.engine.remote.drafter import TOKEN, Drafter
+from tests.engine.remote.drafter import TOKEN, Drafter, step
 from tests.engine.remote.drafter import serving as drafting
 from tests.terminal.standin import Script, serving
 
@@ -62,6 +64,39 @@ def test_steps_are_those_of_the_drafter_and_the_text_is_the_servers(engine: Draf
     assert [dict(step.proposed) for step in written] == [{}, {"history": 3}, {"context": 1}]
     assert [step.width for step in written] == [1, 4, 2]
     assert made[-1].finish == "end"
+
+
+def test_what_drafts_were_found_by_is_told(engine: DraftedEngine, drafter: Drafter) -> None:
+    drafter.steps = [
+        step([11, 12], ["history", "target"]) | {"chances": [0.75, None], "matches": [[1, 5], [-1, 0]]}
+    ]
+    made = next(one for one in steps(engine)[0] if one.tokens)
+    assert made.chances == (0.75, None)
+    assert made.matches == (Match(1, 5, -1, -1), NO_MATCH)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"chances": []}, {"matches": [[6, 1]]}, {"matches": [[0]]}, {"sources": []}]
+)
+def test_a_step_of_another_form_is_not_taken(
+    engine: DraftedEngine, drafter: Drafter, wrong: dict[str, list[object]]
+) -> None:
+    drafter.steps = [step([11], ["context"]) | wrong]
+    made, text = steps(engine)
+    assert text == "Hello there."
+    assert counted(made) == {"target": 6}
+
+
+def test_texts_of_tokens_are_asked_for_at_once(engine: DraftedEngine, script: Script) -> None:
+    assert isinstance(engine, TellsTexts)
+    script.vocabulary = {11: "Hello", 12: " there", 13: "."}
+    assert engine.texts([11, 12, 13], [1, 2]) == ["Hello", " there."]
+    assert script.texts_asked == ["/tokenize", "/detokenize"]
+
+
+def test_a_server_that_tells_no_texts(engine: DraftedEngine, script: Script) -> None:
+    with pytest.raises(ServerError, match="does not speak"):
+        engine.texts([11], [1])
 
 
 def test_what_vllm_is_told(engine: DraftedEngine, script: Script, drafter: Drafter) -> None:

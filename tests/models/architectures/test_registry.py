@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from hierchat.models import architectures
 from hierchat.models.architectures.architecture import Architecture
+from hierchat.models.architectures.names import HEAD
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
 from hierchat.models.formats.tensors import whole
 from tests.architectures import tensors_of
@@ -23,6 +24,7 @@ SHAPE = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 16,
+    "pad_token_id": 0,
 }
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 
@@ -58,5 +60,5 @@ def test_its_tensors_are_known_to_gguf(architecture: Architecture) -> None:
         pytest.skip("a name that transformers alone gives")
     of = next(number for number, name in MODEL_ARCH_NAMES.items() if name == architecture.gguf)
     stems = {TENSOR_NAMES[kind].format(bid=0) for kind in MODEL_TENSORS[of]}
-    for name in architecture.tensors(1):
+    for name in set(architecture.tensors(1)) - {HEAD}:  # Gemma 2 has none of its own
         assert name.gguf.rsplit(".", 1)[0] in stems

@@ -10,6 +10,7 @@ from unicodedata import normalize
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from hierchat.models.fetch import describe as describing
 from hierchat.models.fetch.describe import describe
@@ -29,8 +30,19 @@ TEXTS = (
     "can't WE'LL they've I'M",
     "<|im_start|>user\nabab <think>the thing</think><|im_end|><|endoftext|> größe x [PAD1]",
 )
+THEIR_OWN = {
+    "chatglm-bpe": ["It", "'s", " HTMLParser", " ", "123", "45", ".\n"],
+    "dbrx": ["It", "'s", " HTMLParser", " ", "123", "45", ".\n"],
+    "glm4": ["It", "'s", " HTMLParser", " ", "123", "45", ".\n"],
+    "gpt-4o": ["It's", " HTMLParser", " ", "123", "45", ".\n"],
+    "refact": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
+    "seed-coder": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
+    "starcoder": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
+    "tekken": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".\n"],
+}
+"""Splits that transformers does not make of files: what becomes of "It's HTMLParser 12345." and a line's end."""
 FILES: dict[str, dict[str, Any]] = {
-    **{f"split-{split}": {"split": split} for split in SPLITS},
+    **{f"split-{split}": {"split": split} for split in SPLITS if split not in THEIR_OWN},
     "llama": {
         "architecture": "llama",
         "split": "llama-bpe",
@@ -95,6 +107,14 @@ def test_files_are_those_of_transformers(
     assert len(own) == len(other)
     for text in TEXTS:
         assert own(text)["input_ids"] == other(text)["input_ids"]
+
+
+@pytest.mark.parametrize("split", THEIR_OWN)
+def test_splits_that_transformers_does_not_know(split: str, tmp_path: Path, ours: Path) -> None:
+    assert write_tokenizer(write_vocabulary(tmp_path / "tiny.gguf", split=split), ours)
+    splitter = Tokenizer.from_file(str(ours / "tokenizer.json")).pre_tokenizer
+    pieces = [piece for piece, _ in splitter.pre_tokenize_str("It's HTMLParser 12345.\n")]
+    assert [piece.replace("Ġ", " ").replace("Ċ", "\n") for piece in pieces] == THEIR_OWN[split]
 
 
 def test_any_text(tmp_path: Path, ours: Path, transformers_alone: Any) -> None:

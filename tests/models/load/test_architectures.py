@@ -19,7 +19,7 @@ from hierchat.models.fetch import describe
 from hierchat.models.formats.quantised_blocks import pack
 from hierchat.models.load.load import load
 from hierchat.models.load.load_torch import load_torch
-from tests.architectures import CONFIGS, GEMMA3, MXFP4, model_of, round_experts, write_gguf
+from tests.architectures import CONFIGS, FAMILIES, GEMMA3, MXFP4, model_of, round_experts, write_gguf
 from tests.models.conftest import tiny_tokenizer
 
 VOCABULARY = 272
@@ -44,6 +44,7 @@ FILES = {
         )
     },
     "gemma3": SIX_LAYERS,
+    **FAMILIES,
 }
 READ_BY_TRANSFORMERS = {"llama", "qwen2, biases"}
 """It leaves out rotary scaling, takes heads of Qwen3 and the scale of Gemma 3's queries for granted, and finds no names
