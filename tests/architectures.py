@@ -15,22 +15,28 @@ from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
     Glm4Config,
+    GptOssConfig,
     GraniteConfig,
     LlamaConfig,
     Ministral3Config,
     MistralConfig,
+    MixtralConfig,
     Olmo2Config,
     Olmo3Config,
     Phi3Config,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
     SeedOssConfig,
     SmolLM3Config,
 )
+from transformers.core_model_loading import revert_weight_conversion
 
 from hierchat.models.architectures.names import HEAD, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
 from hierchat.models.architectures.rope import rotary_size
+from hierchat.models.architectures.sizes import experts_of
+from hierchat.models.formats.tensors import whole
 from tests.tiny import CONTEXT, VOCABULARY
 
 SHAPE: dict[str, Any] = {
@@ -63,6 +69,8 @@ GEMMA3_SCALED = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
 }
+EXPERTS = {**SHAPE, "moe_intermediate_size": 32, "num_experts": 12, "num_experts_per_tok": 3}
+MXFP4 = gguf.GGMLQuantizationType.MXFP4
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -126,6 +134,15 @@ CONFIGS = {
     "qwen2, window": Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=33, max_window_layers=1),
     "qwen3, norms": Qwen3Config(**SHAPE),
     "qwen3, yarn": Qwen3Config(**SHAPE, rope_parameters=YARN),
+    "qwen3 moe": Qwen3MoeConfig(**EXPERTS, norm_topk_prob=True),
+    "qwen3 moe, shares of all": Qwen3MoeConfig(**EXPERTS, norm_topk_prob=False),
+    "mixtral": MixtralConfig(**SHAPE, num_local_experts=5, num_experts_per_tok=2),
+    "gpt-oss": GptOssConfig(
+        **{**SHAPE, "num_hidden_layers": 2, "initializer_range": 0.15},
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        sliding_window=20,
+    ),
     "gemma3": Gemma3TextConfig(**GEMMA3),
     "gemma3, a wide window": Gemma3TextConfig(**{**GEMMA3, "sliding_window": 140, "head_dim": 32}),
     "gemma3, scaled": Gemma3TextConfig(
@@ -152,12 +169,31 @@ def model_of(config: Any, **changed: Any) -> Any:
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:  # else all ones or zeros
                 torch.nn.init.normal_(parameter, 1.0 if "norm" in name else 0.0, 0.3)
+            if name.endswith(("mlp.gate.weight", "router.weight", "sinks")):  # else all are wanted alike
+                torch.nn.init.normal_(parameter, 0.0, 0.5)
     return model.eval().requires_grad_(False)
 
 
+def round_experts(model: Any) -> Any:
+    """gpt-oss' experts to what MXFP4 can hold."""
+    for layer in model.model.layers:
+        for weights in (layer.mlp.experts.gate_up_proj, layer.mlp.experts.down_proj):
+            rows = np.ascontiguousarray(weights.numpy().swapaxes(1, 2))
+            rounded = gguf.dequantize(gguf.quantize(rows, MXFP4), MXFP4)
+            weights.copy_(torch.from_numpy(rounded.swapaxes(1, 2).copy()))
+    return model
+
+
+def tensors_of(model: Any) -> dict[str, np.ndarray]:
+    """As they are stored, by name: transformers keeps those of several experts in one piece."""
+    state = revert_weight_conversion(model, model.state_dict())
+    return {name: tensor.float().numpy() for name, tensor in state.items()}
+
+
 def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
-    """A module of transformers as llama.cpp's converter writes it, in float32, with a byte-level tokenizer."""
-    config, state = model.config, model.state_dict()
+    """A module of transformers as llama.cpp's converter writes it, in float32, with a byte-level tokenizer; gpt-oss'
+    experts in MXFP4."""
+    config, state = model.config, tensors_of(model)
     architecture = ARCHITECTURES[config.model_type]
     # Mistral's files say llama, and transformers knows them by their name
     kind = {"mistral": "llama", "olmo3": "olmo2"}.get(config.model_type, architecture.gguf)
@@ -174,7 +210,12 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     writer.add_rope_dimension_count(rotary_size(config.to_dict(), architecture))
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
-    if config.model_type in ("gemma2", "gemma3_text", "olmo3", "phi3", "exaone4") and config.sliding_window:
+    if architecture.experts:
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(getattr(config, architecture.inner))
+    windowed = ("gemma2", "gemma3_text", "olmo3", "phi3", "exaone4", "gpt_oss")
+    if config.model_type in windowed and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
     if kind == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
@@ -189,15 +230,22 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     turned = GGUF_ARCHITECTURES[kind].gguf_pairs_neighbours and not architecture.pairs_neighbours
     for name in dict.fromkeys(architecture.tensors(config.num_hidden_layers)):
-        if (name == HEAD and config.tie_word_embeddings) or name.transformers not in state:
+        if name == HEAD and config.tie_word_embeddings:
             continue
-        floats = state[name.transformers].numpy()
+        if name.gguf.endswith(".bias") and not architecture.biases_of(config.to_dict()):
+            continue
+        floats = whole(name, experts_of(config.to_dict())[0], state.__getitem__)
         if "norm" in name.gguf:
             floats = floats + np.float32(architecture.norm_offset)
         if turned and (matrix := name.gguf.split(".")[-2]) in heads:  # neighbours are rotated together
             halves = floats.reshape(heads[matrix], 2, config.head_dim // 2, -1)
             floats = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(floats.shape))
-        writer.add_tensor(name.gguf, floats)
+        if "_exps.weight" in name.gguf:
+            floats = floats.reshape(config.num_experts, -1, floats.shape[1])
+        if "_exps.weight" in name.gguf and kind == "gpt-oss":
+            writer.add_tensor(name.gguf, gguf.quantize(floats, MXFP4), raw_dtype=MXFP4)
+        else:
+            writer.add_tensor(name.gguf, floats)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

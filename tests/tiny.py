@@ -18,6 +18,7 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.core_model_loading import revert_weight_conversion
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
@@ -27,10 +28,12 @@ from hierchat.engine.step import Step
 from hierchat.engine.torch.runner import TorchRunner
 from hierchat.models.architectures.names import Name
 from hierchat.models.architectures.registry import ARCHITECTURES
+from hierchat.models.architectures.sizes import experts_of
 from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.quantised_blocks import Blocks, from_floats, pack
 from hierchat.models.formats.row_order import Rows
+from hierchat.models.formats.tensors import whole
 
 Kind = Literal["llama", "qwen3", "gemma3"]
 Backend = Literal["llama-float32", "llama-packed", "qwen3-float32", "llama-blocks", "qwen3-blocks"]
@@ -75,14 +78,16 @@ def tiny_model(kind: Kind = "llama", seed: int = 0) -> Any:
 
 def block_model(model: Any, pack: Callable[[NDArray[np.float32]], Blocks] | None = None) -> BlockModel:
     """A module of transformers for the CPU engine; its matrices as plain floats, or as `pack` makes them."""
-    state, config = model.state_dict(), model.config.to_dict()
+    config = model.config.to_dict()
+    experts = experts_of(config)[0]
+    state = revert_weight_conversion(model, model.state_dict()) if experts else model.state_dict()
 
     def tensor(name: Name) -> NDArray[np.float32]:
-        return state[name.transformers].numpy()
+        return whole(name, experts, lambda said: state[said].numpy())
 
     def matrix(name: Name, order: Rows | None = None) -> Blocks:
         floats = tensor(name) if order is None else tensor(name)[order]
-        return pack(floats) if pack else from_floats(floats)
+        return pack(floats) if pack and "ffn_gate_inp" not in name.gguf else from_floats(floats)
 
     architecture, tied = ARCHITECTURES[config["model_type"]], config["tie_word_embeddings"]
     return assemble(

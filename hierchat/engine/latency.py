@@ -20,6 +20,8 @@ PER_TOKENS = 1000.0
 """The unit of context."""
 
 ROUNDS = 3
+SPREAD = 7919
+"""From token to token of the probes: a prime."""
 
 # Relative to the cost of one position: the prior, as a mean and standard deviations.
 ROW = 0.05
@@ -151,7 +153,8 @@ def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3)
     """
     probes = PROBES * ROUNDS if sequence.runner.drafts else (1,) * ROUNDS
     context = len(sequence.tokens)
-    token = sequence.tokens[-1] if context else 0
+    # Different ones, as in a text: rows of one token would all wake the same experts
+    tokens = (np.arange(1, WIDEST + 1) * SPREAD % sequence.vocabulary).tolist()
     fastest: dict[int, float] = {}
     end = time.perf_counter() + seconds
     for number, width in enumerate(probes):
@@ -159,7 +162,7 @@ def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3)
             break
         for _ in range(2):
             began = time.perf_counter()
-            sequence.forward((token,) * width, range(-1, width - 1))[
+            sequence.forward(tokens[:width], range(-1, width - 1))[
                 0
             ]  # a row is there when the device is done
             ms = (time.perf_counter() - began) * 1e3

@@ -194,6 +194,14 @@ class Size(_Strict):
     slot: int = Field(
         default=0, ge=0, description="numbers per position: 2 x layers x key-value heads x head size"
     )
+    active: int = Field(
+        default=0, ge=0, description="of several experts, parameters that a token uses; 0: it uses all"
+    )
+
+    @property
+    def read(self) -> float:
+        """The share of the weights that a forward of one position reads."""
+        return self.active / self.parameters if self.active else 1.0
 
 
 class ModelEntry(_Strict):

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from hierchat.language import later
-from hierchat.models.architectures.architecture import ACTIVATIONS
+from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
 from hierchat.models.architectures.names import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
 from hierchat.models.architectures.rope import SCALINGS, scaling, scaling_type
-from hierchat.models.architectures.sizes import heads_of
+from hierchat.models.architectures.sizes import experts_of, heads_of
 from hierchat.models.architectures.through_transformers import (
     ATTENTION,
     GRAPHED,
@@ -47,11 +47,11 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         return unknown(kind)
     if (activation := architecture.activation_of(config)) not in ACTIVATIONS:
         return f"activation {activation}"
-    biases = config.get("attention_bias") and not architecture.biases
+    biases = config.get("attention_bias") and "q" not in architecture.biases
     if biases or config.get("mlp_bias") or config.get("attention_out_bias"):
         return "biases of this architecture"
-    if config.get("num_local_experts"):
-        return "several experts in a layer"
+    if reason := _odd_experts(config, architecture):
+        return reason
     if (rope := scaling_type(scaling(config))) not in SCALINGS:
         return f"rope scaling {rope}"
     if others := set(config.get("layer_types") or ()) - {FULL, SLIDING}:
@@ -59,9 +59,23 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
     if config.get("use_bidirectional_attention"):
         return "attention to what comes behind"
     heads, kv_heads, size = heads_of(config)
-    widths = (config["hidden_size"], config["intermediate_size"], heads * size)
+    widths = (config["hidden_size"], config[architecture.inner], heads * size)
     if any(width % BLOCK for width in widths) or size % 16 or heads % kv_heads:
         return f"rows of {', '.join(map(str, widths))} numbers, which are no whole blocks of {BLOCK}"
+    return None
+
+
+def _odd_experts(config: Mapping[str, Any], architecture: Architecture) -> str | None:
+    """What of a layer's experts our own engine cannot compute."""
+    experts, active = experts_of(config)
+    if not architecture.experts:
+        return "several experts in a layer" if experts else None
+    if not 0 < active <= experts:
+        return f"{experts} experts of which {active} are chosen"
+    if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
+        return "dense layers among those with experts"
+    if (config.get("swiglu_alpha", 1.702), config.get("swiglu_limit", 7.0)) != (1.702, 7.0):
+        return "another clamp of the gate"
     return None
 
 

@@ -282,7 +282,7 @@ class Shelf:
             size = entry.size.parameters * (4 if dtype_on(entry.dtype, self._device) == "float32" else 2)
         elif entry.blocks and entry.size:
             size = entry.size.parameters * (entry.blocks + 1) // 8
-        return Speed(bandwidth / size)
+        return Speed(bandwidth / (size * (entry.size.read if entry.size else 1.0)))
 
     def _drafts(self, entry: ModelEntry) -> tuple[Draft, ...]:
         """Those that are in use or chosen for it, then smaller ones that are here, with the reason why they cannot."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.engine.latency import PROBES, WIDEST, LatencyCurve, measure
+from hierchat.engine.torch.runner import TorchSequence
 from tests.tiny import random_tokens, tiny_target
 
 Cost = Callable[[int, int], float]
@@ -142,6 +144,20 @@ def test_measuring_commits_nothing() -> None:
     measure(curve, target, seconds=0.0)
     assert target.tokens == before
     assert fresh(curve, 20)[0] > 0
+
+
+def test_probes_are_rows_of_different_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of one token would wake the same experts, and so look cheap."""
+    target, forward, seen = tiny_target(), TorchSequence.forward, list[list[int]]()
+
+    def watched(self: TorchSequence, tokens: Sequence[int], *given: Any, **named: Any) -> Any:
+        seen.append(list(tokens))
+        return forward(self, tokens, *given, **named)
+
+    monkeypatch.setattr(TorchSequence, "forward", watched)
+    measure(LatencyCurve(), target, seconds=0.0)
+    assert max(map(len, seen)) > 1
+    assert all(len(set(tokens)) == len(tokens) for tokens in seen)
 
 
 def error(curve: LatencyCurve, cost: Cost) -> float:

@@ -78,6 +78,9 @@ def test_graphs_know_no_windows(config: dict[str, Any], expected: bool) -> None:
     assert slotted(config)
 
 
+EIGHT = {"expert_count": 8, "expert_used_count": 2}
+
+
 def head(
     architecture: str, tensor_type: str = "Q4_K", tensor: str = "blk.0.ffn_up.weight", **values: Any
 ) -> Head:
@@ -102,7 +105,11 @@ def head(
         (head("phi3"), None, None),
         (head("phi3", **{"attention.sliding_window": 64}), None, None),
         (head("gpt2"), "architecture gpt2", None),
-        (head("qwen3moe", expert_count=8), "architecture qwen3_moe", None),
+        (head("qwen3moe", **EIGHT), "tensor blk.0.ffn_up.weight, which qwen3_moe does not have", None),
+        (head("qwen3moe", **EIGHT, expert_feed_forward_length=40), "no whole", None),
+        (head("qwen3moe", tensor="blk.1.ffn_gate_exps.weight", **EIGHT), None, None),
+        (head("qwen3moe", expert_count=8, expert_used_count=9), "8 experts of which 9", None),
+        (head("qwen2moe", expert_count=8), "architecture qwen2_moe", None),
         (head("llama", expert_count=8), "several experts", "several experts"),
         (head("llama", **{"attention.head_count": None}), "different shapes", None),
         (head("qwen2", tensor="blk.0.attn_q.bias"), None, None),
@@ -128,7 +135,7 @@ def head(
         ),
         (head("granite", "IQ2_XS"), "block type IQ2_XS", "and does not compute block type IQ2_XS"),
         (head("starcoder2"), "architecture starcoder2 (known are exaone4, gemma2, ", None),
-        (head("gpt-oss"), "architecture gpt_oss", "no way is known"),
+        (head("gpt-oss", "MXFP4", "blk.0.ffn_down_exps.bias", **EIGHT), None, "only the CPU engine"),
         (head("wordpainter"), "architecture wordpainter", "a file (known are exaone4, gemma2, gemma3, "),
         (Head({}, ()), "architecture ", "no way is known"),
     ],

@@ -176,6 +176,12 @@ def test_speed_is_expected_from_memory_until_it_was_measured(
     expected = row(shelf, "here").speed
     assert expected
     assert (expected.per_second, expected.replies) == (measured / tiny_gguf.stat().st_size, 0)
+    several = entry.model_copy(update={"size": Size(parameters=1000, active=125)})
+    awake = shelf_of(several)
+    found = row(awake, "here").speed
+    assert found
+    assert found.per_second == pytest.approx(8 * expected.per_second)  # an eighth is read
+    assert row(awake, "here").fit.needed == row(shelf, "here").fit.needed  # all is in memory
     shelf._speeds.known["here"] = (12.5, 3)  # type: ignore[attr-defined]
     assert row(shelf, "here").speed is not None
     assert (row(shelf, "here").speed.per_second, row(shelf, "here").speed.replies) == (12.5, 3)  # type: ignore[union-attr]

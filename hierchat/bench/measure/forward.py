@@ -108,7 +108,7 @@ def limits(runner: CpuRunner, contexts: Mapping[str, Mapping[str, float]]) -> di
     per_position = sum(part.nbytes for part in slots) // held
     found: dict[str, Any] = {"gigabytes_per_second": round(most, 1), "contexts": {}}
     for context, curve in contexts.items():
-        read = runner.model.nbytes + int(context) * per_position
+        read = runner.model.row_bytes + int(context) * per_position
         rate = read / curve["1"] / 1e6
         found["contexts"][context] = {
             "read_mb": round(read / 1e6, 1),

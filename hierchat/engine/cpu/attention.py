@@ -159,8 +159,9 @@ def attend_tail(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def merge(parts, out):  # type: ignore[no-untyped-def]
-    """A row's chunks of one head added in order of position; parts [chunks, head_dim + 2], out [head_dim]."""
+def merge(parts, sink, out):  # type: ignore[no-untyped-def]
+    """A row's chunks of one head added in order of position; parts [chunks, head_dim + 2], out [head_dim]. `sink` [1]:
+    the score of a place without values, to which a part of the weight goes; or empty."""
     size = out.shape[0]
     highest, total = parts[0, size], parts[0, size + 1]
     for j in range(size):
@@ -173,5 +174,11 @@ def merge(parts, out):  # type: ignore[no-untyped-def]
             out[j] = fma(out[j], before, part[j] * now)
         total = fma(total, before, part[size + 1] * now)
         highest = most
+    if sink.shape[0]:
+        most = sink[0] if sink[0] > highest else highest
+        before = np.exp(highest - most)
+        for j in range(size):
+            out[j] *= before
+        total = fma(total, before, np.exp(sink[0] - most))
     for j in range(size):
         out[j] /= total

@@ -11,8 +11,8 @@ from llvmlite import ir
 
 from hierchat.engine.cpu.isa import Isa
 from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, call, i64, load, loop, vector
-from hierchat.engine.cpu.unpacking import HALVED, LOOKED_UP, PLAIN, Reader, single
-from hierchat.models.formats.layouts import BLOCK, LAYOUTS
+from hierchat.engine.cpu.unpacking import HALVED, PLAIN, Reader, single
+from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
 
 GROUP = 256
 """Activations to a scale."""
@@ -175,7 +175,7 @@ class _Product:
         sums = b.add(self.at["sums"], b.mul(number, i64(4 * SUMS * height)))
         parts = list(parts)
         halved = self.name in HALVED
-        if other is not None and not halved and self.name not in LOOKED_UP:
+        if other is not None and not halved and self.name not in LEVELS:
             for row in range(height):
                 parts[row] = self._fused(other, self._spread(F32, b.add(sums, i64(4 * row))), parts[row])
         pairs = list(self.reader.pairs(base, j, height == 1))

@@ -3,7 +3,7 @@ multiplied."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -27,14 +27,19 @@ class Isa:
     """Whether the processor turns float16 into float32 by itself."""
     fused: bool
     """Whether it multiplies and adds in one rounding."""
-    shuffle: str = field(default="", repr=False)
-    """The instruction that looks bytes up in a table of 16; elsewhere there are several in its place."""
     exact_model: bool = False
     """Plain LLVM in place of the instructions: for tests on a processor that lacks them."""
 
     @property
     def most(self) -> int:
         return self.heights[-1]
+
+    @property
+    def lookup(self) -> str | None:
+        """The instruction that looks bytes up in a table of 16 for each 16 of them; None: several in its place."""
+        if self.exact_model or self.pairs not in ("vnni", "madd"):
+            return None
+        return {16: "llvm.x86.avx512.pshuf.b.512", 8: "llvm.x86.avx2.pshuf.b"}[self.lanes]
 
     def chains(self, height: int) -> int:
         """Sums of one row that run side by side, so that an instruction need not wait for the one before."""
@@ -76,15 +81,14 @@ class Isa:
 
 _SMALL = (1, 2, 3, 4, 6, 8)
 _LARGE = (1, 2, 3, 4, 6, 8, 12, 16)
-_WIDE, _NARROW = "llvm.x86.avx512.pshuf.b.512", "llvm.x86.avx2.pshuf.b"
 
 ISAS = {
     isa.name: isa
     for isa in (
-        Isa("avx512vnni", LANES_OF["avx512vnni"], "vnni", _LARGE, True, True, _WIDE),
-        Isa("avx512", LANES_OF["avx512"], "madd", _LARGE, True, True, _WIDE),
-        Isa("avxvnni", LANES_OF["avxvnni"], "vnni", _SMALL, True, True, _NARROW),
-        Isa("avx2", LANES_OF["avx2"], "madd", _SMALL, True, True, _NARROW),
+        Isa("avx512vnni", LANES_OF["avx512vnni"], "vnni", _LARGE, True, True),
+        Isa("avx512", LANES_OF["avx512"], "madd", _LARGE, True, True),
+        Isa("avxvnni", LANES_OF["avxvnni"], "vnni", _SMALL, True, True),
+        Isa("avx2", LANES_OF["avx2"], "madd", _SMALL, True, True),
         Isa("neon", LANES_OF["neon"], "lanes", _SMALL, True, True),
         Isa("generic", LANES_OF["generic"], "plain", _SMALL, False, False),
     )

@@ -23,13 +23,18 @@ Integers = NDArray[np.int64]
 # Fields of a matrix in `Weights.matrices`: the address of the product for its block type (code), that of its weights,
 # its rows, its blocks of 32 and bytes in a row, and whether its weights take activations as floats.
 FUNCTION, WEIGHTS, HEIGHT, BLOCKS, ROW_BYTES, PLAIN = FIELDS = range(6)
-# Matrices of a layer; the head stands in a layer of its own, last, as Q.
-Q, K, V, O, GATE, UP, DOWN = range(7)  # noqa: E741
+# Matrices of a layer; the head stands in a layer of its own, last, as Q. Gate, up and down of several experts lie one
+# behind the other.
+Q, K, V, O, GATE, UP, DOWN, ROUTER = range(8)  # noqa: E741
+PLACES = ("q", "k", "v", "o", "gate", "up", "down", "router")
+"""The same by their names in a BlockModel."""
 
 
 class Shape(NamedTuple):
-    """The decoder's sizes and numbers; `activation` counts in architecture.ACTIVATIONS. What attention and gate bring
-    is multiplied by `residual_scale`; scores and logits stay within their caps, where these are not 0."""
+    """The decoder's sizes and numbers; `activation` counts in architecture.ACTIVATIONS. `experts` of a layer, each
+    `inner` wide, of which a row wakes `active`; 0: it has none. `shared_by_active`: what they bring is weighed by a
+    softmax over these, else over all. What attention and gate bring is multiplied by `residual_scale`; scores and
+    logits stay within their caps, where these are not 0."""
 
     layers: int
     hidden: int
@@ -40,6 +45,9 @@ class Shape(NamedTuple):
     vocabulary: int
     epsilon: float
     activation: int
+    experts: int = 0
+    active: int = 0
+    shared_by_active: bool = True
     residual_scale: float = 1.0
     score_cap: float = 0.0
     logit_cap: float = 0.0
@@ -48,11 +56,12 @@ class Shape(NamedTuple):
 class Weights(NamedTuple):
     """The model, as the kernels find it.
 
-    `matrices` int64 [layers + 1, 7, FIELDS]: addresses and sizes; the arrays behind the addresses are kept alive by
-    their owner. Norms float32 [layers, hidden], [layers, 0] where there are none. Query and key norms [layers,
+    `matrices` int64 [layers + 1, PLACES, FIELDS]: addresses and sizes; the arrays behind the addresses are kept alive
+    by their owner. Norms float32 [layers, hidden], [layers, 0] where there are none. Query and key norms [layers,
     head_dim] or, of all heads together, [layers, heads * head_dim] and [layers, kv heads * head_dim], and biases of
-    queries, keys and values [layers, heads + 2 kv heads, head_dim], empty where there are none. Cosines and sines
-    [rotations, positions, half of what is rotated of a head].
+    queries, keys and values [layers, heads + 2 kv heads, head_dim], empty where there are none; so are biases of the
+    output [layers, hidden], of the router [layers, experts] and of the experts [layers, experts, inner or hidden], and
+    the sinks [layers, heads]. Cosines and sines [rotations, positions, half of what is rotated of a head].
     """
 
     matrices: Integers
@@ -63,6 +72,12 @@ class Weights(NamedTuple):
     query_norms: Floats
     key_norms: Floats
     biases: Floats
+    output_biases: Floats
+    router_biases: Floats
+    gate_biases: Floats
+    up_biases: Floats
+    down_biases: Floats
+    sinks: Floats
     last_norm: Floats
     cosines: Floats
     sines: Floats
@@ -96,6 +111,34 @@ class Texts(NamedTuple):
     """[texts, chunks of the longest]: the page that holds each chunk of positions."""
 
 
+class Woken(NamedTuple):
+    """Buffers of several experts. A row stands here once for each expert that it wakes; those of one expert stand one
+    behind the other, from a place on, so that its weights are read once."""
+
+    scores: Floats
+    """[rows, experts]: what the router says."""
+    shares: Floats
+    """[rows, active]: the weight of each that a row wakes, the best first."""
+    awake: Integers
+    """[threads, experts]: those that some row wakes, in order. Every thread has lists of its own."""
+    counts: Integers
+    """[threads, experts]: the rows that wake each."""
+    begins: Integers
+    """[threads, experts]: the place of the first."""
+    numbers: Integers
+    """[threads, rows * active]: which of its expert's rows each is, by row and rank."""
+    plain: Floats
+    """[places * widest]; this and the next three as in Work."""
+    integers: NDArray[np.int16]
+    levels: Floats
+    sums: NDArray[np.int32]
+    gate: Floats
+    """[places, inner]"""
+    up: Floats
+    out: Floats
+    """[places, hidden]"""
+
+
 class Work(NamedTuple):
     """Buffers of a forward. Rows are padded to a multiple of what one pass computes: it may compute some too many."""
 
@@ -126,6 +169,7 @@ class Work(NamedTuple):
     """[rows, tail]: the same slot, counted from the first page's in the same layer and head on."""
     texts: Integers
     """[rows]: the sequence of the forward that each row belongs to, counted from 0."""
+    woken: Woken
 
 
 def scratch_size(rows: int) -> int:
@@ -161,6 +205,31 @@ def make_work(shape: Shape, rows: int, threads: int) -> Work:
         order=np.zeros((rows, tail_size(rows)), np.int32),
         places=np.zeros((rows, tail_size(rows)), np.int32),
         texts=np.zeros(rows, np.int64),
+        woken=make_woken(shape, rows, threads),
+    )
+
+
+def make_woken(shape: Shape, rows: int, threads: int) -> Woken:
+    """Buffers of the experts for blocks of at most `rows` positions; empty where there are none."""
+    isa = ISAS[INSTRUCTIONS]
+    most = rows * shape.active
+    # A pass computes up to a third more rows than an expert has, where there is no kernel for so many.
+    places = -(-4 * most // 3) + isa.most if shape.experts else 0
+    widest = max(shape.hidden, shape.inner)
+    return Woken(
+        scores=np.zeros((-(-rows // isa.most) * isa.most, shape.experts), np.float32),
+        shares=np.zeros((rows, shape.active), np.float32),
+        awake=np.zeros((threads, shape.experts), np.int64),
+        counts=np.zeros((threads, shape.experts), np.int64),
+        begins=np.zeros((threads, shape.experts), np.int64),
+        numbers=np.zeros((threads, most), np.int64),
+        plain=np.zeros(places * widest, np.float32),
+        integers=np.zeros(places * widest, np.int16),
+        levels=np.zeros(places * -(-widest // GROUP), np.float32),
+        sums=np.zeros(places * widest // BLOCK * SUMS, np.int32),
+        gate=np.zeros((places, shape.inner), np.float32),
+        up=np.zeros((places, shape.inner), np.float32),
+        out=np.zeros((places, shape.hidden), np.float32),
     )
 
 

@@ -15,10 +15,10 @@ from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import atomic_add, atomic_load, pause
 from hierchat.engine.cpu.memory import CHUNK, HEIGHT
 from hierchat.engine.cpu.products import ROWS, product
-from hierchat.engine.cpu.rows import added, capped, normalise, quantise, rotate
-from hierchat.engine.cpu.softmax import gelu_gate, silu_gate
+from hierchat.engine.cpu.rows import ONE, added, capped, normalise, quantise, rotate
+from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, silu_gate
 from hierchat.jit import LANES
-from hierchat.models.architectures.architecture import ACTIVATIONS
+from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
 
 SPINS = 4000
 """Looks at a counter before a waiting thread offers its core to others."""
@@ -26,7 +26,7 @@ TILES = 3
 """Tiles of a matrix per thread: each costs two counters that travel between cores."""
 LARGEST_TILE = 64
 """Rows of weights that stay in the first cache while one group of activations after another passes over them."""
-SILU = ACTIVATIONS.index("silu")
+SILU, CLAMPED_SILU = ACTIVATIONS.index("silu"), ACTIVATIONS.index(CLAMPED)
 COUNTER = 16
 """int64s from one phase's counters to the next: taken and done, each in a cache line of its own."""
 
@@ -67,9 +67,9 @@ def wait(counters, phase, tasks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def norm_phase(counters, phase, rows, shape, work, before, norm, adding):  # type: ignore[no-untyped-def]
+def norm_phase(counters, phase, rows, shape, work, bias, before, norm, adding):  # type: ignore[no-untyped-def]
     """The residual stream takes in the last product (`adding`), is normalised, and becomes what products read. The
-    product itself is normalised by `before`. An empty norm is none."""
+    product itself gets `bias` and is normalised by `before`. What is empty is left out."""
     scale = np.float32(shape.residual_scale)
     size = work.x.shape[1]
     while True:
@@ -77,6 +77,8 @@ def norm_phase(counters, phase, rows, shape, work, before, norm, adding):  # typ
         if row >= rows:
             break
         if adding:
+            if bias.shape[0]:
+                added(work.out[row], bias, ONE)
             if before.shape[0]:
                 normalise(work.out[row], before, shape.epsilon, work.out[row])
             added(work.x[row], work.out[row], scale)
@@ -85,7 +87,7 @@ def norm_phase(counters, phase, rows, shape, work, before, norm, adding):  # typ
             normalise(work.x[row], norm, shape.epsilon, plain)
         else:
             plain[:] = work.x[row]
-        quantise(plain, row, rows, work)
+        quantise(plain, 0, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -106,7 +108,7 @@ def product_tasks(counters, phase, matrix, rows, work, out, stride, threads):  #
         first = take(counters, phase) * tile
         if first >= height:
             break
-        product(matrix, first, min(first + tile, height), rows, work, out, stride)
+        product(matrix, 0, first, min(first + tile, height), 0, rows, work, out, stride)
         done(counters, phase)
 
 
@@ -121,7 +123,7 @@ def product_wait(counters, phase, matrix, rows, threads):  # type: ignore[no-unt
 def place_phase(counters, phase, rows, texts, shape, weights, slots, work, layer):  # type: ignore[no-untyped-def]
     """Biases, query and key norms, rotary positions; keys and values go into the blocks' slots."""
     rotation = weights.rotations[layer]
-    every, one = shape.heads * shape.head_dim, np.float32(1)
+    every = shape.heads * shape.head_dim
     together = weights.query_norms.shape[0] > 0 and weights.query_norms.shape[1] == every
     while True:
         row = take(counters, phase)
@@ -141,7 +143,7 @@ def place_phase(counters, phase, rows, texts, shape, weights, slots, work, layer
         for h in range(shape.heads + 2 * shape.kv_heads):
             head = work.qkv[row, h]
             if weights.biases.shape[0]:
-                added(head, weights.biases[layer, h], one)
+                added(head, weights.biases[layer, h], ONE)
             if h >= shape.heads + shape.kv_heads:
                 kv = h - shape.heads - shape.kv_heads
                 store(head, slots.values[page, layer, kv], slots.value_scales[page, layer, kv], at, 1)
@@ -200,7 +202,7 @@ def attention_phase(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def merge_phase(counters, phase, rows, shape, window, work, attended):  # type: ignore[no-untyped-def]
+def merge_phase(counters, phase, rows, shape, window, sinks, work, attended):  # type: ignore[no-untyped-def]
     """Chunks are added in order of position; the result becomes what the next product reads."""
     size = shape.heads * shape.head_dim
     while True:
@@ -212,10 +214,21 @@ def merge_phase(counters, phase, rows, shape, window, work, attended):  # type: 
         begin, end = first_seen(position, window) // CHUNK, position // CHUNK + 1
         for h in range(shape.heads):
             out = plain[h * shape.head_dim : (h + 1) * shape.head_dim]
-            merge(attended[row, h, begin:end], out)
-        quantise(plain, row, rows, work)
+            merge(attended[row, h, begin:end], sinks[h : h + 1], out)
+        quantise(plain, 0, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)
+
+
+@kernel
+def gated(activation, gates, ups, size, out):  # type: ignore[no-untyped-def]
+    """SwiGLU, GeGLU or gpt-oss' clamped gate of one row, by addresses of float32 [size]."""
+    if activation == SILU:
+        silu_gate(gates, ups, size, out)
+    elif activation == CLAMPED_SILU:
+        clamped_gate(gates, ups, size, out)
+    else:
+        gelu_gate(gates, ups, size, out)
 
 
 @kernel
@@ -240,10 +253,7 @@ def gate_phase(counters, phase, rows, shape, work):  # type: ignore[no-untyped-d
             break
         plain = work.plain[row * size : (row + 1) * size]
         gates, ups = work.gate[row].ctypes.data, work.up[row].ctypes.data
-        if shape.activation == SILU:
-            silu_gate(gates, ups, size, plain.ctypes.data)
-        else:
-            gelu_gate(gates, ups, size, plain.ctypes.data)
-        quantise(plain, row, rows, work)
+        gated(shape.activation, gates, ups, size, plain.ctypes.data)
+        quantise(plain, 0, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)

@@ -26,26 +26,27 @@ def height_at(first, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def product(matrix, first, last, rows, work, out, stride):  # type: ignore[no-untyped-def]
-    """out[row, first:last] = rows first:last of a matrix times the activations in `work`.
+def product(matrix, part, first, last, place, rows, work, out, stride):  # type: ignore[no-untyped-def]
+    """out[row, first:last] = rows first:last of a matrix, counted from row `part` on, times the activations in `work`
+    that begin at `place`.
 
-    matrix int64 [6], see memory; first: a multiple of LANES; out: address of float32 [rows padded to ROWS, ...],
+    matrix int64 [6], see memory; part, first: multiples of LANES; out: address of float32 [rows padded to ROWS, ...],
     `stride` bytes from row to row.
     """
     blocks = matrix[BLOCKS]
     groups = (blocks + 7) // 8
     for row in range(0, rows, ROWS):
         if matrix[PLAIN]:
-            x = work.plain.ctypes.data + row * blocks * BLOCK * 4
+            x = work.plain.ctypes.data + (place + row) * blocks * BLOCK * 4
         else:
-            x = work.integers.ctypes.data + row * blocks * BLOCK * 2
+            x = work.integers.ctypes.data + (place + row) * blocks * BLOCK * 2
         call_product(
             matrix[FUNCTION],
             height_at(row, rows),
-            matrix[WEIGHTS] + first * matrix[ROW_BYTES],
+            matrix[WEIGHTS] + (part + first) * matrix[ROW_BYTES],
             x,
-            work.levels.ctypes.data + row * groups * 4,
-            work.sums.ctypes.data + row * blocks * SUMS * 4,
+            work.levels.ctypes.data + (place + row) * groups * 4,
+            work.sums.ctypes.data + (place + row) * blocks * SUMS * 4,
             blocks,
             out + row * stride + first * 4,
             stride,

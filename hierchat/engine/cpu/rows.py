@@ -40,8 +40,9 @@ def normalise(x, weight, epsilon, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def quantise(x, row, rows, work):  # type: ignore[no-untyped-def]
-    """x float32 [n] as int16 with a scale per GROUP, as row `row` of `rows`; what is no number stays none.
+def quantise(x, place, row, rows, work):  # type: ignore[no-untyped-def]
+    """x float32 [n] as int16 with a scale per GROUP, as row `row` of `rows` that begin at `place`; what is no number
+    stays none.
 
     The rows that one pass computes lie side by side: work.integers [blocks, height, BLOCK], work.levels [groups,
     height], work.sums [blocks, SUMS, height]; pass after pass.
@@ -50,6 +51,7 @@ def quantise(x, row, rows, work):  # type: ignore[no-untyped-def]
     blocks, groups = n // BLOCK, -(-n // GROUP)
     first = row // ROWS * ROWS
     height, at = height_at(first, rows), row % ROWS
+    first += place
     out = work.integers[first * n :]
     levels = work.levels[first * groups :]
     sums = work.sums[first * blocks * SUMS :]

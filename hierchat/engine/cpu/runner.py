@@ -16,6 +16,7 @@ from hierchat.engine.cpu.forward import COUNTERS, PARTS, forward
 from hierchat.engine.cpu.memory import (
     CHUNK,
     FIELDS,
+    PLACES,
     Shape,
     Texts,
     Weights,
@@ -34,10 +35,9 @@ from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
 from hierchat.jit import INSTRUCTIONS, LANES
 from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
-from hierchat.models.architectures.names import MATRICES
 from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.architectures.rope import rotations, tables
-from hierchat.models.architectures.sizes import heads_of, query_scales
+from hierchat.models.architectures.sizes import experts_of, heads_of, query_scales, shared_by_active
 from hierchat.models.architectures.windows import windows
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.layouts import BLOCK
@@ -74,6 +74,7 @@ class CpuRunner:
         config = model.config
         architecture = ARCHITECTURES[config["model_type"]]
         heads, kv_heads, size = heads_of(config)
+        experts, active = experts_of(config) if architecture.experts else (0, 0)
         self.model = model
         self.backend = backend
         self.vocabulary: int = model.head.shape[0]
@@ -84,10 +85,13 @@ class CpuRunner:
             heads=heads,
             kv_heads=kv_heads,
             head_dim=size,
-            inner=config["intermediate_size"],
+            inner=config[architecture.inner],
             vocabulary=self.vocabulary,
             epsilon=config["rms_norm_eps"],
             activation=ACTIVATIONS.index(architecture.activation_of(config)),
+            experts=experts,
+            active=active,
+            shared_by_active=shared_by_active(config),
             residual_scale=float(config.get("residual_multiplier") or 1.0),
             score_cap=float(config.get("attn_logit_softcapping") or 0.0),
             logit_cap=float(config.get("final_logit_softcapping") or 0.0),
@@ -198,6 +202,7 @@ class CpuRunner:
         np.multiply(embedded, self._embedding_scale, out=work.x[:rows])
         padded = -(-told // ROWS) * ROWS if told > 1 else told
         out = np.empty((padded, self.vocabulary), np.float32)
+        chosen = np.zeros((self.shape.layers if self.shape.experts else 0, rows, self.shape.active), np.int64)
         counters = np.zeros((self.shape.layers * COUNTERS + 3) * COUNTER, np.int64)
 
         def job(rank: int) -> None:
@@ -209,6 +214,7 @@ class CpuRunner:
                 self._identity,
                 texts,
                 told,
+                chosen,
                 out,
                 counters,
                 self.team.threads,
@@ -232,24 +238,32 @@ def _own(sequence: CachedSequence) -> CpuSequence:
 
 def _weights(model: BlockModel, architecture: Architecture, positions: int, context_length: int) -> Weights:
     none = np.zeros((0, 0), np.float32)
-    no_norms = np.zeros((len(model.layers), 0), np.float32)
-    vectors = model.vectors
-    matrices = np.zeros((len(model.layers) + 1, len(MATRICES), len(FIELDS)), np.int64)
+    no_vectors = np.zeros((len(model.layers), 0), np.float32)
+    no_biases = np.zeros((len(model.layers), 0, 0), np.float32)
+    # Of one kind, whether they come from a file that is mapped or not: for each kind all would be compiled anew
+    vectors = {name: np.array(vector) for name, vector in model.vectors.items()}
+    matrices = np.zeros((len(model.layers) + 1, len(PLACES), len(FIELDS)), np.int64)
     for number, layer in enumerate(model.layers):
-        for place, name in enumerate(MATRICES):
-            matrices[number, place] = record(layer[name])
+        for name, matrix in layer.items():
+            matrices[number, PLACES.index(name)] = record(matrix)
     matrices[-1, 0] = record(model.head)
     factors = vectors.get("rope_factors")
     cosines, sines = tables(model.config, architecture, positions, factors, context_length)
     return Weights(
         matrices=matrices,
-        attention_norms=vectors.get("attention_norms", no_norms),
-        after_attention_norms=vectors.get("after_attention_norms", no_norms),
-        inner_norms=vectors.get("inner_norms", no_norms),
-        after_inner_norms=vectors.get("after_inner_norms", no_norms),
+        attention_norms=vectors.get("attention_norms", no_vectors),
+        after_attention_norms=vectors.get("after_attention_norms", no_vectors),
+        inner_norms=vectors.get("inner_norms", no_vectors),
+        after_inner_norms=vectors.get("after_inner_norms", no_vectors),
         query_norms=vectors.get("query_norms", none),
         key_norms=vectors.get("key_norms", none),
         biases=vectors.get("biases", np.zeros((0, 0, 0), np.float32)),
+        output_biases=vectors.get("o_biases", no_vectors),
+        router_biases=vectors.get("router_biases", no_vectors),
+        gate_biases=vectors.get("gate_biases", no_biases),
+        up_biases=vectors.get("up_biases", no_biases),
+        down_biases=vectors.get("down_biases", no_biases),
+        sinks=vectors.get("sinks", no_vectors),
         last_norm=vectors["last_norm"] / np.float32(model.config.get("logits_scaling") or 1.0),
         cosines=cosines,
         sines=sines,

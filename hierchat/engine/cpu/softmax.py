@@ -273,7 +273,20 @@ def _gelu(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.fmul(x, fused(b, b.fmul(x, x), _all(_TANH_CUBE), _all(_TANH)))
 
 
-def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
+# gpt-oss' gate: the logistic function is steeper, gates and ups go to 7 at most, and ups are one more
+_STEEP, _LIMIT = 1.702, 7.0
+
+
+def _steeper(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    return b.fmul(x, _all(_STEEP))
+
+
+def _at_most(b: ir.IRBuilder, x: ir.Value, limit: float) -> ir.Value:
+    """What is no number stays none."""
+    return b.select(b.fcmp_ordered(">", x, _all(limit)), _all(limit), x)
+
+
+def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = False) -> Any:
     """out = gate / (1 + e**-steep(gate)) * up; addresses of float32 [size], a multiple of 16."""
 
     @intrinsic
@@ -284,8 +297,13 @@ def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
             def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
                 place = b.mul(index, i64(4 * LANES))
                 value = load(b, _FLOATS, b.add(gates, place), 4)
+                up = load(b, _FLOATS, b.add(ups, place), 4)
+                if clamped:
+                    value, up = _at_most(b, value, _LIMIT), _at_most(b, up, _LIMIT)
+                    up = b.select(b.fcmp_ordered("<", up, _all(-_LIMIT)), _all(-_LIMIT), up)
+                    up = b.fadd(up, _all(1.0))
                 below = b.fadd(exponential(b, b.fsub(_all(0.0), steep(b, value))), _all(1.0))
-                result = b.fmul(b.fdiv(value, below), load(b, _FLOATS, b.add(ups, place), 4))
+                result = b.fmul(b.fdiv(value, below), up)
                 _store(b, result, b.add(out, place))
                 return []
 
@@ -301,6 +319,8 @@ silu_gate = _gate(_silu)
 """SwiGLU"""
 gelu_gate = _gate(_gelu)
 """GeGLU, as Gemma has it."""
+clamped_gate = _gate(_steeper, clamped=True)
+"""SwiGLU as gpt-oss has it."""
 
 
 @intrinsic

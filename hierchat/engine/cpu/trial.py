@@ -9,6 +9,7 @@ from hierchat.engine.cpu.memory import Shape, make_work
 from hierchat.engine.cpu.products import HEIGHTS, ROWS, product
 from hierchat.engine.cpu.rows import quantise
 from hierchat.engine.cpu.runner import CpuRunner, record
+from hierchat.engine.cpu.unpacking import POWERS
 from hierchat.models.architectures.names import MATRICES
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.layouts import LAYOUTS, PLAIN
@@ -71,6 +72,8 @@ def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: floa
             raw = np.ascontiguousarray(raw.reshape(rows, columns, 4)[..., 2:]).reshape(rows, -1)
         return raw
     raw = random.integers(0, 256, (rows, columns // layout.weights, layout.size), dtype=np.uint8)
+    if name == POWERS:
+        raw[..., 0] = random.integers(-6, 1, raw.shape[:2]) + int(np.log2(largest)) + 128
     scales = [field.offset for field in layout.head if field.size == 2]
     for offset in scales:
         halves = random.uniform(0.01 * largest, largest, (*raw.shape[:2], 1)).astype(np.float16)
@@ -84,8 +87,8 @@ def multiplied(matrix: Blocks, x: NDArray[np.float32]) -> NDArray[np.float32]:
     work = make_work(Shape(1, size, 1, 1, 16, size, 1, 1e-5, 0), len(x), 1)
     work.plain[: x.size] = x.reshape(-1)
     for number, row in enumerate(x):
-        quantise(row, number, len(x), work)
+        quantise(row, 0, number, len(x), work)
     out = np.full((len(work.x), matrix.rows), np.nan, np.float32)
     entry = np.array(record(matrix))
-    product(entry, 0, matrix.rows, len(x), work, out.ctypes.data, out.strides[0])
+    product(entry, 0, 0, matrix.rows, 0, len(x), work, out.ctypes.data, out.strides[0])
     return out[: len(x)]

@@ -17,10 +17,10 @@ from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
 Pairs = Iterator[tuple[ir.Value, int]]
 """Sixteen vectors of the pairs of a block of 32, in order, each with the bits by which it stands too high."""
 PLAIN = ("F16", "BF16", "F32")
+POWERS = "MXFP4"
+"""The type whose scales are powers of two, a byte each."""
 HALVED = ("Q6_K",)
 """Types with a scale for each half of a block of 32; their numbers are 32 too high."""
-LOOKED_UP = ("IQ4_NL", "IQ4_XS")
-"""Types whose numbers stand for LEVELS."""
 _LOWERED = {"Q4_0": 8.0, "Q5_0": 16.0}
 """What is to be taken from the numbers of types that have no minimum of their own."""
 
@@ -67,11 +67,21 @@ class Reader:
 
     def scales(self, base: ir.Value) -> tuple[ir.Value, ir.Value | None]:
         """Scale and minimum of a block of a type without super-blocks."""
+        if self.name == POWERS:
+            return self._power(base), None
         scale = self.half(base)
         if self.name in _LOWERED:
             lowered = ir.Constant(self.floats, [-_LOWERED[self.name]] * self.isa.lanes)
             return scale, self.b.fmul(scale, lowered)
         return scale, self.half(self.field(base, 1)) if self.name in ("Q4_1", "Q5_1") else None
+
+    def _power(self, address: ir.Value) -> ir.Value:
+        """2 ** (byte - 128) of every row."""
+        b, all_of = self.b, self.all_of
+        byte = b.zext(load(b, vector(I8, self.isa.lanes), address, 1), self.ints)
+        usual = b.shl(b.sub(byte, all_of(1)), all_of(23))
+        small = b.shl(all_of(0x00200000), byte)  # too small for an exponent of their own
+        return b.bitcast(b.select(b.icmp_unsigned("<", byte, all_of(2)), small, usual), self.floats)
 
     def packed_scales(self, base: ir.Value) -> Iterator[ir.Value]:
         """Of a super-block: two vectors for each block of 32, scale and minimum or the scales of its halves."""
@@ -123,7 +133,7 @@ class Reader:
         """Of a block of 32. `lean`: with fewer instructions here and more behind, which pays for one row only."""
         place = self.numbers(base, block)
         bits = LAYOUTS[self.name].bits
-        if self.name in LOOKED_UP:
+        if self.name in LEVELS:
             return _levels(self, place)
         if bits == 8:
             return _eights(self, place)
@@ -183,13 +193,13 @@ def _levels(reader: Reader, place: ir.Value) -> Pairs:
 
 def _looked_up(reader: Reader, word: ir.Value) -> ir.Value:
     """LEVELS of the numbers from 0 to 15 in the bytes of a word."""
-    b, isa, count = reader.b, reader.isa, 4 * reader.isa.lanes
+    b, levels, count = reader.b, LEVELS[reader.name], 4 * reader.isa.lanes
     kind = vector(I8, count)
     numbers = b.bitcast(word, kind)
-    if isa.shuffle and not isa.exact_model:
-        table = ir.Constant(kind, [level % 256 for level in LEVELS] * (count // 16))
-        return b.bitcast(call(b, isa.shuffle, kind, table, numbers), reader.ints)
-    found = [ir.Constant(kind, [level % 256] * count) for level in LEVELS]
+    if lookup := reader.isa.lookup:
+        table = ir.Constant(kind, [level % 256 for level in levels] * (count // 16))
+        return b.bitcast(call(b, lookup, kind, table, numbers), reader.ints)
+    found = [ir.Constant(kind, [level % 256] * count) for level in levels]
     for bit in range(4):  # halved with every bit of the number
         there = b.icmp_unsigned(
             "!=", b.and_(numbers, ir.Constant(kind, [1 << bit] * count)), ir.Constant(kind, [0] * count)

@@ -8,8 +8,9 @@ from typing import Any
 
 from hierchat.models.architectures.names import EMBEDDING, HEAD, LAST_NORM, MATRICES, Name
 
-ACTIVATIONS = ("silu", "gelu_pytorch_tanh")
-"""What transformers calls the activations of the gate that the CPU engine computes."""
+CLAMPED = "clamped_silu"
+ACTIVATIONS = ("silu", "gelu_pytorch_tanh", CLAMPED)
+"""What transformers calls the activations of the gate that the CPU engine computes; gpt-oss' has no name there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,12 @@ class Architecture:
 
     `model_type` is transformers' name, `gguf` that of GGUF files. `norms`: the norms of a layer, by the names of a
     BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF files already.
-    `matrices`: those of a layer, by the names of MATRICES; several that have one name are its rows, one behind the
-    other. `biases`: queries, keys and values have them; `optional_biases`: unless config.json says otherwise.
-    `gguf_pairs_neighbours`: for rotary positions, GGUF files pair neighbours within a head, where the engine pairs
-    its halves; `pairs_neighbours`: so do safetensors. `scaled_embedding`: what a token begins with is its embedding
-    times the root of its length.
+    `matrices`: those of a layer by their names in a BlockModel; several that have one name are its rows, one behind the
+    other. With a router among them a layer has several experts, whose width stands in config.json under `inner`.
+    `biases`: the matrices that have them; `optional_biases`: unless config.json says otherwise. `sinks`: what each head
+    looks at beside the text. `gguf_pairs_neighbours`: for rotary positions, GGUF files pair neighbours within a head,
+    where the engine pairs its halves; `pairs_neighbours`: so do safetensors. `scaled_embedding`: what a token begins
+    with is its embedding times the root of its length.
 
     The rest holds where config.json says nothing: `activation`, one of ACTIVATIONS; `window`: a `sliding_window`
     counts; `full_every`: of so many layers, the last sees beyond the window; `rope_base` of rotary positions, and
@@ -35,8 +37,10 @@ class Architecture:
     gguf: str
     norms: Mapping[str, Name]
     matrices: Mapping[str, Name] = field(default_factory=lambda: MATRICES)
-    biases: bool = False
+    inner: str = "intermediate_size"
+    biases: tuple[str, ...] = ()
     optional_biases: bool = False
+    sinks: Name | None = None
     gguf_pairs_neighbours: bool = False
     pairs_neighbours: bool = False
     norm_offset: float = 0.0
@@ -50,18 +54,27 @@ class Architecture:
     unrotated_every: int | None = None
     full_unrotated: bool = False
 
+    @property
+    def experts(self) -> bool:
+        """Whether its layers have several experts."""
+        return "router" in self.matrices
+
     def activation_of(self, config: Mapping[str, Any]) -> str:
         """Of a model of this architecture with this config.json."""
+        if self.activation == CLAMPED:
+            return CLAMPED
         return str(config.get("hidden_activation") or config.get("hidden_act") or self.activation)
 
-    def has_biases(self, config: Mapping[str, Any]) -> bool:
-        """Whether queries, keys and values of a model with this config.json have biases."""
-        return self.biases and not (self.optional_biases and config.get("attention_bias") is False)
+    def biases_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """The matrices that have biases in a model with this config.json."""
+        left_out = self.optional_biases and config.get("attention_bias") is False
+        return () if left_out else self.biases
 
     def tensors(self, layers: int) -> Iterator[Name]:
         """The names of all tensors of a model of so many layers; HEAD among them."""
         yield from (EMBEDDING, LAST_NORM, HEAD)
         for layer in range(layers):
             yield from (name.of(layer) for name in (*self.matrices.values(), *self.norms.values()))
-            if self.biases:
-                yield from (self.matrices[name].of(layer, "bias") for name in "qkv")
+            yield from (self.matrices[name].of(layer, "bias") for name in self.biases)
+            if self.sinks:
+                yield self.sinks.of(layer)

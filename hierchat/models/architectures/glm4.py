@@ -13,7 +13,7 @@ ARCHITECTURE = Architecture(
         "after_inner_norms": Name("post_mlp_layernorm", "post_ffw_norm"),
     },
     matrices=MATRICES | dict.fromkeys(("gate", "up"), Name("mlp.gate_up_proj", "ffn_up")),
-    biases=True,
+    biases=("q", "k", "v"),
     optional_biases=True,
     gguf_pairs_neighbours=True,
     pairs_neighbours=True,

@@ -35,6 +35,21 @@ MATRICES = {
     "down": Name("mlp.down_proj", "ffn_down"),
 }
 """Matrices of a layer, in the order in which the CPU engine keeps them. All architectures have these."""
+EXPERTS = {
+    "router": Name("mlp.gate", "ffn_gate_inp"),
+    "gate": Name("mlp.experts.{}.gate_proj", "ffn_gate_exps"),
+    "up": Name("mlp.experts.{}.up_proj", "ffn_up_exps"),
+    "down": Name("mlp.experts.{}.down_proj", "ffn_down_exps"),
+}
+"""Where a layer has several experts: what chooses among them, and in place of the matrices above, those of all experts
+one behind the other. "{}" stands for an expert's number: GGUF files have all in one tensor."""
+FUSED_EXPERTS = {
+    "router": Name("mlp.router", "ffn_gate_inp"),
+    "gate": Name("mlp.experts.gate_up_proj", "ffn_gate_exps"),
+    "up": Name("mlp.experts.gate_up_proj", "ffn_up_exps"),
+    "down": Name("mlp.experts.down_proj", "ffn_down_exps"),
+}
+"""The same in gpt-oss, whose safetensors have all experts in one tensor, gate and up in turn (formats/tensors.py)."""
 NORMS = {
     "attention_norms": Name("input_layernorm", "attn_norm"),
     "inner_norms": Name("post_attention_layernorm", "ffn_norm"),

@@ -3,4 +3,4 @@
 from hierchat.models.architectures.architecture import Architecture
 from hierchat.models.architectures.names import NORMS
 
-ARCHITECTURE = Architecture(model_type="qwen2", gguf="qwen2", norms=NORMS, biases=True)
+ARCHITECTURE = Architecture(model_type="qwen2", gguf="qwen2", norms=NORMS, biases=("q", "k", "v"))

@@ -149,7 +149,9 @@ def _yarn(plain: Floats, given: Mapping[str, Any], config: Mapping[str, Any], ba
     def dimension(rotations: float) -> float:
         return size * math.log(trained / (rotations * 2 * math.pi)) / (2 * math.log(base))
 
-    low = max(math.floor(dimension(given.get("beta_fast") or 32.0)), 0)
-    high = min(math.ceil(dimension(given.get("beta_slow") or 1.0)), size - 1)
+    low, high = dimension(given.get("beta_fast") or 32.0), dimension(given.get("beta_slow") or 1.0)
+    if given.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, size - 1)
     ramp = np.clip((np.arange(len(plain)) - low) / max(high - low, 0.001), 0.0, 1.0)
     return plain / given["factor"] * ramp + plain * (1 - ramp)

@@ -10,6 +10,6 @@ ARCHITECTURE = Architecture(
         "attention_norms": Name("input_layernorm", "attn_norm"),
         "inner_norms": Name("post_attention_layernorm", "post_attention_norm"),
     },
-    biases=True,
+    biases=("q", "k", "v"),
     optional_biases=True,
 )

@@ -32,6 +32,17 @@ def query_scales(config: Mapping[str, Any], positions: int) -> NDArray[np.float3
     return (scale * (1.0 + growth * np.log1p(passed))).astype(np.float32)
 
 
+def experts_of(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Experts of a layer, and how many of them a token wakes; 0, 0: it has none."""
+    experts = config.get("num_experts") or config.get("num_local_experts") or 0
+    return experts, config.get("num_experts_per_tok") or 0 if experts else 0
+
+
+def shared_by_active(config: Mapping[str, Any]) -> bool:
+    """Whether what a token's experts bring is weighed by a softmax over these alone, not over all experts."""
+    return bool(config.get("norm_topk_prob", True))
+
+
 def slot_size(config: Mapping[str, Any]) -> int:
     """Numbers per position of the key-value cache."""
     _, kv_heads, size = heads_of(config)

@@ -10,7 +10,7 @@ from hierchat.models.fetch.bring import fetched_size, is_fetched
 
 _BITS = {
     "q2_k": 3.2, "q3_k": 3.9, "q4_0": 4.6, "q4_1": 5.0, "q4_k": 4.9, "q5_k": 5.7, "q6_k": 6.6, "q8_0": 8.5,
-    "f16": 16.0, "bf16": 16.0, "f32": 32.0, "iq4": 4.5,
+    "mxfp4": 4.6, "f16": 16.0, "bf16": 16.0, "f32": 32.0, "iq4": 4.5,
 }  # fmt: skip
 """Of a weight, on average over a file: by what its name says of its blocks."""
 _HUB_BYTES = 2

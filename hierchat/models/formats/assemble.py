@@ -59,12 +59,14 @@ def assemble(
     offset = np.float32(norm_offset)
     vectors = {place: stacked(name) + offset for place, name in architecture.norms.items()}
     vectors["last_norm"] = tensor(LAST_NORM) + offset
-    if architecture.has_biases(config):
-        biases = [stacked(architecture.matrices[place], "bias") for place in "qkv"]
-        biases = [
-            bias if (order := orders.get(place)) is None else bias[:, order]
-            for place, bias in zip("qkv", biases, strict=True)
-        ]
-        vectors["biases"] = np.concatenate(biases, axis=1).reshape(len(layers), -1, heads_of(config)[2])
+    biases = {
+        place: stacked(architecture.matrices[place], "bias") for place in architecture.biases_of(config)
+    }
+    biases |= {place: biases[place][:, order] for place, order in orders.items() if place in biases}
+    if heads := [biases.pop(place) for place in "qkv" if place in biases]:
+        vectors["biases"] = np.concatenate(heads, axis=1).reshape(len(layers), -1, heads_of(config)[2])
+    vectors |= {f"{place}_biases": found for place, found in biases.items()}
+    if architecture.sinks:
+        vectors["sinks"] = stacked(architecture.sinks)
     embedding = matrix(EMBEDDING)
     return BlockModel(config, embedding, embedding if tied else matrix(HEAD), tuple(read), vectors)

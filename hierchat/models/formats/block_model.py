@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.names import MATRICES
+from hierchat.models.architectures.names import EXPERTS
+from hierchat.models.architectures.sizes import experts_of
 from hierchat.models.errors import BrokenFileError
 from hierchat.models.formats.large_pages import in_large_pages
 from hierchat.models.formats.layouts import VERSION
@@ -28,7 +29,8 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class BlockModel:
-    """`config` is the model's config.json. `layers` hold MATRICES; `vectors` the norms and biases by name:
+    """`config` is the model's config.json. `layers` hold the architecture's matrices, those of experts one behind the
+    other; `vectors` the norms and biases by name:
     "attention_norms" and "inner_norms" [layers, hidden], "last_norm" [hidden], and where the model has them
     "after_attention_norms", "after_inner_norms" [layers, hidden], "query_norms", "key_norms" [layers, head_dim],
     "biases" [layers, heads + 2 kv heads, head_dim], "rope_factors" [head_dim / 2]. `head` is the embedding itself where
@@ -46,8 +48,8 @@ class BlockModel:
         if self.head is not self.embedding:
             yield "head", self.head
         for number, layer in enumerate(self.layers):
-            for name in MATRICES:
-                yield f"{number}.{name}", layer[name]
+            for name, matrix in layer.items():
+                yield f"{number}.{name}", matrix
 
     def as_floats(self) -> BlockModel:
         """The same weights, each as a float32."""
@@ -63,8 +65,22 @@ class BlockModel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a forward reads: of an embedding that is not the head, it reads a row per token."""
+        """Bytes of all that forwards read: of an embedding that is not the head, they read a row per token."""
         return sum(matrix.nbytes for matrix in self._read())
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a forward of one row reads: of several experts, those that a token wakes."""
+        experts, active = experts_of(self.config)
+        if "router" not in self.layers[0]:
+            return self.nbytes
+        several = sum(
+            matrix.nbytes
+            for layer in self.layers
+            for name, matrix in layer.items()
+            if name in EXPERTS and name != "router"
+        )
+        return self.nbytes - several * (experts - active) // experts
 
     @property
     def file_bytes(self) -> int:
@@ -76,7 +92,7 @@ class BlockModel:
         return sorted({matrix.name for matrix in self._read()})
 
     def _read(self) -> Iterable[Blocks]:
-        return [self.head, *(layer[name] for layer in self.layers for name in MATRICES)]
+        return [self.head, *(matrix for layer in self.layers for matrix in layer.values())]
 
 
 def write(model: BlockModel, path: Path) -> None:
@@ -132,15 +148,19 @@ def read(path: Path) -> BlockModel:
         vectors = {}
         for name, (at, shape) in head["vectors"].items():
             vectors[name] = data[at : at + 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
+        layers = [dict[str, Blocks]() for _ in range(head["config"]["num_hidden_layers"])]
+        for name, matrix in matrices.items():
+            if "." in name:
+                number, place = name.split(".")
+                layers[int(number)][place] = matrix
+        if any(layer.keys() != layers[0].keys() for layer in layers):
+            raise ValueError("a matrix is missing")
         return BlockModel(
             config=head["config"],
             embedding=matrices["embedding"],
             head=matrices.get("head", matrices["embedding"]),
-            layers=tuple(
-                {name: matrices[f"{layer}.{name}"] for name in MATRICES}
-                for layer in range(head["config"]["num_hidden_layers"])
-            ),
+            layers=tuple(layers),
             vectors=vectors,
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise BrokenFileError(f"{path} is broken: {error}. Delete it; it is made anew.") from error

@@ -53,6 +53,14 @@ def _q8_0(raw: Raw) -> Floats:
     return _half(raw, 0) * np.ascontiguousarray(raw[..., 2:]).view(np.int8)
 
 
+def mx_blocks(codes: Raw, scales: Raw) -> Raw:
+    """MXFP4 as safetensors have it, 16 bytes [..., blocks, 16] of neighbours and a scale [..., blocks], as GGUF files
+    have it: uint8 [rows, 17 blocks]."""
+    numbers = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], 32)
+    packed = numbers[..., :16] | numbers[..., 16:] << 4
+    return np.concatenate([scales[..., None], packed], axis=-1).reshape(-1, 17 * scales.shape[-1])
+
+
 def _k_scales(raw: Raw) -> tuple[Floats, Floats]:
     """Scales and minimums of Q4_K and Q5_K, [rows, blocks, 8, 1]: 6 bits for each block of 32, times two float16."""
     packed = raw[..., 4:16]
@@ -89,13 +97,18 @@ def _q6_k(raw: Raw) -> Floats:
     return scales[..., None] * numbers
 
 
-def _levels(packed: Raw) -> Floats:
+def _levels(name: str, packed: Raw) -> Floats:
     """16 bytes for each 32 numbers -> what the numbers stand for, [..., 32]."""
-    return np.array(LEVELS, np.float32)[_nibbles(packed)]
+    return np.array(LEVELS[name], np.float32)[_nibbles(packed)]
+
+
+def _mxfp4(raw: Raw) -> Floats:
+    scales = np.ldexp(np.float32(1), raw[..., :1].astype(np.int32) - 128)
+    return scales * _levels("MXFP4", raw[..., 1:])
 
 
 def _iq4_nl(raw: Raw) -> Floats:
-    return _half(raw, 0) * _levels(raw[..., 2:])
+    return _half(raw, 0) * _levels("IQ4_NL", raw[..., 2:])
 
 
 def _iq4_xs(raw: Raw) -> Floats:
@@ -103,7 +116,7 @@ def _iq4_xs(raw: Raw) -> Floats:
     high = np.ascontiguousarray(raw[..., 2:4]).view("<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & 3
     low = np.ascontiguousarray(raw[..., 4:8]).view("<u4") >> np.arange(0, 32, 4, dtype=np.uint32) & 15
     scales = _half(raw, 0) * ((low | high << 4).astype(np.float32) - 32)
-    return scales[..., None] * _levels(raw[..., 8:].reshape(*raw.shape[:-1], 8, 16))
+    return scales[..., None] * _levels("IQ4_XS", raw[..., 8:].reshape(*raw.shape[:-1], 8, 16))
 
 
 def _bfloat(raw: Raw) -> Floats:
@@ -113,6 +126,7 @@ def _bfloat(raw: Raw) -> Floats:
 TYPES: dict[str, tuple[int, Callable[[Raw], Floats]]] = {
     "Q4_0": (18, _q4_0),
     "Q4_1": (20, _q4_1),
+    "MXFP4": (17, _mxfp4),
     "Q4_K": (144, _q4_k),
     "Q5_0": (22, _q5_0),
     "Q5_1": (24, _q5_1),

@@ -45,7 +45,8 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
 
     def vector(name: str) -> NDArray[np.float32]:
         tensor = _named(tensors, name, path)
-        return floats_of(tensor.type, rows(tensor))[0]
+        floats = floats_of(tensor.type, rows(tensor))
+        return floats[0] if len(tensor.shape) == 1 else floats
 
     message = f"{path.name}, once"
     tied = HEAD.gguf not in tensors

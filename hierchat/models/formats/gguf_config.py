@@ -15,7 +15,6 @@ MODEL_TYPES = {
     **{name: architecture.model_type for name, architecture in GGUF_ARCHITECTURES.items()},
     "gpt2": "gpt2",
     "qwen2moe": "qwen2_moe",
-    "qwen3moe": "qwen3_moe",
     "starcoder2": "starcoder2",
 }
 """Architectures of GGUF files that we can compute: transformers' name for each. Those that are no entry of the registry
@@ -66,7 +65,6 @@ def gguf_config(head: Head) -> dict[str, Any]:
         kind = "olmo3"
     elif kind == "gemma2":
         window = window or _WINDOW_OF_GEMMA_2
-    experts = head.of_architecture("expert_count")
     found = {
         "model_type": kind,
         "hidden_size": head.of_architecture("embedding_length"),
@@ -80,12 +78,31 @@ def gguf_config(head: Head) -> dict[str, Any]:
         "query_pre_attn_scalar": _query_scalar(head, kind) if kind in _LAYERS_OF_27B else None,
         "attn_logit_softcapping": head.of_architecture("attn_logit_softcapping"),
         "final_logit_softcapping": head.of_architecture("final_logit_softcapping"),
-        "num_local_experts": None if kind.endswith("_moe") else experts,
+        **_experts(head, kind),
         "rope_scaling": _scaling(head),
         "partial_rotary_factor": _rotary_part(head),
         **(_multipliers(head) if kind == "granite" else {}),
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _experts(head: Head, kind: str) -> dict[str, Any]:
+    """How many experts a layer has, how many a token wakes, and how wide one is."""
+    experts, active = (head.of_architecture(f"expert_{key}") for key in ("count", "used_count"))
+    width = head.of_architecture("expert_feed_forward_length")
+    if kind == "gpt_oss":
+        said = {"num_local_experts": experts, "num_experts_per_tok": active}
+        return said | ({"intermediate_size": width} if width else {})
+    if kind != "qwen3_moe":
+        return {"num_local_experts": None if kind.endswith("_moe") else experts}
+    if not width and active:
+        width = head.of_architecture("feed_forward_length") // active
+    return {
+        "num_experts": experts,
+        "num_experts_per_tok": active,
+        "moe_intermediate_size": width,
+        "norm_topk_prob": True,  # as llama.cpp has it, whose files do not say
+    }
 
 
 def _rotary_part(head: Head) -> float | None:
@@ -125,6 +142,7 @@ def _scaling(head: Head) -> dict[str, Any] | None:
         "original_max_position_embeddings": head.of_architecture("rope.scaling.original_context_length"),
         "beta_fast": head.of_architecture("rope.scaling.yarn_beta_fast"),
         "beta_slow": head.of_architecture("rope.scaling.yarn_beta_slow"),
+        "truncate": False if head.architecture == "gpt-oss" else None,  # as it was trained
     }
     if kind == "longrope":
         found["attention_factor"] = head.of_architecture("rope.scaling.attn_factor")

@@ -23,10 +23,11 @@ _LITTLE = 64
 def interleave(name: str, raw: Raw, lanes: int, order: NDArray[np.int64] | None = None) -> Raw:
     """Rows as a file has them, uint8 [rows, bytes of a row], as one piece of panels. `order`: which row goes where."""
     order = np.arange(len(raw)) if order is None else order
-    raw = np.ascontiguousarray(raw)
-    panels = -(-len(order) // lanes)
-    out = np.empty(panels * lanes * raw.shape[1], np.uint8)
-    out[(len(order) // lanes) * lanes * raw.shape[1] :] = 0
+    row_bytes, panels = raw.shape[1], -(-len(order) // lanes)
+    out = np.empty(panels * lanes * row_bytes, np.uint8)
+    out[(len(order) // lanes) * lanes * row_bytes :] = 0
+    # A row of MXFP4 may have an odd number of bytes
+    raw = np.pad(raw, ((0, 0), (0, 1))) if row_bytes % 2 else np.ascontiguousarray(raw)
     cuts = np.linspace(0, panels, 4 * THREADS + 1 if panels > _LITTLE else 2).astype(int).tolist()
 
     def part(number: int) -> None:
@@ -42,9 +43,9 @@ def interleave(name: str, raw: Raw, lanes: int, order: NDArray[np.int64] | None 
 
 def restore(name: str, data: Raw, lanes: int, rows: NDArray[np.int64], row_bytes: int) -> Raw:
     """Some rows of panels as a file has them: uint8 [len(rows), row_bytes]."""
-    out = np.zeros((len(rows), row_bytes), np.uint8)
+    out = np.zeros((len(rows), row_bytes + row_bytes % 2), np.uint8)
     _restore(data, rows, *_tables(name), lanes, out, out.view(np.uint16))
-    return out
+    return out[:, :row_bytes]
 
 
 @cache
@@ -61,14 +62,15 @@ def _interleave(raw, halves, order, fields, rest, lanes, first, last, out):  # t
     """Panels first .. last - 1; row r of the result is row order[r] of `raw`, which `halves` shows as uint16."""
     weights, size, bits, source, numbers, high = rest
     words = out.view(np.uint32)
+    row_bytes = raw.shape[1] // size * size
     some, packed = np.zeros(8, np.uint32), np.zeros(8, np.uint32)
     for panel in range(first, last):
         begin = panel * lanes
         for lane in range(min(lanes, order.shape[0] - begin)):
             row, row_halves = raw[order[begin + lane]], halves[order[begin + lane]]
-            for block in range(raw.shape[1] // size):
+            for block in range(row_bytes // size):
                 at = block * size
-                to = begin * raw.shape[1] + at * lanes
+                to = begin * row_bytes + at * lanes
                 for f in range(fields.shape[0]):
                     width = fields[f, 1]
                     for element in range(fields[f, 2]):
@@ -88,7 +90,7 @@ def _interleave(raw, halves, order, fields, rest, lanes, first, last, out):  # t
 def _restore(data, rows, fields, rest, lanes, out, halves):  # type: ignore[no-untyped-def]
     """Rows of panels into `out` [len(rows), bytes of a row], zeros before, which `halves` shows as uint16."""
     weights, size, bits, source, numbers, high = rest
-    row_bytes = out.shape[1]
+    row_bytes = out.shape[1] // size * size
     some, packed = np.zeros(8, np.uint32), np.zeros(8, np.uint32)
     for index in range(rows.shape[0]):
         begin, lane = rows[index] // lanes * lanes, rows[index] % lanes

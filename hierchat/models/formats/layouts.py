@@ -16,8 +16,14 @@ VERSION = 3
 BLOCK = 32
 """Weights that share a scale, or two; the pace of the products for every type."""
 
-LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-"""What the numbers of IQ4_NL and IQ4_XS stand for."""
+_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+LEVELS = {
+    "IQ4_NL": _IQ4,
+    "IQ4_XS": _IQ4,
+    "MXFP4": (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12),
+}
+"""What the numbers of some block types stand for. Those of MXFP4, twice as large as meant, are a sign, two bits of
+exponent and one of mantissa."""
 
 NIBBLES, PAIRED, SIXES, BYTES, PLAIN = range(5)
 """Where a file has the numbers of a block; see words.read."""
@@ -66,6 +72,7 @@ LAYOUTS = {
     "Q5_0": Layout(32, 22, (_SCALE,), 5, NIBBLES, 6, 2),
     "Q5_1": Layout(32, 24, (_SCALE, _MINIMUM), 5, NIBBLES, 8, 4),
     "Q8_0": Layout(32, 34, (_SCALE,), 8, BYTES, 2),
+    "MXFP4": Layout(32, 17, (Field(0, 1),), 4, NIBBLES, 1),
     "Q4_K": Layout(256, 144, (_SCALE, _MINIMUM, _SIX_BITS), 4, PAIRED, 16),
     "Q5_K": Layout(256, 176, (_SCALE, _MINIMUM, _SIX_BITS), 5, PAIRED, 48, 16),
     "Q6_K": Layout(256, 210, (Field(208, 2), Field(192, 1, 16)), 6, SIXES, 0, 128),

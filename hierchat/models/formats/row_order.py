@@ -21,7 +21,7 @@ def row_orders(
     """By the names of MATRICES: rows out of one tensor that holds several matrices, and rows of queries and keys that
     the file pairs with their neighbours (`pairs_neighbours`), put half of what is rotated apart."""
     heads, kv_heads, size = heads_of(config)
-    inner = config["intermediate_size"]
+    inner = config[architecture.inner]
     heights = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size, "gate": inner, "up": inner}
     found: dict[str, Rows] = {}
     for place, name in architecture.matrices.items():

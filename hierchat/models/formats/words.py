@@ -28,9 +28,29 @@ def word(halves, at):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def any_word(halves, at):  # type: ignore[no-untyped-def]
+    """The same at any byte: blocks of MXFP4 have 17."""
+    if at % 2 == 0:
+        return word(halves, at)
+    low, high = np.uint32(halves[at // 2]) >> np.uint32(8), np.uint32(halves[at // 2 + 2]) & np.uint32(0xFF)
+    return np.uint32(low | (np.uint32(halves[at // 2 + 1]) << np.uint32(8)) | (high << np.uint32(24)))
+
+
+@kernel
 def put(halves, at, value):  # type: ignore[no-untyped-def]
     halves[at // 2] = np.uint16(value & np.uint32(0xFFFF))
     halves[at // 2 + 1] = np.uint16(value >> np.uint32(16))
+
+
+@kernel
+def put_anywhere(halves, at, value):  # type: ignore[no-untyped-def]
+    """The same at any byte; an odd one's halves are zero where it goes."""
+    if at % 2 == 0:
+        put(halves, at, value)
+    else:
+        halves[at // 2] |= np.uint16((value & np.uint32(0xFF)) << np.uint32(8))
+        halves[at // 2 + 1] |= np.uint16((value >> np.uint32(8)) & np.uint32(0xFFFF))
+        halves[at // 2 + 2] |= np.uint16(value >> np.uint32(24))
 
 
 @kernel
@@ -38,7 +58,7 @@ def read(source, row, at, numbers, high, block, out):  # type: ignore[no-untyped
     """Block `block` of 32 of the file's block at byte `at` of a row (uint16) into eight words."""
     if source == NIBBLES:
         for i in range(4):
-            both = word(row, at + numbers + 16 * block + 4 * i)
+            both = any_word(row, at + numbers + 16 * block + 4 * i)
             out[i] = both & LOW
             out[4 + i] = (both >> np.uint32(4)) & LOW
         if high:
@@ -72,8 +92,8 @@ def write(source, row, at, numbers, high, block, given):  # type: ignore[no-unty
             five = (given[i] >> np.uint32(4)) & ONES
             bits |= (((five * np.uint32(0x10204080)) >> np.uint32(28)) & np.uint32(15)) << np.uint32(4 * i)
         for i in range(4):
-            there = at + numbers + 16 * block + 4 * i
-            put(row, there, (given[i] & LOW) | ((given[4 + i] & LOW) << np.uint32(4)))
+            both = (given[i] & LOW) | ((given[4 + i] & LOW) << np.uint32(4))
+            put_anywhere(row, at + numbers + 16 * block + 4 * i, both)
         if high:
             put(row, at + high, bits)
     elif source == PAIRED:

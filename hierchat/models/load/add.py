@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.config import models_dir
-from hierchat.models.architectures.sizes import slot_size
+from hierchat.models.architectures.sizes import experts_of, slot_size
 from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry
 from hierchat.models.errors import BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.fetch.hub import fetch_hub, list_files
@@ -127,9 +127,20 @@ def _of_head(name: str, head: Head) -> dict[str, Any]:
     inner = [tensor for tensor in head.tensors if tensor not in embeddings]
     whole = head.parameters
     rest = Head({}, tuple(inner)).parameters
-    size = {"size": {"parameters": whole, "embeddings": whole - rest, "slot": _slot(config)}} if whole else {}
+    counted = {"parameters": whole, "embeddings": whole - rest, "slot": _slot(config)}
+    size = {"size": counted | _active(head, config)} if whole else {}
     kind = {"kind": str(config["model_type"])} if config.get("model_type") else {}
     return {**_context(config), **size, **_licence(head.values), **kind}
+
+
+def _active(head: Head, config: Mapping[str, Any]) -> dict[str, int]:
+    """How many parameters a token uses, where only some of several experts are woken."""
+    experts, active = experts_of(config)
+    several = [tensor for tensor in head.tensors if "_exps." in tensor.name]
+    if not several or not 0 < active < experts:
+        return {}
+    asleep = Head({}, tuple(several)).parameters * (experts - active) // experts
+    return {"active": head.parameters - asleep}
 
 
 def _of_config(name: str, file: Path) -> dict[str, Any]:

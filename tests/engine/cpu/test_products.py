@@ -135,7 +135,7 @@ def test_the_largest_numbers_do_not_overflow(name: str) -> None:
 @kernel
 def _quantise(x, work):  # type: ignore[no-untyped-def]
     for row in range(x.shape[0]):
-        quantise(x[row], row, x.shape[0], work)
+        quantise(x[row], 0, row, x.shape[0], work)
 
 
 def room(rows: int, columns: int) -> Work:

@@ -79,6 +79,8 @@ TARGET = _packed(tiny_model("qwen3"))
 TARGETS = {
     "no window": TARGET,
     "a window within a chunk": _packed(model_of(CONFIGS["gemma3"])),
+    "experts": _packed(model_of(CONFIGS["qwen3 moe"])),
+    "experts with biases, sinks": _packed(model_of(CONFIGS["gpt-oss"])),
     "a window over chunks": _packed(model_of(CONFIGS["gemma3, a wide window"])),
     "soft caps": _packed(model_of(CONFIGS["gemma2"])),
     "norms of all heads": _packed(model_of(CONFIGS["olmo3"])),
@@ -197,7 +199,7 @@ def test_what_it_cannot_compute_is_named() -> None:
     assert "behind" in str(unsupported({**gemma, "use_bidirectional_attention": True}))
 
 
-@pytest.mark.parametrize("name", ["llama 3", "llama, linear", "qwen3, yarn"])
+@pytest.mark.parametrize("name", ["llama 3", "llama, linear", "qwen3, yarn", "gpt-oss"])
 def test_rotary_tables_are_those_of_transformers(name: str) -> None:
     model = AutoModelForCausalLM.from_config(CONFIGS[name])
     cosines, sines = model.model.rotary_emb(torch.zeros(1), torch.arange(CONTEXT)[None])

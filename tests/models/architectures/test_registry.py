@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -11,6 +12,8 @@ from hierchat.models import architectures
 from hierchat.models.architectures.architecture import Architecture
 from hierchat.models.architectures.names import HEAD
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.formats.tensors import whole
+from tests.architectures import tensors_of
 
 SHARED = {"__init__", "architecture", "names", "registry", "rope", "sizes", "through_transformers", "windows"}
 SHAPE = {
@@ -23,19 +26,30 @@ SHAPE = {
     "head_dim": 16,
     "pad_token_id": 0,
 }
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 
 
 def test_every_file_is_listed() -> None:
     files = {path.stem for path in Path(str(architectures.__file__)).parent.glob("*.py")}
-    assert files - SHARED == set(GGUF_ARCHITECTURES)
+    assert files - SHARED == {name.replace("-", "_") for name in GGUF_ARCHITECTURES}
     assert len(ARCHITECTURES) == len(GGUF_ARCHITECTURES)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=list(ARCHITECTURES))
 def test_its_tensors_are_those_of_transformers(architecture: Architecture) -> None:
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(architecture.model_type, **SHAPE))
-    declared = {name.transformers for name in architecture.tensors(2)}
-    assert declared == set(model.state_dict())
+    config = AutoConfig.for_model(
+        architecture.model_type, **SHAPE, **(EXPERTS if architecture.experts else {})
+    )
+    model = AutoModelForCausalLM.from_config(config)
+    state, read = tensors_of(model), set()
+
+    def tensor(name: str) -> np.ndarray:
+        read.add(name)
+        return state[name]
+
+    for name in architecture.tensors(2):
+        whole(name, EXPERTS["num_experts"], tensor)
+    assert read == set(state)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=list(ARCHITECTURES))

@@ -14,9 +14,13 @@ from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, rea
 from hierchat.models.errors import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
 from hierchat.models.load.add import add
 from hierchat.models.load.before_fetch import require_worth_fetching
+from hierchat.models.load.expected import expected_step
 from hierchat.models.load.fit import fit, refusal
+from hierchat.models.memory import blocks_needed
 from hierchat.models.own import own_file
+from tests.architectures import CONFIGS, model_of, write_gguf
 from tests.fake_hub import REPO, FakeHub
+from tests.models.conftest import tiny_tokenizer
 
 
 @pytest.fixture
@@ -47,6 +51,17 @@ def test_a_gguf_file_by_its_path(tiny_gguf: Path) -> None:
     assert fit(entry, "cpu").verdict == "yes"
     assert refusal(entry, "cpu") == ""
     assert added(str(tiny_gguf)).name == "tiny.q8_0-2"
+
+
+def test_a_gguf_file_with_experts(tmp_path: Path) -> None:
+    model = model_of(CONFIGS["qwen3 moe"], vocab_size=272)
+    path = write_gguf(model, tmp_path / "several.gguf", tiny_tokenizer(extra=("ab",)))
+    entry = added(str(path))
+    assert entry.size is not None
+    assert entry.size.parameters - entry.size.active == 3 * 9 * 3 * 32 * 64  # layers, asleep, matrices
+    assert entry.size.read == entry.size.active / entry.size.parameters < 0.8
+    assert (entry.kind, expected_step(entry, "cpu")) == ("qwen3_moe", "kernels")
+    assert fit(entry, "cpu").needed == blocks_needed(path.stat().st_size, entry.size.slot, 512)
 
 
 def test_a_dropped_file_by_its_name(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

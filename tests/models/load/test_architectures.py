@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 from transformers import Gemma3TextConfig
 
 from hierchat.engine.cpu.runner import CpuRunner
@@ -17,7 +19,7 @@ from hierchat.models.fetch import describe
 from hierchat.models.formats.quantised_blocks import pack
 from hierchat.models.load.load import load
 from hierchat.models.load.load_torch import load_torch
-from tests.architectures import CONFIGS, FAMILIES, GEMMA3, model_of, write_gguf
+from tests.architectures import CONFIGS, FAMILIES, GEMMA3, MXFP4, model_of, round_experts, write_gguf
 from tests.models.conftest import tiny_tokenizer
 
 VOCABULARY = 272
@@ -37,6 +39,8 @@ FILES = {
             "qwen2, biases",
             "qwen3, norms",
             "qwen3, yarn",
+            "qwen3 moe",
+            "gpt-oss",
         )
     },
     "gemma3": SIX_LAYERS,
@@ -66,9 +70,14 @@ def agree(found: np.ndarray, right: np.ndarray) -> bool:
 
 def save(model: Any, folder: Path) -> ModelEntry:
     """As safetensors whose weights are packed without loss."""
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
-            parameter.copy_(torch.from_numpy(pack(parameter.numpy(), 8).floats()))
+    for name, parameter in model.named_parameters():
+        if parameter.ndim < 2 or "bias" in name:
+            continue
+        turned = model.config.model_type == "gpt_oss" and parameter.ndim == 3
+        given = parameter.swapaxes(1, 2) if turned else parameter
+        floats = np.ascontiguousarray(given.numpy())
+        rounded = pack(floats.reshape(-1, floats.shape[-1]), 8).floats().reshape(floats.shape)
+        given.copy_(torch.from_numpy(rounded))
     model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return ModelEntry(name="tiny", source=ModelSource(folder=Folder(path=folder)), blocks=8)
@@ -80,6 +89,8 @@ def test_gguf_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         describe, "_describe_beside", lambda *_: False
     )  # a process that imports torch takes seconds
     model = model_of(FILES[name], vocab_size=VOCABULARY)
+    if name == "gpt-oss":
+        round_experts(model)
     path = write_gguf(model, tmp_path / "tiny.gguf", tiny_tokenizer(extra=("ab",)))
     entry = ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)))
     found = logits(entry)
@@ -92,6 +103,27 @@ def test_gguf_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_safetensors(name: str, tmp_path: Path) -> None:
     model = model_of(CONFIGS[name], vocab_size=VOCABULARY)
     entry = save(model, tmp_path / "tiny")
+    assert agree(logits(entry), expected(model))
+
+
+def test_gpt_oss_as_it_was_published(tmp_path: Path) -> None:
+    """Experts in MXFP4: numbers of neighbours in a byte, and their scales beside them."""
+    model = model_of(CONFIGS["gpt-oss"], vocab_size=VOCABULARY)
+    folder = tmp_path / "tiny"
+    entry = save(model, folder)
+    round_experts(model)
+    model.save_pretrained(folder)
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        rows = np.ascontiguousarray(tensors.pop(name).swapaxes(1, 2))
+        raw = gguf.quantize(rows, MXFP4).reshape(*rows.shape[:2], -1, 17)
+        numbers = np.concatenate([raw[..., 1:] & 15, raw[..., 1:] >> 4], axis=-1)
+        tensors[f"{name}_blocks"] = numbers[..., 0::2] | numbers[..., 1::2] << 4
+        tensors[f"{name}_scales"] = np.ascontiguousarray(raw[..., 0])
+    save_file(tensors, file)
+    loaded = load(entry, "cpu", backend="blocks")
+    assert {loaded.model.layers[0][place].name for place in ("gate", "up", "down")} == {"MXFP4"}
     assert agree(logits(entry), expected(model))
 
 
