@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -139,6 +139,14 @@ class Chat:
         """Wait until no reply is being written."""
         expect(self.page.locator("#hc-send")).to_be_visible(timeout=timeout_ms)
         expect(self.page.locator("#hc-stop")).to_be_hidden(timeout=timeout_ms)
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Wait for what cannot be seen on the page."""
+        for _ in range(PATIENCE_MS // 50):
+            if true():
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError("It did not become true.")
 
     @property
     def replies(self) -> Locator:

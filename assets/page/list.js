@@ -7,7 +7,8 @@ function rove() {
   const active = document.activeElement;
   const here = all.find((title) => title.dataset.id === stop);
   const home = here || all.find((title) => title.getAttribute('aria-current')) || all[0];
-  all.forEach((title) => { title.tabIndex = title === home ? 0 : -1; });
+  // Only where it differs: what is set here is looked at again.
+  all.forEach((title) => { if ((title.tabIndex === 0) !== (title === home)) title.tabIndex = title === home ? 0 : -1; });
   // An update changes what stands in a row; the focus stays with its chat.
   if (here && active !== here && active?.matches('#hc-list .hc-title')) here.focus({ preventScroll: true });
 }
@@ -24,7 +25,7 @@ when('#hc-list', (list) => {
     if (more) coming.observe(more);
   };
   renew();
-  changes(list, renew, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-id'] });
+  changes(list, renew, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-id', 'tabindex'] });
 });
 
 // The chat that is written in comes to the top of the list, and the list back to its first page.

@@ -75,14 +75,6 @@ def test_deleting_asks_first_and_insights_count(chat: Chat, service: FakeService
     assert service.store.self_size(user).texts == 0
 
 
-def eventually(chat: Chat, true: Callable[[], bool]) -> None:
-    for _ in range(driving.PATIENCE_MS // 50):
-        if true():
-            return
-        chat.page.wait_for_timeout(50)
-    raise AssertionError("It did not become true.")
-
-
 def test_typing_is_told_at_once_and_not_with_each_key(chat: Chat, service: FakeService) -> None:
     chat.page.locator("#hc-box textarea").evaluate(
         """(box) => {
@@ -92,7 +84,7 @@ def test_typing_is_told_at_once_and_not_with_each_key(chat: Chat, service: FakeS
             }
         }"""
     )
-    eventually(chat, lambda: service.learning.touches > 0)
+    chat.until(lambda: service.learning.touches > 0)
     chat.view("Settings")
     assert service.learning.touches == 1
 

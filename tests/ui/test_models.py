@@ -168,9 +168,10 @@ def test_a_dropped_file_goes_into_the_models_folder(
             }
         }"""
     )
+    added = tmp_path / "data" / "models" / "dropped.gguf"
+    chat.until(lambda: service.models.asked[-1] == ("add", "dropped.gguf"))
     expect(said).to_be_empty()
-    assert (tmp_path / "data" / "models" / "dropped.gguf").read_bytes() == b"GGUF and more"
-    assert service.models.asked[-1] == ("add", "dropped.gguf")
+    assert added.read_bytes() == b"GGUF and more"
 
 
 @pytest.mark.parametrize(
