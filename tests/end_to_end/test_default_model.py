@@ -65,7 +65,8 @@ class Chat:
 
 
 @pytest.fixture(
-    scope="module", params=["blocks", "float32", pytest.param("float16", marks=pytest.mark.large)]
+    scope="module",
+    params=["blocks", *(pytest.param(kind, marks=pytest.mark.large) for kind in ("float32", "float16"))],
 )
 def chat(request: pytest.FixtureRequest) -> Chat:
     return Chat(request.param)

@@ -127,7 +127,17 @@ def drawn(kind: dict[str, object], along: str, count: int = DRAWS) -> Array:
     return np.array([choose(LOGITS, 300, at, settings, counts) for at in range(count)])
 
 
-@pytest.mark.parametrize("kind", ALONE.values(), ids=ALONE)
+IN_ALL = ("bias", "frequency", "presence")
+"""Also part of the combination of all, which is always drawn."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, id=name, marks=[pytest.mark.large] * (name in IN_ALL))
+        for name, kind in ALONE.items()
+    ],
+)
 def test_draws_of_each_processor_have_the_exact_distribution(kind: dict[str, object]) -> None:
     assert fit(drawn(kind, "positions"), exact(LOGITS, made(kind))) > RIGHT
 

@@ -50,7 +50,7 @@ def _nodes(rule: dict[str, Any]) -> Iterator[str]:
     ("width", "height", "dark"),
     [
         pytest.param(1280, 800, False, id="wide-light"),
-        pytest.param(390, 844, True, id="narrow-dark"),
+        pytest.param(390, 844, True, id="narrow-dark", marks=pytest.mark.large),
         pytest.param(1280, 800, True, id="wide-dark", marks=pytest.mark.large),
         pytest.param(390, 844, False, id="narrow-light", marks=pytest.mark.large),
     ],

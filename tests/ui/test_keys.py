@@ -143,7 +143,15 @@ def test_the_box_takes_lines_and_long_texts(chat: Chat, service: FakeService) ->
     assert chat.page.evaluate("document.documentElement.scrollHeight") <= 800
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1280, 600), (390, 844), (320, 568)])
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [
+        (1280, 800),
+        pytest.param(1280, 600, marks=pytest.mark.large),
+        (390, 844),
+        pytest.param(320, 568, marks=pytest.mark.large),
+    ],
+)
 def test_nothing_jumps_while_a_reply_comes_and_goes(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService, width: int, height: int
 ) -> None:

@@ -88,7 +88,7 @@ def speak(chat: Chat, code: str = pseudo.CODE) -> None:
     chat.page.context.add_cookies([{"name": "hc-language", "value": code, "url": chat.address}])
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.large)])
 def test_nothing_english_is_left(chromium: Browser, foreign: tuple[FakeService, str], width: int) -> None:
     service, address = foreign
     service.script = type(service.script)()
