@@ -62,7 +62,8 @@ def test_one_with_states_whose_rows_are_not_exact_answers_plainly(monkeypatch: p
     [
         ("qwen3", None, "kernels"),
         ("qwen3", "float16", "slots"),
-        ("gpt_oss", None, "slots"),
+        ("gpt_oss", None, "kernels"),
+        ("cohere2", None, "slots"),
         ("lfm2", None, "slots"),
         ("mamba2", None, "plain"),
         ("brand_new", None, "plain"),
@@ -80,5 +81,5 @@ def test_a_folder_is_asked_itself(tmp_path: Path) -> None:
         name="it", source=ModelSource(folder=Folder(path=tmp_path)), blocks=8, context_length=None
     )
     assert expected_step(entry, "cpu") is None
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma2"}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "cohere2"}))
     assert expected_step(entry, "cpu") == "slots"

@@ -322,6 +322,7 @@ def test_engine_imports_neither_pages_nor_databases() -> None:
         "jit",
         "language",
         "logs",
+        "thoughts",
     }  # models: what a target computes
 
 

@@ -23,7 +23,7 @@ from hierchat.models.progress import Progress
 from tests.fake_hub import COMMIT, REPO, FakeHub
 
 NO_WAY = (
-    "tiny cannot run here. It is a model of the kind gemma2, and no way is known here to read such a file"
+    "tiny cannot run here. It is a model of the kind chatglm, and no way is known here to read such a file"
 )
 
 
@@ -32,10 +32,10 @@ def from_gguf(path: Path, **fields: Any) -> ModelEntry:
 
 
 @pytest.fixture
-def gemma(tmp_path: Path) -> Path:
-    """As much of a Gemma 2 file as says what it is."""
-    path = tmp_path / "gemma.gguf"
-    writer = gguf.GGUFWriter(path, "gemma2")
+def odd(tmp_path: Path) -> Path:
+    """As much of a file as says what it is: of a kind that nothing here reads."""
+    path = tmp_path / "odd.gguf"
+    writer = gguf.GGUFWriter(path, "chatglm")
     writer.add_context_length(32768)
     writer.add_embedding_length(640)
     writer.add_block_count(18)
@@ -54,19 +54,19 @@ def gemma(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("backend", [None, "float32", "float16"])
-def test_a_file_is_refused_by_its_head(gemma: Path, cache: Path, backend: Any) -> None:
+def test_a_file_is_refused_by_its_head(odd: Path, cache: Path, backend: Any) -> None:
     seen: list[Progress] = []
     for refuse in (require_runnable, load):
         with pytest.raises(UnsupportedError) as found:
-            refuse(from_gguf(gemma), "cpu", progress=seen.append, backend=backend)
+            refuse(from_gguf(odd), "cpu", progress=seen.append, backend=backend)
         assert str(found.value).startswith(NO_WAY)
     assert not seen
     assert not cache.exists()  # nothing was hashed, unpacked or converted
 
 
-def test_the_engine_alone_says_what_it_lacks(gemma: Path) -> None:
-    with pytest.raises(UnsupportedError, match="CPU engine does not compute tiny: architecture gemma2"):
-        require_runnable(from_gguf(gemma), "cpu", "blocks")
+def test_the_engine_alone_says_what_it_lacks(odd: Path) -> None:
+    with pytest.raises(UnsupportedError, match="CPU engine does not compute tiny: architecture chatglm"):
+        require_runnable(from_gguf(odd), "cpu", "blocks")
 
 
 @pytest.mark.parametrize("backend", [None, "blocks", "float32", "float16"])
@@ -157,19 +157,19 @@ def test_memory_of_the_present_model_counts_as_free(tiny_gguf: Path, monkeypatch
         require_runnable(entry, "cpu", backend, held=psutil.virtual_memory().total)  # type: ignore[arg-type]
 
 
-def test_no_class_is_named(gemma: Path) -> None:
+def test_no_class_is_named(odd: Path) -> None:
     with pytest.raises(ModelError) as found:
-        require_runnable(from_gguf(gemma), "cpu")
+        require_runnable(from_gguf(odd), "cpu")
     for word in ("Error", "ForCausal", "Config", "Unsupported"):
         assert word not in str(found.value)
 
 
 def test_models_get_refuses_too(
-    gemma: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    odd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = tmp_path / "config" / "models.yaml"
     own.parent.mkdir()
-    own.write_text(f"models:\n  tiny: {{source: {{gguf: {{path: {gemma}}}}}}}\n")
+    own.write_text(f"models:\n  tiny: {{source: {{gguf: {{path: {odd}}}}}}}\n")
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
     assert main(["models", "get", "tiny"]) == 1
     assert NO_WAY in capsys.readouterr().err
