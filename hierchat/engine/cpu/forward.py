@@ -105,10 +105,10 @@ def forward(  # type: ignore[no-untyped-def]
 
     `texts` (memory.Texts): the sequences that the blocks belong to, one behind the other.
     `logits` float32 [`told` padded to ROWS, vocabulary]: those of the first `told` rows; of the others only keys and
-    values are wanted. `chosen` int64 [layers, rows, active]: the experts that each row wakes are written here; no other
-    forward may use it. Nor `counters`: int64, all zero, phases.COUNTER for each counter. `identity` int32 [CHUNK], the
-    numbers from 0 on. Every thread of the team calls it with its own `rank`; it returns when all is done. `cycles`
-    int64 [PARTS], or empty: no profile.
+    values are wanted. `chosen` int64 [layers, rows, active]: the experts that each row wakes are written here; None
+    where layers have none. No other forward may use it, nor `counters`: int64, all zero, phases.COUNTER for each
+    counter. `identity` int32 [CHUNK], the numbers from 0 on. Every thread of the team calls it with its own `rank`; it
+    returns when all is done. `cycles` int64 [PARTS], or empty: no profile.
     """
     size = shape.head_dim
     rows = texts.rows[-1]
@@ -158,7 +158,7 @@ def forward(  # type: ignore[no-untyped-def]
         bias = weights.output_biases[layer]
         norm_phase(counters, phase + 9, rows, shape, work, bias, before, norm, True)
         since = tick(cycles, NORMS, since)
-        if shape.experts:
+        if chosen is not None:  # else nothing of experts is compiled
             since = experts(
                 counters,
                 phase + 10,

@@ -202,7 +202,9 @@ class CpuRunner:
         np.multiply(embedded, self._embedding_scale, out=work.x[:rows])
         padded = -(-told // ROWS) * ROWS if told > 1 else told
         out = np.empty((padded, self.vocabulary), np.float32)
-        chosen = np.zeros((self.shape.layers if self.shape.experts else 0, rows, self.shape.active), np.int64)
+        chosen = None
+        if self.shape.experts:
+            chosen = np.zeros((self.shape.layers, rows, self.shape.active), np.int64)
         counters = np.zeros((self.shape.layers * COUNTERS + 3) * COUNTER, np.int64)
 
         def job(rank: int) -> None:
