@@ -164,10 +164,8 @@ class Completions:
         )
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
             reply.origins = Origins.over(all_sources(drafting_with, memory), len(prompt.ids))
-        if isinstance(
-            hosted.engine, LearnsElsewhere
-        ):  # it tells the database and the length of a match, not the place
-            reply.origins = Origins([], 0)
+        if isinstance(hosted.engine, LearnsElsewhere):
+            reply.origins = Origins([], 0)  # it tells the database and the length of a match, not the place
         return reply
 
     def _memory(self, hosted: Hosted, user_id: int, before: int | None, drafts_from: DraftsFrom) -> Memory:

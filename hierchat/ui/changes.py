@@ -21,7 +21,8 @@ class Changes(gr.Blocks):
             isinstance(key, gr.blocks.Block) for key in predictions
         ):
             return await super().postprocess_data(block_fn, predictions, state)
-        named = {block._id: value for block, value in predictions.items() if value != gr.skip()}
+        skipped = gr.skip()
+        named = {block._id: value for block, value in predictions.items() if value != skipped}
         part = copy(block_fn)
         part.outputs = [block for block in block_fn.outputs if block._id in named]
         if len(part.outputs) < len(named):  # one is no output of this event: Gradio says which

@@ -10,18 +10,14 @@ import pytest
 from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.configuration import USUAL, Configuration, Pair
 from hierchat.chat.frames import CompareFrame
-from hierchat.chat.service import ChatService
-from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
 from hierchat.runtime.drafting_choice import Drafting
-from hierchat.runtime.host import ModelHost
 from hierchat.store import Store
 from hierchat.ui.comparisons.export import repeated
-from tests.engine.remote.drafter import TOKEN, Drafter, step
-from tests.engine.remote.drafter import serving as drafting
-from tests.terminal.standin import Script, serving
+from tests.engine.remote.drafter import Drafter, step
+from tests.terminal.standin import Script
 
 from .conftest import Talk
-from .tiny import settle
+from .servers import talking
 
 IDS = [11, 12, 13, 14, 15, 16]
 TEMPERATURES: Pair = {"first": Configuration(temperature=0.5), "second": Configuration(temperature=1.0)}
@@ -38,29 +34,16 @@ def drafter() -> Drafter:
     return Drafter(plain=[step([id], ["target"]) for id in IDS])
 
 
-def talk_over(store: Store, url: str, **drafter: Any) -> Talk:
-    entry = ModelEntry(name="far", engine=EngineElsewhere(openai=OpenAI(url=url, **drafter)))
-    host = ModelHost(Catalogue(models={"far": entry}, default="far"))
-    host.start("far")
-    assert settle(host).status.phase == "ready", host.status.message
-    user = store.ensure_user("ann")
-    return Talk(ChatService(store, host), user, store.create_conversation(user))
-
-
 @pytest.fixture
 def drafted(store: Store, script: Script, drafter: Drafter) -> Iterator[Talk]:
-    with serving(script) as url, drafting(drafter) as port:
-        talk = talk_over(store, url, drafter=port, drafter_token=TOKEN)
+    with talking(store, script, drafter) as talk:
         yield talk
-        talk.service.close()
 
 
 @pytest.fixture
 def undrafted(store: Store, script: Script) -> Iterator[Talk]:
-    with serving(script) as url:
-        talk = talk_over(store, url)
+    with talking(store, script) as talk:
         yield talk
-        talk.service.close()
 
 
 def compared(talk: Talk, pair: Pair = USUAL, **settings: Any) -> CompareFrame:

@@ -9,12 +9,11 @@ import pytest
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import NotBegun
 from hierchat.store import Store
-from tests.engine.remote.drafter import TOKEN, Drafter
-from tests.engine.remote.drafter import serving as drafting
-from tests.terminal.standin import Script, serving
+from tests.engine.remote.drafter import Drafter
+from tests.terminal.standin import Script
 
 from .conftest import Talk
-from .test_server_compare import talk_over
+from .servers import talking
 
 QUESTION = {"role": "user", "content": "hello"}
 HALF = {"role": "assistant", "content": "Hello there."}
@@ -29,10 +28,8 @@ def script() -> Script:
 
 @pytest.fixture
 def talk(store: Store, script: Script) -> Iterator[Talk]:
-    with serving(script) as url:
-        talk = talk_over(store, url)
+    with talking(store, script) as talk:
         yield talk
-        talk.service.close()
 
 
 def cut(talk: Talk) -> int:
@@ -70,10 +67,8 @@ def test_of_a_reply_that_came_to_its_end_nothing_is_asked(talk: Talk, script: Sc
 
 def test_llamacpp_goes_on_by_itself(store: Store, script: Script) -> None:
     script.models[0]["owned_by"] = "llamacpp"
-    with serving(script) as url:
-        talk = talk_over(store, url)
+    with talking(store, script) as talk:
         resumed(talk, cut(talk))
-        talk.service.close()
     assert script.asked[-1]["messages"] == [QUESTION, HALF]
     assert "continue_final_message" not in script.asked[-1]
 
@@ -99,13 +94,11 @@ def test_a_server_that_is_full_is_not_said_to_refuse_it(talk: Talk, script: Scri
 
 def test_the_drafter_keeps_both_parts_and_forgets_both(store: Store, script: Script) -> None:
     drafter = Drafter()
-    with serving(script) as url, drafting(drafter) as port:
-        talk = talk_over(store, url, drafter=port, drafter_token=TOKEN)
+    with talking(store, script, drafter) as talk:
         id = cut(talk)
         last = resumed(talk, id)
         names = [asked["vllm_xargs"]["hierchat_reply"] for asked in script.asked]
         assert names == [f"m{id}", f"m{id}-6"]
         assert last.figures.shares == pytest.approx({"target": 0.5, "history": 1 / 3, "context": 1 / 6})
         talk.store.hide_conversation(talk.user, talk.conversation)
-        talk.service.close()
     assert sorted(name for _, replies in drafter.forgot for name in replies) == names

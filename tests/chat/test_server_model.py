@@ -8,27 +8,16 @@ import pytest
 
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.chat.titles import _written
-from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
-from hierchat.runtime.host import ModelHost
+from hierchat.models.catalogue import OpenAI
 from hierchat.runtime.prompt import Said
 from hierchat.store import Store
-from tests.engine.remote.drafter import TOKEN, Drafter
-from tests.engine.remote.drafter import serving as drafting
+from tests.engine.remote.drafter import Drafter
 from tests.terminal.standin import Script, serving
 
 from .conftest import Talk
-from .test_server_compare import talk_over
-from .tiny import settle
+from .servers import host_of, talking
 
 USAGE = {"prompt_tokens": 40, "completion_tokens": 6}
-
-
-def host_of(url: str, **said: object) -> ModelHost:
-    openai = OpenAI(url=url, model="scripted")
-    entry = ModelEntry(name="far", engine=EngineElsewhere(openai=openai), **said)
-    host = ModelHost(Catalogue(models={"far": entry}, default="far"))
-    host.start("far")
-    return settle(host)
 
 
 @pytest.fixture
@@ -45,7 +34,7 @@ def url(script: Script) -> Iterator[str]:
 @pytest.fixture
 def talk(store: Store, url: str) -> Iterator[Talk]:
     user = store.ensure_user("ann")
-    service = ChatService(store, host_of(url))
+    service = ChatService(store, host_of(OpenAI(url=url, model="scripted")))
     yield Talk(service, user, store.create_conversation(user))
     service.close()
 
@@ -80,7 +69,7 @@ def test_the_chat_so_far_is_sent_as_messages(talk: Talk, script: Script) -> None
 
 def test_old_turns_are_left_out_where_the_context_is_known(store: Store, url: str, script: Script) -> None:
     user = store.ensure_user("ann")
-    service = ChatService(store, host_of(url, context_length=200))
+    service = ChatService(store, host_of(OpenAI(url=url, model="scripted"), context_length=200))
     talk = Talk(service, user, store.create_conversation(user))
     first = talk.send("word " * 60)
     second = talk.send("another " * 30, first.message_id)
@@ -110,7 +99,7 @@ def test_a_server_that_is_gone_is_said_and_it_answers_when_it_is_there_again(sto
     user = store.ensure_user("ann")
     script = Script()
     with serving(script) as url:
-        service = ChatService(store, host_of(url))
+        service = ChatService(store, host_of(OpenAI(url=url, model="scripted")))
     talk = Talk(service, user, store.create_conversation(user))
     last = talk.send("hello")
     assert last.finish == "error"
@@ -133,7 +122,7 @@ def test_a_server_of_which_nobody_knows_continues_no_reply(talk: Talk, script: S
 def test_a_server_that_is_not_there_is_said_when_it_is_chosen(script: Script) -> None:
     with serving(script) as url:
         pass
-    status = host_of(url).status
+    status = host_of(OpenAI(url=url, model="scripted")).status
     assert (status.phase, status.message) == (
         "failed",
         f"Nothing answers at {url}. Start the server there, then try again.",
@@ -147,14 +136,12 @@ def test_chats_get_titles(talk: Talk, script: Script) -> None:
 
 
 def test_what_vllm_refuses_beside_drafts_is_left_out_and_said(store: Store, script: Script) -> None:
-    with serving(script) as url, drafting(Drafter()) as port:
-        talk = talk_over(store, url, model="scripted", drafter=port, drafter_token=TOKEN)
+    with talking(store, script, Drafter(), model="scripted") as talk:
         last = talk.send("hello", min_p=0.1, logit_bias={5: 1.0})
         assert (
             last.notice == "Min-p and logit bias are left out: vLLM does not take them together with drafts."
         )
         assert talk.send("more", last.message_id, logit_bias={}).notice is None
-        talk.service.close()
     assert not {"min_p", "logit_bias"} & script.asked[0].keys()
 
 

@@ -10,12 +10,11 @@ from hierchat.chat.origins import server_runs
 from hierchat.engine.remote.server import _MARK
 from hierchat.store import UNKNOWN, SourceSpan, Store
 from hierchat.ui.marked import said
-from tests.engine.remote.drafter import TOKEN, Drafter, step
-from tests.engine.remote.drafter import serving as drafting
-from tests.terminal.standin import Script, serving
+from tests.engine.remote.drafter import Drafter, step
+from tests.terminal.standin import Script
 
 from .conftest import Talk
-from .test_server_compare import talk_over
+from .servers import talking
 
 WORDS = {11: "Hello", 12: " th", 13: "er", 14: "e", 15: ".", 16: "<|end|>"}
 FOUND = {"chances": [0.9, 0.7, 0.5], "matches": [[1, 4], [1, 5], [1, 6]]}
@@ -36,10 +35,8 @@ def drafter() -> Drafter:
 
 @pytest.fixture
 def talk(store: Store, script: Script, drafter: Drafter) -> Iterator[Talk]:
-    with serving(script) as url, drafting(drafter) as port:
-        talk = talk_over(store, url, drafter=port, drafter_token=TOKEN)
+    with talking(store, script, drafter) as talk:
         yield talk
-        talk.service.close()
 
 
 def runs(talk: Talk, id: int) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,13 +188,9 @@ def make_work(shape: Shape, rows: int, threads: int) -> Work:
     padded = -(-rows // most) * most
     attention = shape.heads * shape.head_dim
     widest = max(shape.hidden, shape.inner, attention)
-    blocks = widest // BLOCK
     return Work(
         x=np.zeros((padded, shape.hidden), np.float32),
-        plain=np.zeros(padded * widest, np.float32),
-        integers=np.zeros(padded * widest, np.int16),
-        levels=np.zeros(padded * -(-widest // GROUP), np.float32),
-        sums=np.zeros(padded * blocks * SUMS, np.int32),
+        **_activations(padded, widest),
         qkv=np.zeros((padded, shape.heads + 2 * shape.kv_heads, shape.head_dim), np.float32),
         out=np.zeros((padded, shape.hidden), np.float32),
         gate=np.zeros((padded, shape.inner), np.float32),
@@ -207,6 +203,16 @@ def make_work(shape: Shape, rows: int, threads: int) -> Work:
         texts=np.zeros(rows, np.int64),
         woken=make_woken(shape, rows, threads),
     )
+
+
+def _activations(places: int, widest: int) -> dict[str, Any]:
+    """Room for so many rows as products read them: plain, integers, levels and sums."""
+    return {
+        "plain": np.zeros(places * widest, np.float32),
+        "integers": np.zeros(places * widest, np.int16),
+        "levels": np.zeros(places * -(-widest // GROUP), np.float32),
+        "sums": np.zeros(places * (widest // BLOCK) * SUMS, np.int32),
+    }
 
 
 def make_woken(shape: Shape, rows: int, threads: int) -> Woken:
@@ -223,10 +229,7 @@ def make_woken(shape: Shape, rows: int, threads: int) -> Woken:
         counts=np.zeros((threads, shape.experts), np.int64),
         begins=np.zeros((threads, shape.experts), np.int64),
         numbers=np.zeros((threads, most), np.int64),
-        plain=np.zeros(places * widest, np.float32),
-        integers=np.zeros(places * widest, np.int16),
-        levels=np.zeros(places * -(-widest // GROUP), np.float32),
-        sums=np.zeros(places * widest // BLOCK * SUMS, np.int32),
+        **_activations(places, widest),
         gate=np.zeros((places, shape.inner), np.float32),
         up=np.zeros((places, shape.inner), np.float32),
         out=np.zeros((places, shape.hidden), np.float32),

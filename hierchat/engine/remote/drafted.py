@@ -70,9 +70,8 @@ class DraftedEngine(RemoteEngine):
         if not self._learns:
             told["hierchat_learn"] = 0
         # What was read for one user answers no other: no time tells what others asked.
-        whose = self._user or f"{self._salt}-{secrets.token_hex(8) if user is None else user}"
-        if self._anew:
-            whose = f"{self._salt}-{secrets.token_hex(8)}"
+        alone = self._anew or (user is None and not self._user)
+        whose = f"{self._salt}-{secrets.token_hex(8)}" if alone else self._user or f"{self._salt}-{user}"
         return {"vllm_xargs": told, "cache_salt": whose}, _Ledger(self._channel, self._user, reply)
 
 
