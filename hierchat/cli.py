@@ -60,8 +60,10 @@ def _run(args: argparse.Namespace) -> int:
 
         return learn(args)
     if args.command == "models":
-        from hierchat.models.commands import check_models, get_model, list_models
+        from hierchat.models.commands import check_models, get_model, list_models, search_models
 
+        if args.action == "search":
+            return search_models(args.words)
         if args.action == "check":
             return check_models(args.names)
         return list_models() if args.action == "list" else get_model(args.name)
@@ -123,6 +125,9 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("name", metavar="NAME")
     check = actions.add_parser("check", help="compare the catalogue with the hub")
     check.add_argument("names", metavar="NAME", nargs="*", help="by default, all that come from there")
+
+    searched = actions.add_parser("search", help="look for models on the hub, which is sent the words")
+    searched.add_argument("words", metavar="WORDS", nargs="+", help="of the model's name")
 
     corpus = commands.add_parser("corpus", help="texts that draft, beside what the model has written")
     actions = corpus.add_subparsers(dest="action", required=True)

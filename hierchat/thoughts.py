@@ -6,8 +6,14 @@ Whatever marks a model's family has, a reply's text says it one way: the thought
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import get_args
 
+from hierchat.config import Reasoning
+
+CHOICES: tuple[Reasoning, ...] = tuple(choice for choice in get_args(Reasoning) if choice)
+"""How much a model can be asked to think, from the least on."""
 OPENS, CLOSES = "<think>", "</think>"
 
 
@@ -43,6 +49,12 @@ def parted(text: str) -> Parts:
     rest = text[ends + len(CLOSES) :]
     answer = rest.lstrip()
     return Parts(thought.strip(), answer, False, at, len(text) - len(answer))
+
+
+def nearest(chosen: Reasoning, offered: Collection[Reasoning]) -> Reasoning:
+    """What was chosen, or of what a model offers the nearest to it. `chosen` is not empty."""
+    wanted = CHOICES.index(chosen)
+    return min(offered, key=lambda one: (abs(CHOICES.index(one) - wanted), CHOICES.index(one)))
 
 
 def joined(thought: str, answer: str) -> str:

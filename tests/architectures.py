@@ -14,6 +14,7 @@ from transformers import (
     Exaone4Config,
     Gemma2Config,
     Gemma3TextConfig,
+    Gemma4TextConfig,
     Glm4Config,
     GptOssConfig,
     GraniteConfig,
@@ -32,9 +33,10 @@ from transformers import (
 )
 from transformers.core_model_loading import revert_weight_conversion
 
+from hierchat.models.architectures.layers import expert_width, layer_heads, tensors
 from hierchat.models.architectures.names import HEAD, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
-from hierchat.models.architectures.rope import rotary_size
+from hierchat.models.architectures.rope import rotary_size, turned
 from hierchat.models.architectures.sizes import experts_of
 from hierchat.models.formats.tensors import whole
 from tests.tiny import CONTEXT, VOCABULARY
@@ -91,6 +93,15 @@ PER_KIND = {
     "full_attention": {**YARN, "rope_theta": 5e5},
     "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
 }
+GEMMA4 = {
+    **SHAPE,
+    "num_hidden_layers": 6,
+    "sliding_window": 20,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "global_head_dim": 32,
+    "final_logit_softcapping": 4.0,
+    "hidden_size_per_layer_input": 0,
+}
 WINDOWED = {**SHAPE, "num_hidden_layers": 4, "sliding_window": 20}
 FAMILIES = {
     "smollm3": SmolLM3Config(**{**SHAPE, "num_hidden_layers": 4, "pad_token_id": 0}),
@@ -112,6 +123,22 @@ FAMILIES = {
     "olmo3": Olmo3Config(**WINDOWED, rope_parameters=PER_KIND),
     "gemma2": Gemma2Config(
         **WINDOWED, query_pre_attn_scalar=16, attn_logit_softcapping=3.0, final_logit_softcapping=4.0
+    ),
+    "gemma4": Gemma4TextConfig(
+        **{**GEMMA4, "hidden_size_per_layer_input": 32},
+        vocab_size_per_layer_input=300,
+        num_kv_shared_layers=3,
+        use_double_wide_mlp=True,
+    ),
+    "gemma4, large": Gemma4TextConfig(**GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1),
+    "gemma4, experts": Gemma4TextConfig(
+        **GEMMA4,
+        attention_k_eq_v=True,
+        num_global_key_value_heads=1,
+        enable_moe_block=True,
+        num_experts=6,
+        top_k_experts=2,
+        moe_intermediate_size=32,
     ),
     "ministral3": Ministral3Config(**SHAPE, pad_token_id=0, rope_parameters=GROWING),
     "glm4": Glm4Config(**SHAPE, pad_token_id=0),
@@ -169,8 +196,19 @@ def model_of(config: Any, **changed: Any) -> Any:
         for name, parameter in model.named_parameters():
             if "norm" in name or "bias" in name:  # else all ones or zeros
                 torch.nn.init.normal_(parameter, 1.0 if "norm" in name else 0.0, 0.3)
+            if (
+                "gemma4" in config.model_type and "k_norm" in name
+            ):  # or scores, which nothing divides, are large
+                torch.nn.init.normal_(parameter, 0.2, 0.05)
             if name.endswith(("mlp.gate.weight", "router.weight", "sinks")):  # else all are wanted alike
                 torch.nn.init.normal_(parameter, 0.0, 0.5)
+            if name.endswith(("router.scale", "per_expert_scale")):
+                torch.nn.init.normal_(parameter, 1.0, 0.3)
+            if name.endswith("router.proj.weight"):
+                torch.nn.init.normal_(parameter, 0.0, 4.0)
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                torch.nn.init.uniform_(buffer, 0.4, 1.3)
     return model.eval().requires_grad_(False)
 
 
@@ -193,7 +231,7 @@ def tensors_of(model: Any) -> dict[str, np.ndarray]:
 def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     """A module of transformers as llama.cpp's converter writes it, in float32, with a byte-level tokenizer; gpt-oss'
     experts in MXFP4."""
-    config, state = model.config, tensors_of(model)
+    config, state, said = model.config, tensors_of(model), model.config.to_dict()
     architecture = ARCHITECTURES[config.model_type]
     # Mistral's files say llama, and transformers knows them by their name
     kind = {"mistral": "llama", "olmo3": "olmo2"}.get(config.model_type, architecture.gguf)
@@ -202,18 +240,22 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
-    writer.add_rope_dimension_count(rotary_size(config.to_dict(), architecture))
+    if kind == "gemma4":
+        _add_layers_of_gemma4(config, writer)
+    else:
+        writer.add_feed_forward_length(config.intermediate_size)
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+        writer.add_rope_dimension_count(rotary_size(said, architecture))
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
-    if architecture.experts:
-        writer.add_expert_count(config.num_experts)
-        writer.add_expert_used_count(config.num_experts_per_tok)
-        writer.add_expert_feed_forward_length(getattr(config, architecture.inner))
+    experts, active = experts_of(said)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(active)
+        writer.add_expert_feed_forward_length(expert_width(said, architecture))
     windowed = ("gemma2", "gemma3_text", "olmo3", "phi3", "exaone4", "gpt_oss")
     if config.model_type in windowed and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
@@ -227,21 +269,23 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
         writer.add_logit_scale(config.logits_scaling)
     _add_rotations(model, writer)
     _add_tokens(config, writer, tokenizer)
-    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
-    turned = GGUF_ARCHITECTURES[kind].gguf_pairs_neighbours and not architecture.pairs_neighbours
-    for name in dict.fromkeys(architecture.tensors(config.num_hidden_layers)):
+    heads = {"attn_q": config.num_attention_heads, "attn_k": said["num_key_value_heads"]}
+    pairs_neighbours = GGUF_ARCHITECTURES[kind].gguf_pairs_neighbours and not architecture.pairs_neighbours
+    for name in dict.fromkeys(tensors(architecture, said)):
         if name == HEAD and config.tie_word_embeddings:
             continue
-        if name.gguf.endswith(".bias") and not architecture.biases_of(config.to_dict()):
+        if name.gguf.endswith(".bias") and not architecture.biases_of(said):
             continue
-        floats = whole(name, experts_of(config.to_dict())[0], state.__getitem__)
+        floats = whole(name, experts, state.__getitem__)
         if "norm" in name.gguf:
             floats = floats + np.float32(architecture.norm_offset)
-        if turned and (matrix := name.gguf.split(".")[-2]) in heads:  # neighbours are rotated together
+        if (
+            pairs_neighbours and (matrix := name.gguf.split(".")[-2]) in heads
+        ):  # neighbours are rotated together
             halves = floats.reshape(heads[matrix], 2, config.head_dim // 2, -1)
             floats = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(floats.shape))
         if "_exps.weight" in name.gguf:
-            floats = floats.reshape(config.num_experts, -1, floats.shape[1])
+            floats = floats.reshape(experts, -1, floats.shape[1])
         if "_exps.weight" in name.gguf and kind == "gpt-oss":
             writer.add_tensor(name.gguf, gguf.quantize(floats, MXFP4), raw_dtype=MXFP4)
         else:
@@ -253,10 +297,43 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     return path
 
 
+def _add_layers_of_gemma4(config: Any, writer: gguf.GGUFWriter) -> None:
+    """What differs from layer to layer; lists where llama.cpp's converter writes lists."""
+    windowed = [kind == "sliding_attention" for kind in config.layer_types]
+    own = config.num_hidden_layers - config.num_kv_shared_layers
+    heads = layer_heads(config.to_dict())
+    _, kv_heads, size = heads[windowed.index(True)]
+    inner, full = config.intermediate_size, heads[windowed.index(False)]
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_sliding_window_pattern(windowed)
+    writer.add_shared_kv_layers(config.num_kv_shared_layers)
+    writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input)
+    writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if config.use_double_wide_mlp:
+        writer.add_feed_forward_length([inner * (1 if n < own else 2) for n in range(len(heads))])
+    else:
+        writer.add_feed_forward_length(inner)
+    if full[1] == kv_heads:
+        writer.add_head_count_kv(kv_heads)
+    else:
+        writer.add_head_count_kv([one for _, one, _ in heads])
+    writer.add_key_length(full[2])
+    writer.add_value_length(full[2])
+    writer.add_key_length_swa(size)
+    writer.add_value_length_swa(size)
+    writer.add_rope_dimension_count(full[2])
+    writer.add_rope_dimension_count_swa(size)
+    writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
+
+
 def _add_rotations(model: Any, writer: gguf.GGUFWriter) -> None:
     given = model.config.rope_parameters
     given = given.get("full_attention", given)
     writer.add_rope_freq_base(given["rope_theta"])
+    if given["rope_type"] == "proportional":
+        pairs = turned(model.config.to_dict(), ARCHITECTURES["gemma4_text"])[0]
+        factors = np.array([1.0] * pairs.pairs + [1e30] * (pairs.apart - pairs.pairs), np.float32)
+        writer.add_tensor(ROPE_FACTORS, factors)
     if given["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(given["rope_type"]))
         writer.add_rope_scaling_factor(given["factor"])

@@ -37,9 +37,10 @@ expect.set_options(timeout=PATIENCE_MS)  # two cores may have much else to do
 
 
 def chromium() -> str | None:
-    """The browser to drive: HIERCHAT_CHROMIUM, a system Chromium or Chrome; None means Playwright's own."""
+    """The browser to drive: HIERCHAT_CHROMIUM, a system Chromium or Chrome, first of all the one without windows; None
+    means Playwright's own."""
     named = os.environ.get("HIERCHAT_CHROMIUM")
-    candidates = (named, "chromium", "chromium-browser", "google-chrome")
+    candidates = (named, "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     return next((found for name in candidates if name and (found := shutil.which(name))), None)
 
 

@@ -4,17 +4,27 @@ import hashlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
 
 COMMIT = "1234567890123456789012345678901234567890"
 REPO = "org/tiny"
 
 
 class FakeHub(ThreadingHTTPServer):
-    """Serves one repository. `cut` bodies of large files end half way; `spoil` bodies have a byte changed."""
+    """Serves one repository. `cut` bodies of large files end half way; `spoil` bodies have a byte changed.
+
+    `found`: what a search is answered, as JSON, or these very bytes; `told`: what more it says of its repository;
+    `status`, `error_code`: what it answers to everything; `answering`: nothing is answered while it is clear."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files, self.gated, self.failing, self.cut, self.spoil = files, False, False, 0, 0
+        self.found: list[object] | bytes = []
+        self.told: dict[str, object] = {}
+        self.status, self.error_code = 0, ""
+        self.answering = threading.Event()
+        self.answering.set()
+        self.searches: list[dict[str, list[str]]] = []
         self.asked: list[tuple[str, str, str | None]] = []
         self.lock = threading.Lock()
 
@@ -46,24 +56,36 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         hub, path = self.server, self.path.split("?")[0].replace("/api/datasets/", "/api/models/")
         hub.asked.append((self.command, path, self.headers.get("Range")))
-        revision = (
-            path.split("/")[5] if path.startswith("/api/") else path.split("/resolve/")[-1].split("/")[0]
-        )
-        if hub.failing:
-            return self._send(500)
+        hub.answering.wait(60)
+        if hub.failing or hub.status:
+            code = {"X_Error_Code": hub.error_code} if hub.error_code else {}
+            return self._send(hub.status or 500, **code)
+        if path == "/api/models":
+            hub.searches.append(parse_qs(urlsplit(self.path).query))
+            body = hub.found if isinstance(hub.found, bytes) else json.dumps(hub.found).encode()
+            return self._send(200, body, Content_Type="application/json")
+        if path.startswith("/api/"):
+            revision = (path.split("/") + ["main"] * 5)[5]
+        else:
+            revision = path.split("/resolve/")[-1].split("/")[0]
         if REPO not in path:
             return self._send(404, X_Error_Code="RepoNotFound")
         if revision not in (COMMIT, "main", *path.split("/")[5:6]) or "no-such" in path:
             return self._send(404, X_Error_Code="RevisionNotFound")
         if path.startswith(f"/api/models/{REPO}/revision/") or path == f"/api/models/{REPO}":
-            body = {"id": REPO, "sha": COMMIT, "siblings": [{"rfilename": name} for name in hub.files]}
-            return self._send(200, json.dumps(body).encode(), Content_Type="application/json")
+            sized = "blobs" in parse_qs(urlsplit(self.path).query)
+            files = [
+                {"rfilename": name} | ({"size": len(data)} if sized else {})
+                for name, data in hub.files.items()
+            ]
+            said = {"id": REPO, "sha": COMMIT, "siblings": files, **hub.told}
+            return self._send(200, json.dumps(said).encode(), Content_Type="application/json")
         if "/tree/" in path:
             tree = [self._entry(name, data) for name, data in hub.files.items()]
             return self._send(200, json.dumps(tree).encode(), Content_Type="application/json")
         if hub.gated:
             return self._send(403, X_Error_Code="GatedRepo")
-        return self._file(path.split(f"/resolve/{revision}/")[-1])
+        return self._file(unquote(path.split(f"/resolve/{revision}/")[-1]))
 
     def _entry(self, name: str, data: bytes) -> dict:
         entry: dict = {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}

@@ -76,12 +76,18 @@ ALSO: dict[str, dict[str, Any]] = {
     "nemotron_h": {"num_hidden_layers": 4, "hybrid_override_pattern": "M*M-"},
 }
 """What else a kind needs to be small and whole."""
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "granitemoehybrid, experts": ("granitemoehybrid", {"num_local_experts": 4}),
+    "nemotron_h, experts": ("nemotron_h", {"hybrid_override_pattern": "M*ME"}),
+}
+"""Kinds that come with and without several experts, by other names: with them."""
 
 
 def tiny_config(kind: str) -> Any:
-    """transformers' configuration of this kind, with every size made small."""
+    """transformers' configuration of this kind, or of one of VARIANTS, with every size made small."""
+    kind, also = VARIANTS.get(kind, (kind, {}))
     usual = AutoConfig.for_model(kind)
-    return AutoConfig.for_model(kind, **{**_shrunk(usual), **ALSO.get(kind, {})})
+    return AutoConfig.for_model(kind, **{**_shrunk(usual), **ALSO.get(kind, {}), **also})
 
 
 def _shrunk(usual: Any) -> dict[str, Any]:

@@ -20,14 +20,15 @@ LAYERS = [
     {"runtime", "transfer"},
     {"learning"},
     {"chat"},
-    {"ui", "server", "terminal", "verify", "bench", "distil", "makers", "doctor"},
+    {"ui", "server", "terminal", "verify", "distil", "doctor"},
     {"serve"},
     {"serve_vllm"},
+    {"bench", "makers"},
     {"cli"},
     {"__main__"},
 ]
 """From the lowest up. A part imports from its own and from lower layers; of its own layer, only what BESIDE says."""
-BESIDE = {"hierarchy": {"engine"}, "bench": {"verify", "ui"}, "doctor": {"verify"}, "makers": {"bench"}}
+BESIDE = {"hierarchy": {"engine"}, "doctor": {"verify"}, "makers": {"bench"}}
 TOOLS = {"bench", "distil", "makers"}
 """What measures the program, or makes something for it: nothing but its own commands imports it."""
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

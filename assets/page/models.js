@@ -7,6 +7,7 @@ acts.hc_model_add = () => {
   trigger('hc_model_add', { id: 0, text: modelField().value });
   modelField().value = '';
 };
+acts.hc_hub_search = () => trigger('hc_hub_search', { id: 0, text: find('#hc-hub-words').value });
 acts.hc_model_file = () => find('#hc-model-file').click();
 
 function copyModel(file) {
@@ -36,7 +37,9 @@ on('change', (event) => {
   event.target.value = '';
 });
 on('keydown', (event) => {
-  if (event.key === 'Enter' && event.target.matches('#hc-model-said') && !event.isComposing) acts.hc_model_add();
+  if (event.key !== 'Enter' || event.isComposing) return;
+  if (event.target.matches('#hc-model-said')) acts.hc_model_add();
+  if (event.target.matches('#hc-hub-words')) acts.hc_hub_search();
 });
 
 const modelsShown = () => Boolean(find('#hc-panel-models')?.checkVisibility());

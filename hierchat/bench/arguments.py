@@ -100,16 +100,36 @@ def add_bench(commands: Any) -> None:
     report.add_argument("files", type=Path, nargs="+", metavar="JSON", help="of decode, log, replay, forward")
     report.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where page and plots go")
 
-    served = kinds.add_parser("vllm", help="our drafter inside a vLLM that runs (docs/vllm.md)")
+    served = kinds.add_parser("vllm", help="our drafter inside vLLM, beside vLLM's own (docs/vllm.md)")
     served.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
-    served.add_argument("--limit", type=positive, default=8, metavar="N", help="questions (8)")
-    served.add_argument("--url", default="http://127.0.0.1:8000", help="of vLLM (http://127.0.0.1:8000)")
+    served.add_argument(
+        "--limit",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="questions for each of the requests at once (8)",
+    )
+    served.add_argument(
+        "--model", metavar="MODEL", help="start vLLM for it: a name from `models list`, or a folder"
+    )
+    served.add_argument(
+        "--methods", default="ngram,suffix", metavar="M,M", help="of vLLM, beside ours (ngram,suffix)"
+    )
+    served.add_argument(
+        "--vllm",
+        default="--dtype float32 --max-model-len 2048 --max-num-seqs 8",
+        metavar="ARGUMENTS",
+        help="of vLLM, in quotes (%(default)s)",
+    )
+    served.add_argument("--python", type=Path, metavar="FILE", help="a Python that has vLLM")
+    served.add_argument(
+        "--url", default="http://127.0.0.1:8000", help="without --model: of the vLLM that runs (%(default)s)"
+    )
     served.add_argument(
         "--peer", action="append", default=[], type=_peer, metavar="NAME=URL", help="another vLLM, as an arm"
     )
     served.add_argument("--together", type=numbers, default=[1, 4, 8], metavar="N,N,...", help="(1,4,8)")
     served.add_argument("--max-new-tokens", type=positive, default=64, metavar="N", help="of a reply (64)")
-    served.add_argument("--repeats", type=positive, default=1, metavar="N", help="rounds over all arms (1)")
     served.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
 
     talk = kinds.add_parser(

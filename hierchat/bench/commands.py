@@ -17,6 +17,7 @@ from hierchat.bench.arms.own import OWN, Carried, OwnArm
 from hierchat.bench.errors import ArmError
 from hierchat.bench.figures import report
 from hierchat.bench.figures.table import show, show_forwards
+from hierchat.bench.inside_vllm import command as inside_vllm
 from hierchat.bench.measure import (
     agreement,
     decode,
@@ -29,7 +30,6 @@ from hierchat.bench.measure import (
     simulate,
     start,
     tokens,
-    vllm,
 )
 from hierchat.bench.measure.traces import CHOICE, read_traces
 from hierchat.bench.page import measure as page
@@ -45,7 +45,7 @@ from hierchat.runtime.hosted import Hosted
 from hierchat.verify.asking.errors import RequestError, unknown
 from hierchat.verify.asking.machine import machine
 from hierchat.verify.asking.progress import bar
-from hierchat.verify.asking.questions import read_questions, spread
+from hierchat.verify.asking.questions import spread
 from hierchat.verify.asking.request import STOPPED, Request, answered, say
 
 BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
@@ -189,21 +189,6 @@ def _replay(args: argparse.Namespace) -> int:
     return 0
 
 
-def _vllm(args: argparse.Namespace) -> int:
-    questions = [one.turns[0] for one in spread(read_questions(args.questions), args.limit)]
-    with vllm.opened(args.url, args.max_new_tokens, dict(args.peer)) as server:
-        rounds = len(questions) * (1 + len(args.together) * args.repeats)
-        with bar(rounds) as tell:
-            found = vllm.measure(server, questions, args.together, tell, args.repeats)
-        said = {key: server.about[key] for key in ("vllm", "model", "most_drafts")}
-        settings = {
-            "questions": args.questions.name,
-            "limit": args.limit,
-            "max_new_tokens": args.max_new_tokens,
-        }
-        return _show({"machine": machine(), **said, "settings": settings, "together": found}, args.json)
-
-
 def _show(result: dict[str, Any], out: Path | None) -> int:
     """Prints the figures, and writes them where asked."""
     text = json.dumps(result, indent=2)
@@ -239,6 +224,6 @@ _KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "tokens": lambda args: _show(tokens.measure(args), args.json),
     "start": lambda args: _show(start.measure(args), args.json),
     "page": page.measure,
-    "vllm": _vllm,
+    "vllm": lambda args: _show(inside_vllm.measure(args), args.json),
 }
 """What does the work of each command."""

@@ -85,6 +85,7 @@ class Reply:
         with closing(steps):
             for step in steps:
                 statistics.add(step)
+                self.notice = " ".join(filter(None, (self.notice, step.notice))) or None
                 if baseline and step.tokens and not step.finish and statistics.forwards % PROBE_EVERY == 4:
                     plain.append(baseline.measure_vanilla(self.settings, forwards=1))
                     self._compare(plain)

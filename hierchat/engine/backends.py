@@ -156,7 +156,7 @@ def rungs(loaded: LoadedModel) -> list[Rung]:
         return make
 
     found = []
-    if slotted(config):
+    if slotted(config, loaded.device):
         if _has_graphs(loaded) and graphed(config, context):
             found += [Rung("graphs", static(True)), Rung("rows", static(False))]
         found.append(Rung("slots", slots))

@@ -47,5 +47,7 @@ class Step:
     prompt_tokens: int = 0
     text: str | None = None
     """What these tokens add to the reply, from an engine elsewhere that alone can tell; None: they are decoded here."""
+    notice: str = ""
+    """A sentence for the user, to be told once, with the reply."""
     finish: Finish | None = None
     """Set on the last step of a reply only."""

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -104,6 +104,12 @@ def known_sha256(path: Path) -> str:
     digest = sha256(path)
     write_whole(known, json.dumps({"stamp": stamp, "sha256": digest}).encode())
     return digest
+
+
+def known_sha256_of(files: Sequence[Path]) -> str:
+    """The same of several files that belong together; of one, its own."""
+    digests = [known_sha256(file) for file in files]
+    return digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -197,11 +197,19 @@ class Size(_Strict):
     active: int = Field(
         default=0, ge=0, description="of several experts, parameters that a token uses; 0: it uses all"
     )
+    looked_up: int = Field(
+        default=0, ge=0, description="inputs of layers: parameters that our own engine leaves on disk"
+    )
 
     @property
     def read(self) -> float:
         """The share of the weights that a forward of one position reads."""
         return self.active / self.parameters if self.active else 1.0
+
+    @property
+    def held(self) -> float:
+        """The share of the weights that our own engine holds in memory."""
+        return 1.0 - self.looked_up / self.parameters
 
 
 class ModelEntry(_Strict):

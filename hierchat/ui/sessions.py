@@ -49,6 +49,8 @@ class Session:
     """The incognito conversation that this page has open."""
     removing: str = ""
     """The model, or the text, that shall be removed, once that is confirmed."""
+    hub_said: str = ""
+    """What went wrong with the last button of the hub's search."""
     pair: Pair = field(default_factory=lambda: USUAL)
     """What Compare runs."""
     listed: int = PAGE
@@ -106,7 +108,7 @@ class Session:
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = self.note = self.panel = self.removing = ""
+        self.remark = self.note = self.panel = self.removing = self.hub_said = ""
 
 
 class Sessions:

@@ -148,3 +148,15 @@ def test_what_vllm_refuses_beside_drafts_is_left_out_and_said(store: Store, scri
 def test_to_any_other_server_they_are_sent(talk: Talk, script: Script) -> None:
     assert talk.send("hello", min_p=0.1, logit_bias={5: 1.0}).notice is None
     assert (script.asked[0]["min_p"], script.asked[0]["logit_bias"]) == (0.1, {"5": 1.0})
+
+
+def test_how_much_it_thinks_is_the_chats_setting(talk: Talk, script: Script) -> None:
+    assert talk.service.thinks == ("off", "low", "medium", "high")
+    assert talk.send("hello", reasoning="low").notice is None
+    script.unknown = "reasoning_effort"
+    last = talk.send("hello", reasoning="off")
+    assert (last.text, last.finish) == ("One two three.", "end")
+    assert last.notice
+    assert "does not let one choose how much this model thinks" in last.notice
+    assert talk.send("hello").notice is None
+    assert [asked.get("reasoning_effort") for asked in script.asked] == ["low", "none", None, None]

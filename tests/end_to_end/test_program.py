@@ -40,7 +40,9 @@ def test_a_conversation_survives_kill_and_restart(program: Program) -> None:
         chat.shot("program")
 
         chat.replies.last.get_by_role("button", name="Again", exact=True).click()
-        expect(chat.page.locator("#hc-stop")).to_be_visible(timeout=REPLY_MS)
+        expect(chat.replies.last).to_contain_text(
+            "2/2", timeout=REPLY_MS
+        )  # it may be too quick for Stop to be seen
         chat.idle(REPLY_MS)
         expect(chat.replies).to_have_count(2)
 

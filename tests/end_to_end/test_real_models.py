@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from hierchat.chat.reply import reply_text
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
+from hierchat.models.architectures.layers import tensors
 from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.errors import OfflineError
@@ -165,8 +166,7 @@ def in_float32(entry: ModelEntry) -> Any:
         module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     data, weights = np.memmap(file, np.uint8, "r"), {}
     names = {
-        name.gguf: name.transformers
-        for name in ARCHITECTURES[config.model_type].tensors(config.num_hidden_layers)
+        name.gguf: name.transformers for name in tensors(ARCHITECTURES[config.model_type], config.to_dict())
     }
     for tensor in read_head(file).tensors:
         kind = gguf.GGMLQuantizationType[tensor.type]

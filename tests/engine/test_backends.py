@@ -65,6 +65,7 @@ def test_one_with_states_whose_rows_are_not_exact_answers_plainly(monkeypatch: p
         ("gpt_oss", None, "kernels"),
         ("cohere2", None, "slots"),
         ("lfm2", None, "slots"),
+        ("lfm2_moe", None, "slots"),
         ("mamba2", None, "plain"),
         ("brand_new", None, "plain"),
         (None, None, None),
@@ -74,6 +75,8 @@ def test_the_step_is_told_before_anything_is_here(kind: Any, backend: Any, expec
     source = {"gguf": {"repo": "some/model", "file": "model.gguf"}}
     entry = ModelEntry.model_validate({"name": "it", "source": source, "kind": kind})
     assert expected_step(entry, "cpu", backend) == expected
+    if kind == "lfm2_moe":
+        assert expected_step(entry, "cuda", backend) == "plain"
 
 
 def test_a_folder_is_asked_itself(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 FAMILIES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
 """A convolution alone, Gated DeltaNet, and Mamba 2."""
+WITH_EXPERTS = ("lfm2_moe", "qwen3_next", "granitemoehybrid, experts", "nemotron_h, experts")
+"""The same with several experts in a layer."""
 LENGTH = 240
 
 
@@ -51,7 +53,7 @@ def settings(**kind: Any) -> GenerationSettings:
     return GenerationSettings(**{"max_new_tokens": 12, "seed": 1, **kind})
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", FAMILIES + WITH_EXPERTS)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_any_drafts_leave_the_words_of_plain_decoding(kind: str, temperature: float) -> None:
     engine = LocalEngine(opened(kind), (), text_of)
@@ -66,7 +68,7 @@ def test_any_drafts_leave_the_words_of_plain_decoding(kind: str, temperature: fl
     assert [len(step.tokens) for step in steps if step.tokens] == [8] * 4
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", FAMILIES + WITH_EXPERTS)
 def test_a_state_taken_back_is_that_of_a_fresh_text(kind: str) -> None:
     text = random_tokens(60, seed=3)
     sequence = read(kind, text[:40])
@@ -80,7 +82,7 @@ def test_a_state_taken_back_is_that_of_a_fresh_text(kind: str) -> None:
         assert np.array_equal(behind(sequence), behind(read(kind, text[:length])))
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", FAMILIES + WITH_EXPERTS)
 def test_a_path_across_a_tree_is_kept(kind: str) -> None:
     text = random_tokens(20, seed=4)
     sequence = read(kind, text)

@@ -15,6 +15,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.runner import TorchRunner
 from hierchat.models.architectures.through_transformers import (
+    ALWAYS_EXPERTS,
     ATTENTION,
     GRAPHED,
     KEEPING_STATES,
@@ -23,7 +24,7 @@ from hierchat.models.architectures.through_transformers import (
 )
 from hierchat.models.runnable import graphed, refused, slotted, step
 from tests.engine.drafters import Adversary, Noise
-from tests.families import KINDS, tiny_family
+from tests.families import KINDS, VARIANTS, tiny_family
 from tests.threads import one_thread
 from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
@@ -140,7 +141,7 @@ def test_recurrent_models_answer_without_drafts(kind: str) -> None:
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("kind", sorted(SLOTTED | KEEPING_STATES))
+@pytest.mark.parametrize("kind", [*sorted(SLOTTED | KEEPING_STATES), *VARIANTS])
 def test_all_that_are_listed_are_right_over_slots(kind: str) -> None:
     model = tiny_family(kind)
     assert slotted(model.config.to_dict())
@@ -172,7 +173,7 @@ def test_all_that_are_listed_are_right_over_static_slots(kind: str) -> None:
 
 def test_lists_name_what_transformers_knows() -> None:
     assert GRAPHED <= SLOTTED <= set(KINDS)
-    assert set(KINDS) - SLOTTED >= KEEPING_STATES
+    assert set(KINDS) - SLOTTED >= KEEPING_STATES >= ALWAYS_EXPERTS
     assert not (SLOTTED | KEEPING_STATES) & set(MADE_FOR_ELSE)
     assert {"full_attention", "sliding_attention"} <= ATTENTION
 
@@ -186,8 +187,9 @@ def test_lists_name_what_transformers_knows() -> None:
         ({"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text"}}, "slots"),
         ({"model_type": "qwen3_5", "text_config": {"model_type": "brand_new"}}, "plain"),
         ({"model_type": "granitemoehybrid", "num_local_experts": 0}, "slots"),
-        ({"model_type": "granitemoehybrid", "num_local_experts": 64}, "plain"),
-        ({"model_type": "qwen3_next"}, "plain"),
+        ({"model_type": "granitemoehybrid", "num_local_experts": 64}, "slots"),
+        ({"model_type": "qwen3_5_moe", "text_config": {"model_type": "qwen3_5_moe_text"}}, "slots"),
+        ({"model_type": "qwen3_next"}, "slots"),
         ({"model_type": "mamba"}, "plain"),
         ({"model_type": "brand_new"}, "plain"),
     ],
@@ -195,3 +197,23 @@ def test_lists_name_what_transformers_knows() -> None:
 def test_the_step_is_told_by_the_configuration_alone(config: dict[str, Any], expected: str) -> None:
     assert step(config, own=True) == expected
     assert not graphed(config, 128)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"model_type": "qwen3_next"}, "plain"),
+        ({"model_type": "qwen3_5_moe", "text_config": {"model_type": "qwen3_5_moe_text"}}, "plain"),
+        ({"model_type": "granitemoehybrid", "num_local_experts": 64}, "plain"),
+        ({"model_type": "granitemoehybrid", "num_local_experts": 0}, "slots"),
+        ({"model_type": "nemotron_h", "layers_block_type": ["linear_attention", "moe"]}, "plain"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*E"}, "plain"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-"}, "slots"),
+        ({"model_type": "olmoe"}, "slots"),
+    ],
+)
+def test_states_beside_experts_take_drafts_on_a_processor_alone(
+    config: dict[str, Any], expected: str
+) -> None:
+    assert step(config, own=False, device="cuda:0") == expected
+    assert step(config, own=False) == "slots"

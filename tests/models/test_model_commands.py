@@ -1,12 +1,15 @@
 import io
+import threading
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from hierchat.cli import main
 from hierchat.models.commands import get_model, list_models
 from hierchat.models.progress import Progress
 from hierchat.models.terminal import terminal_progress
+from tests.fake_hub import FakeHub
 
 
 @pytest.fixture
@@ -52,3 +55,31 @@ def test_terminal_progress() -> None:
     assert "downloading [a]" in said
     assert "50 MB of 100 MB" in said
     assert "3 of 10" in said
+
+
+def test_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    tensors = {"parameters": {"BF16": 596_049_920}, "total": 596_049_920}
+    files = [{"rfilename": "config.json"}, {"rfilename": "model.safetensors"}, {"rfilename": "a-Q4_0.gguf"}]
+    with FakeHub({}) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.found = [
+            {"id": "Qwen/Qwen3-0.6B", "downloads": 1234, "safetensors": tensors, "siblings": files},
+            {"id": "a/gated", "gated": "auto", "tags": ["license:[red]mit"], "pipeline_tag": "text-to-image"},
+        ]
+        assert main(["models", "search", "qwen3", "gguf"]) == 0
+        out = capsys.readouterr().out
+        lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+        assert hub.searches[0]["search"] == ["qwen3 gguf"]
+        hub.found = []
+        assert main(["models", "search", "none"]) == 0
+        assert "no model whose name holds these words" in capsys.readouterr().out
+        hub.status = 429
+        assert main(["models", "search", "none"]) == 1
+        assert "Error: The hub has had too many questions" in capsys.readouterr().err
+        hub.shutdown()
+    assert "1,234  " in lines["Qwen/Qwen3-0.6B"]
+    assert "596 M  1.2 GB, 1 GGUF  ?" in " ".join(lines["Qwen/Qwen3-0.6B"].split("    "))
+    assert "[red]mit" in lines["a/gated"]
+    assert "gated; not to chat with: it is made for text to image" in lines["a/gated"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,22 +20,7 @@ from tests.fake_hub import REPO, FakeHub
 from tests.models.conftest import save_tiny, tiny_gguf  # noqa: F401
 
 from ..chat.tiny import hosted, settle
-
-
-class Figures:
-    """No store."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, tuple[float, int]] = {}
-
-    def speeds(self, user_id: int) -> Mapping[str, tuple[float, int]]:
-        return self.known
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CACHE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name.lower()))
+from .shelves import Figures, folders, wait  # noqa: F401
 
 
 @pytest.fixture
@@ -61,13 +45,6 @@ def shelf_of(*entries: ModelEntry, bring: object = None) -> Shelf:
 
 def row(shelf: Shelf, name: str) -> ModelRow:
     return next(row for row in shelf.rows(1) if row.name == name)
-
-
-def wait(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_fetched_loaded_ejected_and_removed(hub: FakeHub) -> None:
@@ -106,8 +83,8 @@ def test_fetched_loaded_ejected_and_removed(hub: FakeHub) -> None:
 
 def _used() -> int:
     cache = Path(os.environ["HIERCHAT_CACHE"])
-    folders = [cache / "hub", cache / "blocks"]
-    files = {file.resolve() for folder in folders for file in folder.rglob("*") if file.is_file()}
+    kept = [cache / "hub", cache / "blocks"]
+    files = {file.resolve() for folder in kept for file in folder.rglob("*") if file.is_file()}
     return sum(file.stat().st_size for file in files if file.suffix != ".lock")
 
 
@@ -190,7 +167,7 @@ def test_speed_is_expected_from_memory_until_it_was_measured(
 def test_the_best_one_is_the_largest_that_fits_and_is_fast_enough(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hierchat.runtime.shelf.kept_bandwidth", lambda: 20e9)
+    monkeypatch.setattr("hierchat.runtime.speed.kept_bandwidth", lambda: 20e9)
     sizes = {"tiny": 10**6, "good": 10**9, "slow": 2 * 10**10, "huge": 10**14}
     entries = [
         ModelEntry(

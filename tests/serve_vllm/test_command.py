@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,32 +24,10 @@ from hierchat.runtime.prompt import Said
 from hierchat.runtime.remote import load_remote
 from hierchat.serve_vllm import command, environment
 from hierchat.serve_vllm.launch import Launch
+from hierchat.serve_vllm.prepare import prepare
+from tests.serve_vllm.conftest import wait_for_end
 
 Added = Mapping[str, ModelEntry]
-
-
-@pytest.fixture
-def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("CACHE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name.lower()))
-    monkeypatch.setenv("FAKE_VLLM_SEEN", str(tmp_path / "seen.json"))
-    (tmp_path / "My model").mkdir()
-    return tmp_path / "seen.json"
-
-
-@pytest.fixture
-def python(tmp_path: Path) -> str:
-    path = tmp_path / "python"
-    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).with_name("fake_vllm.py")}" "$@"\n')
-    path.chmod(0o700)
-    return str(path)
-
-
-def wait_for_end(pid: int) -> None:
-    """A process that nobody waits for may stay as a zombie."""
-    with suppress(psutil.NoSuchProcess):
-        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.02)
 
 
 def test_vllm_is_started_the_chat_is_served_over_it_and_both_end(
@@ -118,8 +95,7 @@ def test_what_cannot_be_served(
 
 
 def test_a_model_of_the_hub_is_left_to_vllm_to_fetch(seen: Path) -> None:
-    args = argparse.Namespace(served="org/Some-Model", tensor_parallel=1, vllm="", no_drafts=True)
-    launch, like = command._prepare(args, cuda=True)
+    launch, like = prepare("org/Some-Model", cuda=True, drafts=False)
     assert (launch.model, launch.name, like) == ("org/Some-Model", "Some-Model-vllm", None)
 
 
@@ -204,3 +180,15 @@ def test_a_signal_to_end_ends_vllm_too(
     monkeypatch.setattr(command, "serve", serve)
     assert main(["serve-vllm", str(tmp_path / "My model"), "--python", python, "--no-drafts"]) == 130
     wait_for_end(json.loads(seen.read_text())["pid"])
+
+
+def test_on_a_processor_it_takes_a_part_of_the_free_memory(
+    seen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    free = psutil.virtual_memory().available // 2**30
+    gigabytes = int(Launch("m", "folder", cuda=False, drafts=False).variables()["VLLM_CPU_KVCACHE_SPACE"])
+    assert 1 <= gigabytes <= max(free // 2, 1)
+    assert "VLLM_CPU_KVCACHE_SPACE" not in Launch("m", "folder", cuda=True, drafts=False).variables()
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "2")  # who sets it is asked no more
+    assert "VLLM_CPU_KVCACHE_SPACE" not in Launch("m", "folder", cuda=False, drafts=False).variables()

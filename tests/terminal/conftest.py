@@ -8,6 +8,7 @@ import pytest
 from hierchat.store import LOCAL_USER, Store
 
 from ..threads import one_thread
+from .standin import Script, serving
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +31,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def user(store: Store) -> int:
     return store.ensure_user(LOCAL_USER)
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def url(script: Script) -> Iterator[str]:
+    with serving(script) as url:
+        yield url

@@ -55,6 +55,8 @@ class Script:
     silent: bool = False
     """Whether nothing comes, until the client hangs up."""
     refuses: tuple[int, str] | None = None
+    unknown: str = ""
+    """A field of requests that it refuses."""
     breaks: bool = False
     """Whether it breaks off behind the pieces, without an end."""
     raw: str = ""
@@ -86,6 +88,9 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
                 return
             script.asked.append(body)
             script.arrived.set()
+            if script.unknown in body:
+                self._json(400, {"error": {"message": f"Unrecognized request argument: {script.unknown}"}})
+                return
             if script.refuses:
                 self._json(script.refuses[0], {"error": {"message": script.refuses[1]}})
                 return

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,12 @@ from hierchat.cli import main
 from hierchat.store import LOCAL_USER, Store
 from hierchat.terminal import door
 
-from .standin import Script, serving
+from .standin import Script
 
 if sys.platform == "win32":
     pytest.skip("signals of Unix", allow_module_level=True)
 
 from .terminal import COMMAND, SECONDS, piped, places, with_kernels
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-def url(script: Script) -> Iterator[str]:
-    with serving(script) as url:
-        yield url
 
 
 def test_standard_output_holds_the_reply_alone(url: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from hierchat.store import LOCAL_USER, Store
 
-from .standin import Script, serving
+from .standin import Script
 
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)
@@ -19,17 +19,6 @@ if sys.platform == "win32":
 from .terminal import CTRL_C, CTRL_D, SECONDS, TAB, UP, Terminal, terminal
 
 PROMPT = r"> $"
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-def url(script: Script) -> Iterator[str]:
-    with serving(script) as url:
-        yield url
 
 
 @pytest.fixture

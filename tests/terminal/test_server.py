@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,17 +14,6 @@ from hierchat.terminal.server import Server
 from .standin import Script, serving
 
 SAID = [Said("system", "You help."), Said("user", "Hello?")]
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-def url(script: Script) -> Iterator[str]:
-    with serving(script) as url:
-        yield url
 
 
 def frames(server: Server, sampling: dict | None = None) -> list[Frame]:
@@ -72,6 +60,51 @@ def test_what_is_asked(url: str, script: Script) -> None:
     assert first == common  # what is not set is left to the server
     assert second == common | {"temperature": 0.0, "max_tokens": 5}
     assert third == common | {"top_k": 9, "seed": 0, "stop": ["x"], "repetition_penalty": 1.1}
+
+
+def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script: Script) -> None:
+    script.pieces_apart = [{"reasoning_content": "Hm"}, {"reasoning": "."}]
+    server = Server(url)
+    server.choose_any()
+    got = frames(server)
+    assert [one.text for one in got][:3] == ["", "<think>\nHm", "<think>\nHm."]
+    assert got[-1].text == "<think>\nHm.\n</think>\n\nHello there."
+    said = [
+        *SAID,
+        Said("assistant", got[-1].text),
+        Said("user", "<think>And?"),
+        Said("assistant", "<think>\nHm"),
+    ]
+    list(server.complete(said, {}, threading.Event()))
+    assert [one["content"] for one in script.asked[1]["messages"][2:]] == [
+        "Hello there.",
+        "<think>And?",
+        "<think>\nHm",
+    ]
+
+
+def test_a_thought_without_an_answer_is_closed(url: str, script: Script) -> None:
+    script.pieces, script.pieces_apart, script.finish = (), [{"reasoning": "Hm"}], "length"
+    server = Server(url)
+    server.choose_any()
+    assert frames(server)[-1].text == "<think>\nHm\n</think>\n\n"
+
+
+def test_how_much_it_thinks_is_sent_and_left_out_where_it_is_refused(url: str, script: Script) -> None:
+    server = Server(url)
+    server.choose_any()
+    assert frames(server, {"reasoning": "high"})[-1].notice is None
+    script.unknown = "reasoning_effort"
+    last = frames(server, {"reasoning": "off"})[-1]
+    assert [asked.get("reasoning_effort") for asked in script.asked] == ["high", "none", None]
+    assert (last.text, last.finish) == ("Hello there.", "end")
+    assert (
+        last.notice
+        == f"The server at {url} does not let one choose how much this model thinks, so that was left out."
+    )
+    script.unknown, script.refuses = "", (400, "The prompt is too long.")
+    with pytest.raises(TerminalError, match="The prompt is too long"):
+        frames(server, {"reasoning": "off"})
 
 
 def test_figures_are_those_of_the_server(url: str) -> None:

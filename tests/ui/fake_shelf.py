@@ -7,9 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from hierchat.models.errors import ModelError
+from hierchat.models.load.described import Described
 from hierchat.models.load.fit import Fit
 from hierchat.runtime.fetches import Fetch
-from hierchat.runtime.shelf import Draft, ModelRow, Speed
+from hierchat.runtime.hub_search import HubSearch, Judged
+from hierchat.runtime.shelf import Draft, ModelRow
+from hierchat.runtime.speed import Speed
 
 EASY = Fit("yes", "It needs about 1.4 GB of memory; 14.9 GB can be had.", 1_400_000_000)
 
@@ -42,11 +45,21 @@ class FakeShelf:
 
     def __init__(self, host: Any) -> None:
         self._host = host
-        self.busy = False
+        self._busy = False
+        self.hub = HubSearch(lambda described: Judged(EASY, Speed(48.0)))
+        self.taken = ""
         self.asked: list[tuple[str, str]] = []
         self.listed = rows()
         self.fails = ""
         self.hint = False
+
+    @property
+    def busy(self) -> bool:
+        return self._busy or self.hub.busy
+
+    @busy.setter
+    def busy(self, busy: bool) -> None:
+        self._busy = busy
 
     @property
     def names(self) -> list[str]:
@@ -96,6 +109,18 @@ class FakeShelf:
         self._do("add", said)
         self.listed = [*self.listed, row("added", 1_000_000_000, "here", own=True)]
         return "added"
+
+    def add_and_load(self) -> str:
+        look = self.hub.now.look if self.hub.now else None
+        assert look
+        self._do("take", f"{look.repo}|{look.file}")
+        self.taken = look.repo.split("/")[1]
+        self.listed = [*self.listed, row(self.taken, 1_000_000_000, own=True)]
+        self.fetch(self.taken)
+        return self.taken
+
+    def name_of(self, described: Described) -> str:
+        return self.taken
 
     def let_draft(self, name: str, draft: str, wanted: bool) -> None:
         self._do("draft" if wanted else "undraft", f"{name}|{draft}")

@@ -26,6 +26,7 @@ from hierchat.bench.measure.side_by_side import (
 from hierchat.bench.peers.arm import PeerArm
 from hierchat.bench.peers.start import open_peer
 from hierchat.engine.bandwidth import gigabytes_per_second
+from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import ModelEntry, read_catalogue
@@ -103,9 +104,8 @@ def _peers(
 def limits(runner: CpuRunner, contexts: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     """What limits a forward: by context the bytes that it reads, and how fast it does against what all threads read."""
     most = gigabytes_per_second(runner.team.threads)
-    shape, slots = runner.shape, runner.slots
-    held = slots.key_scales.size // (shape.layers * shape.kv_heads)
-    per_position = sum(part.nbytes for part in slots) // held
+    held = len(runner.slots[0].keys) * CHUNK
+    per_position = sum(part.nbytes for kind in runner.slots for part in kind) // held
     found: dict[str, Any] = {"gigabytes_per_second": round(most, 1), "contexts": {}}
     for context, curve in contexts.items():
         read = runner.model.row_bytes + int(context) * per_position

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from hierchat.engine.cpu.isa import Isa
 from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, call, i64, load, loop, vector
-from hierchat.engine.cpu.unpacking import HALVED, PLAIN, Reader, single
+from hierchat.engine.cpu.unpacking import HALVED, MINIMUMS, PLAIN, TOO_HIGH, Reader, single
 from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
 
 GROUP = 256
@@ -66,7 +66,7 @@ class _Product:
         self.reader = Reader(name, isa, self.b)
         self.floats = vector(F32, isa.lanes)
         self.zeros = [ir.Constant(self.floats, [0.0] * isa.lanes)] * height
-        self.scratch = self._room(16) if self.layout.weights == GROUP else None
+        self.scratch = self._room(8 * self.reader.scale_count) if self.layout.weights == GROUP else None
         self.last = self._room(1)
         self._panels()
 
@@ -165,11 +165,13 @@ class _Product:
         """parts + scale * (32 weights of every lane times 32 of every row) + minimum * sum."""
         b, height = self.b, self.height
         if self.scratch is not None:
-            place = b.add(self.scratch, b.mul(j, i64(8 * self.isa.lanes)))
-            one = load(b, self.floats, place, 4 * self.isa.lanes)
-            other = load(b, self.floats, b.add(place, i64(4 * self.isa.lanes)), 4 * self.isa.lanes)
+            size, count = 4 * self.isa.lanes, self.reader.scale_count
+            place = b.add(self.scratch, b.mul(j, i64(count * size)))
+            one, other, *least = (
+                load(b, self.floats, b.add(place, i64(size * at)), size) for at in range(count)
+            )
         else:
-            one, other = self.reader.scales(base)
+            (one, other), least = self.reader.scales(base), []
         number = b.add(first, j)
         x = b.add(self.at["x"], b.mul(number, i64(2 * BLOCK * height)))
         sums = b.add(self.at["sums"], b.mul(number, i64(4 * SUMS * height)))
@@ -182,10 +184,13 @@ class _Product:
         halves = ((pairs[:8], one), (pairs[8:], other)) if halved else ((pairs, one),)
         for half, (mine, scale) in enumerate(halves, 1):
             totals: list[dict[tuple[int, int], ir.Value]] = [{} for _ in range(height)]
-            if halved:
-                for row in range(height):
-                    place = b.add(sums, i64(4 * (half * height + row)))
-                    totals[row][0, 0] = self._spread(I32, place)
+            for row in range(height if halved else 0):
+                place = b.add(sums, i64(4 * (half * height + row)))
+                if self.name in TOO_HIGH:
+                    totals[row][0, 0] = self._lowering(place)
+                elif self.name in MINIMUMS:
+                    sum_of = b.sitofp(self._spread(I32, place), self.floats)
+                    parts[row] = self._fused(least[half - 1], sum_of, parts[row])
             for at, (weights, power) in enumerate(mine):
                 chain = (power, at % self.isa.chains(height) if power == 0 else 0)
                 for row in range(height):
@@ -196,6 +201,12 @@ class _Product:
                 whole = self._added(totals[row])
                 parts[row] = self._fused(b.sitofp(whole, self.floats), scale, parts[row])
         return parts
+
+    def _lowering(self, address: ir.Value) -> ir.Value:
+        """What makes numbers good that are too high, from -32 times a sum of activations."""
+        found = self._spread(I32, address)
+        bits = (32 // TOO_HIGH[self.name]).bit_length() - 1
+        return self.b.ashr(found, self.reader.all_of(bits)) if bits else found
 
     def _added(self, totals: dict[tuple[int, int], ir.Value]) -> ir.Value:
         """Sums of integers, each brought down by the bits by which its weights stood too high."""

@@ -41,8 +41,9 @@ def choose(scores, shared_by_active, chosen, shares):  # type: ignore[no-untyped
 
 
 @kernel
-def choose_phase(counters, phase, rows, shape, bias, woken, chosen):  # type: ignore[no-untyped-def]
-    """Every row's experts, out of its scores and their `bias`, unless that is empty."""
+def choose_phase(counters, phase, rows, shape, bias, scales, woken, chosen):  # type: ignore[no-untyped-def]
+    """Every row's experts, out of its scores and their `bias`, and their shares times their `scales`, unless these are
+    empty."""
     while True:
         row = take(counters, phase)
         if row >= rows:
@@ -50,6 +51,9 @@ def choose_phase(counters, phase, rows, shape, bias, woken, chosen):  # type: ig
         if bias.shape[0]:
             added(woken.scores[row], bias, ONE)
         choose(woken.scores[row], shape.shared_by_active, chosen[row], woken.shares[row])
+        if scales.shape[0]:
+            for place in range(shape.active):
+                woken.shares[row, place] *= scales[chosen[row, place]]
         done(counters, phase)
     wait(counters, phase, rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hierchat.engine.cpu.beside import hold_phase, join_phase
 from hierchat.engine.cpu.experts import (
     add_phase,
     choose_phase,
@@ -14,8 +15,25 @@ from hierchat.engine.cpu.experts import (
     grouped,
 )
 from hierchat.engine.cpu.jit import kernel
+from hierchat.engine.cpu.layer_inputs import input_phase, open_phase
 from hierchat.engine.cpu.llvm import clock
-from hierchat.engine.cpu.memory import CHUNK, DOWN, GATE, ROUTER, UP, K, O, Q, V
+from hierchat.engine.cpu.memory import (
+    CHUNK,
+    DENSE_DOWN,
+    DENSE_GATE,
+    DENSE_UP,
+    DOWN,
+    GATE,
+    HEIGHT,
+    LAYER_GATE,
+    LAYER_OUT,
+    ROUTER,
+    UP,
+    K,
+    O,
+    Q,
+    V,
+)
 from hierchat.engine.cpu.phases import (
     attention_phase,
     cap_phase,
@@ -26,9 +44,12 @@ from hierchat.engine.cpu.phases import (
     product_tasks,
     product_wait,
 )
+from hierchat.engine.cpu.rows import ONE
 
-COUNTERS = 18
-"""Counters of a layer; the head needs three more."""
+COUNTERS, COUNTERS_BESIDE = 18, 25
+"""Counters of a layer; of one with experts beside the rest."""
+LAST_COUNTERS = 6
+"""Of the head, and of what makes the inputs of layers."""
 PARTS = (
     "norms",
     "query, key, value",
@@ -61,14 +82,27 @@ def tick(cycles, part, since):  # type: ignore[no-untyped-def]
 
 @kernel
 def experts(  # type: ignore[no-untyped-def]
-    counters, phase, rows, layer, shape, weights, work, chosen, threads, rank, cycles, since
+    counters, phase, rows, layer, shape, weights, work, chosen, beside, threads, rank, cycles, since
 ):
-    """The part of a layer behind its second norm, where it has several experts; returns the time as `tick` does."""
+    """The part of a layer behind its second norm, or behind beside.hold_phase, where it has several experts; returns
+    the time as `tick` does."""
     matrices, woken, inner, hidden = weights.matrices[layer], work.woken, shape.inner, shape.hidden
     scores = np.int64(woken.scores.ctypes.data)
     product_tasks(counters, phase, matrices[ROUTER], rows, work, scores, shape.experts * 4, threads)
     product_wait(counters, phase, matrices[ROUTER], rows, threads)
-    choose_phase(counters, phase + 1, rows, shape, weights.router_biases[layer], woken, chosen)
+    choose_phase(
+        counters,
+        phase + 1,
+        rows,
+        shape,
+        weights.router_biases[layer],
+        weights.expert_scales[layer],
+        woken,
+        chosen,
+    )
+    if beside is not None:
+        none, norm = weights.last_norm[:0], beside.expert_norms[layer]
+        norm_phase(counters, phase + 8, rows, shape, work, none, none, norm, False, ONE)
     awake, most = grouped(rows, shape, woken, chosen, rank)
     gather_phase(counters, phase + 2, rows, shape, work, chosen, rank)
     since = tick(cycles, CHOICE, since)
@@ -98,38 +132,128 @@ def experts(  # type: ignore[no-untyped-def]
 
 
 @kernel
+def dense_beside(  # type: ignore[no-untyped-def]
+    counters, phase, rows, layer, shape, weights, work, beside, threads, cycles, since
+):
+    """What a layer has beside its experts, as far as hold_phase; returns the time as `tick` does."""
+    matrices, inner = weights.matrices[layer], work.gate.shape[1] * 4
+    gate, up = np.int64(work.gate.ctypes.data), np.int64(work.up.ctypes.data)
+    product_tasks(counters, phase, matrices[DENSE_GATE], rows, work, gate, inner, threads)
+    product_tasks(counters, phase + 1, matrices[DENSE_UP], rows, work, up, inner, threads)
+    product_wait(counters, phase, matrices[DENSE_GATE], rows, threads)
+    product_wait(counters, phase + 1, matrices[DENSE_UP], rows, threads)
+    since = tick(cycles, GATE_UP, since)
+    gate_phase(counters, phase + 2, rows, shape, shape.dense, work)
+    since = tick(cycles, ACTIVATION, since)
+    out = np.int64(work.out.ctypes.data)
+    product_tasks(counters, phase + 3, matrices[DENSE_DOWN], rows, work, out, shape.hidden * 4, threads)
+    product_wait(counters, phase + 3, matrices[DENSE_DOWN], rows, threads)
+    since = tick(cycles, BACK, since)
+    hold_phase(counters, phase + 4, rows, layer, shape, work, beside)
+    return tick(cycles, NORMS, since)
+
+
+@kernel
+def make_inputs(  # type: ignore[no-untyped-def]
+    counters, phase, rows, shape, weights, work, inputs, threads, cycles, since
+):
+    """The inputs of all layers, out of the embeddings in work.x; returns the time as `tick` does."""
+    none, matrix = weights.last_norm[:0], weights.matrices[shape.layers, K]
+    norm_phase(counters, phase, rows, shape, work, none, none, none, False, ONE)
+    place = np.int64(inputs.projected.ctypes.data)
+    product_tasks(counters, phase + 1, matrix, rows, work, place, matrix[HEIGHT] * 4, threads)
+    product_wait(counters, phase + 1, matrix, rows, threads)
+    input_phase(counters, phase + 2, rows, inputs)
+    return tick(cycles, GATE_UP, since)
+
+
+@kernel
+def add_input(  # type: ignore[no-untyped-def]
+    counters, phase, rows, layer, shape, weights, work, inputs, threads, cycles, since
+):
+    """The part of a layer that brings its own input in, as far as the product behind it; returns the time as `tick`
+    does."""
+    matrices, none = weights.matrices[layer], weights.last_norm[:0]
+    norm_phase(counters, phase, rows, shape, work, none, weights.after_inner_norms[layer], none, True, ONE)
+    gate = np.int64(work.gate.ctypes.data)
+    product_tasks(
+        counters, phase + 1, matrices[LAYER_GATE], rows, work, gate, work.gate.shape[1] * 4, threads
+    )
+    product_wait(counters, phase + 1, matrices[LAYER_GATE], rows, threads)
+    open_phase(counters, phase + 2, rows, layer, shape, work, inputs)
+    out = np.int64(work.out.ctypes.data)
+    product_tasks(counters, phase + 3, matrices[LAYER_OUT], rows, work, out, shape.hidden * 4, threads)
+    product_wait(counters, phase + 3, matrices[LAYER_OUT], rows, threads)
+    return tick(cycles, BACK, since)
+
+
+@kernel
 def forward(  # type: ignore[no-untyped-def]
-    shape, weights, slots, work, identity, texts, told, chosen, logits, counters, threads, rank, cycles
+    shapes,
+    weights,
+    slots,
+    work,
+    identity,
+    texts,
+    told,
+    chosen,
+    beside,
+    inputs,
+    logits,
+    counters,
+    threads,
+    rank,
+    cycles,
 ):
     """Logits of blocks whose embeddings stand in work.x and whose paths in work.order (attention.lay_out).
 
-    `texts` (memory.Texts): the sequences that the blocks belong to, one behind the other.
-    `logits` float32 [`told` padded to ROWS, vocabulary]: those of the first `told` rows; of the others only keys and
-    values are wanted. `chosen` int64 [layers, rows, active]: the experts that each row wakes are written here; None
-    where layers have none. No other forward may use it, nor `counters`: int64, all zero, phases.COUNTER for each
-    counter. `identity` int32 [CHUNK], the numbers from 0 on. Every thread of the team calls it with its own `rank`; it
-    returns when all is done. `cycles` int64 [PARTS], or empty: no profile.
+    `shapes` and `slots`: of each kind of layers (memory.Shape, memory.KeyValues). `texts` (memory.Texts): the sequences
+    that the blocks belong to, one behind the other. `logits` float32 [`told` padded to ROWS, vocabulary]: those of the
+    first `told` rows; of the others only keys and values are wanted. `chosen` int64 [layers, rows, active]: the experts
+    that each row wakes are written here; None where layers have none. `beside`, `inputs`: memory.Beside, memory.Inputs,
+    or None. No other forward may use any of these, nor `counters`: int64, all zero, phases.COUNTER for each counter.
+    `identity` int32 [CHUNK], the numbers from 0 on. Every thread of the team calls it with its own `rank`; it returns
+    when all is done. `cycles` int64 [PARTS], or empty: no profile.
     """
-    size = shape.head_dim
+    layers, last_kept = shapes[0].layers, shapes[0].last_kept
+    own_counters = COUNTERS if beside is None else COUNTERS_BESIDE
     rows = texts.rows[-1]
     chunks = 0
     for text in range(texts.starts.shape[0]):
         width = texts.rows[text + 1] - texts.rows[text]
         chunks = max(chunks, (texts.starts[text] + width - 1) // CHUNK + 1)
-    attended = work.attended[: rows * shape.heads * chunks * (size + 2)]
-    attended = attended.reshape(rows, shape.heads, chunks, size + 2)
+    all_rows = rows
     scratch = work.scratch[rank]
     none = weights.last_norm[:0]
-    wide = work.qkv.shape[1] * size * 4
-    query = np.int64(work.qkv.ctypes.data)
-    key = query + shape.heads * size * 4
-    value = key + shape.kv_heads * size * 4
     since = clock() if cycles.shape[0] else 0
-    for layer in range(shape.layers):
-        phase = layer * COUNTERS
+    if inputs is not None:
+        since = make_inputs(
+            counters,
+            layers * own_counters + 3,
+            rows,
+            shapes[0],
+            weights,
+            work,
+            inputs,
+            threads,
+            cycles,
+            since,
+        )
+    for layer in range(layers):
+        phase = layer * own_counters
+        kind = weights.kinds[layer]
+        shape, kept, qkv, places = shapes[kind], slots[kind], work.qkv[kind], work.places[kind]
+        size = shape.head_dim
+        attended = work.attended[: all_rows * shape.heads * chunks * (size + 2)]
+        attended = attended.reshape(all_rows, shape.heads, chunks, size + 2)
+        wide = qkv.shape[1] * size * 4
+        query = np.int64(qkv.ctypes.data)
+        key = query + shape.heads * size * 4
+        value = key + shape.kv_heads * size * 4
         matrices, window = weights.matrices[layer], weights.windows[layer]
-        before, norm = weights.after_inner_norms[max(layer - 1, 0)], weights.attention_norms[layer]
-        norm_phase(counters, phase, rows, shape, work, none, before, norm, layer > 0)
+        before, norm = weights.leaving_norms[max(layer - 1, 0)], weights.attention_norms[layer]
+        factor = weights.scales[layer - 1] if layer else ONE
+        norm_phase(counters, phase, rows, shape, work, none, before, norm, layer > 0, factor)
         since = tick(cycles, NORMS, since)
         product_tasks(counters, phase + 1, matrices[Q], rows, work, query, wide, threads)
         product_tasks(counters, phase + 2, matrices[K], rows, work, key, wide, threads)
@@ -138,14 +262,27 @@ def forward(  # type: ignore[no-untyped-def]
         product_wait(counters, phase + 2, matrices[K], rows, threads)
         product_wait(counters, phase + 3, matrices[V], rows, threads)
         since = tick(cycles, QKV, since)
-        place_phase(counters, phase + 4, rows, texts, shape, weights, slots, work, layer)
+        place_phase(counters, phase + 4, rows, texts, shape, weights, kept, qkv, work, layer)
         since = tick(cycles, PLACE, since)
-        if layer == shape.layers - 1:
+        if layer == last_kept:
             if not told:
                 return
             rows = told
         attention_phase(
-            counters, phase + 5, rows, texts, shape, window, slots, work, layer, identity, attended, scratch
+            counters,
+            phase + 5,
+            rows,
+            texts,
+            shape,
+            window,
+            kept,
+            qkv,
+            places,
+            work,
+            weights.slots[layer],
+            identity,
+            attended,
+            scratch,
         )
         since = tick(cycles, ATTENTION, since)
         merge_phase(counters, phase + 7, rows, shape, window, weights.sinks[layer], work, attended)
@@ -156,40 +293,51 @@ def forward(  # type: ignore[no-untyped-def]
         since = tick(cycles, OUTPUT, since)
         before, norm = weights.after_attention_norms[layer], weights.inner_norms[layer]
         bias = weights.output_biases[layer]
-        norm_phase(counters, phase + 9, rows, shape, work, bias, before, norm, True)
+        norm_phase(counters, phase + 9, rows, shape, work, bias, before, norm, True, ONE)
         since = tick(cycles, NORMS, since)
+        if beside is not None:
+            since = dense_beside(
+                counters, phase + 10, rows, layer, shape, weights, work, beside, threads, cycles, since
+            )
         if chosen is not None:  # else nothing of experts is compiled
             since = experts(
                 counters,
-                phase + 10,
+                phase + (10 if beside is None else 15),
                 rows,
                 layer,
                 shape,
                 weights,
                 work,
                 chosen[layer],
+                beside,
                 threads,
                 rank,
                 cycles,
                 since,
             )
+            if beside is not None:
+                join_phase(counters, phase + 24, rows, layer, shape, work, beside)
             continue
         gate, up = np.int64(work.gate.ctypes.data), np.int64(work.up.ctypes.data)
-        inner = shape.inner * 4
+        inner = work.gate.shape[1] * 4
         product_tasks(counters, phase + 10, matrices[GATE], rows, work, gate, inner, threads)
         product_tasks(counters, phase + 11, matrices[UP], rows, work, up, inner, threads)
         product_wait(counters, phase + 10, matrices[GATE], rows, threads)
         product_wait(counters, phase + 11, matrices[UP], rows, threads)
         since = tick(cycles, GATE_UP, since)
-        gate_phase(counters, phase + 12, rows, shape, work)
+        gate_phase(counters, phase + 12, rows, shape, matrices[GATE, HEIGHT], work)
         since = tick(cycles, ACTIVATION, since)
         product_tasks(counters, phase + 13, matrices[DOWN], rows, work, out, stride, threads)
         product_wait(counters, phase + 13, matrices[DOWN], rows, threads)
         since = tick(cycles, BACK, since)
-    phase = shape.layers * COUNTERS
-    head = weights.matrices[shape.layers, Q]
-    before = weights.after_inner_norms[shape.layers - 1]
-    norm_phase(counters, phase, rows, shape, work, none, before, weights.last_norm, True)
+        if inputs is not None:  # the same
+            since = add_input(
+                counters, phase + 14, rows, layer, shape, weights, work, inputs, threads, cycles, since
+            )
+    shape, phase = shapes[0], layers * own_counters
+    head = weights.matrices[layers, Q]
+    before, factor = weights.leaving_norms[layers - 1], weights.scales[layers - 1]
+    norm_phase(counters, phase, rows, shape, work, none, before, weights.last_norm, True, factor)
     place = np.int64(logits.ctypes.data)
     product_tasks(counters, phase + 1, head, rows, work, place, logits.shape[1] * 4, threads)
     product_wait(counters, phase + 1, head, rows, threads)

@@ -26,15 +26,25 @@ FUNCTION, WEIGHTS, HEIGHT, BLOCKS, ROW_BYTES, PLAIN = FIELDS = range(6)
 # Matrices of a layer; the head stands in a layer of its own, last, as Q. Gate, up and down of several experts lie one
 # behind the other.
 Q, K, V, O, GATE, UP, DOWN, ROUTER = range(8)  # noqa: E741
-PLACES = ("q", "k", "v", "o", "gate", "up", "down", "router")
-"""The same by their names in a BlockModel."""
+LAYER_GATE, LAYER_OUT, DENSE_GATE, DENSE_UP, DENSE_DOWN = range(8, 13)
+PLACES = (
+    "q", "k", "v", "o", "gate", "up", "down", "router", "layer_gate", "layer_out", "dense_gate", "dense_up",
+    "dense_down",
+)  # fmt: skip
+"""The same by their names in a BlockModel. One that a layer has not is of no height. What makes inputs of layers of the
+embedding stands beside the head, as K."""
 
 
 class Shape(NamedTuple):
     """The decoder's sizes and numbers; `activation` counts in architecture.ACTIVATIONS. `experts` of a layer, each
     `inner` wide, of which a row wakes `active`; 0: it has none. `shared_by_active`: what they bring is weighed by a
     softmax over these, else over all. What attention and gate bring is multiplied by `residual_scale`; scores and
-    logits stay within their caps, where these are not 0."""
+    logits stay within their caps, where these are not 0.
+
+    Layers whose heads differ have Shapes that differ: of query heads, key-value heads, numbers per head, and those that
+    rotary positions turn, `turned` pairs so far `apart`. `slot_layers`: how many of them have keys and values of their
+    own. `last_kept`: the last layer of all that has. `joint_norms`: of queries and keys all heads together. `dense`:
+    how wide is what a layer has beside experts; 0: nothing."""
 
     layers: int
     hidden: int
@@ -51,6 +61,12 @@ class Shape(NamedTuple):
     residual_scale: float = 1.0
     score_cap: float = 0.0
     logit_cap: float = 0.0
+    turned: int = 0
+    apart: int = 0
+    slot_layers: int = 0
+    last_kept: int = 0
+    joint_norms: bool = False
+    dense: int = 0
 
 
 class Weights(NamedTuple):
@@ -61,7 +77,8 @@ class Weights(NamedTuple):
     head_dim] or, of all heads together, [layers, heads * head_dim] and [layers, kv heads * head_dim], and biases of
     queries, keys and values [layers, heads + 2 kv heads, head_dim], empty where there are none; so are biases of the
     output [layers, hidden], of the router [layers, experts] and of the experts [layers, experts, inner or hidden], and
-    the sinks [layers, heads]. Cosines and sines [rotations, positions, half of what is rotated of a head].
+    the sinks [layers, heads]. Cosines and sines [rotations, positions, most pairs of a head that are turned]. Query and
+    key norms may be longer than a head where others are larger. `value_norms` [head_dim], or empty.
     """
 
     matrices: Integers
@@ -69,14 +86,19 @@ class Weights(NamedTuple):
     after_attention_norms: Floats
     inner_norms: Floats
     after_inner_norms: Floats
+    leaving_norms: Floats
+    """Of what the last product of a layer brings: those above, unless another product follows."""
     query_norms: Floats
     key_norms: Floats
+    value_norms: Floats
     biases: Floats
     output_biases: Floats
     router_biases: Floats
     gate_biases: Floats
     up_biases: Floats
     down_biases: Floats
+    expert_scales: Floats
+    """[layers, experts]: what multiplies what each brings; [layers, 0]: nothing."""
     sinks: Floats
     last_norm: Floats
     cosines: Floats
@@ -87,12 +109,47 @@ class Weights(NamedTuple):
     """[positions]: what queries are multiplied by."""
     windows: Integers
     """[layers]: positions that a row sees of those up to its own, which counts; 0: all."""
+    kinds: Integers
+    """[layers]: which of the Shapes."""
+    slots: Integers
+    """[layers]: which of the layers of this Shape that have keys and values holds those that it reads."""
+    scales: Floats
+    """[layers]: what multiplies the residual stream behind each."""
+
+
+class Inputs(NamedTuple):
+    """Where each layer has an input of its own, made of the token and of its embedding."""
+
+    layers: Floats
+    """[rows, layers, input]: first the token's part alone."""
+    projected: Floats
+    """[rows, layers, input]: the embedding's part."""
+    norm: Floats
+    """[input], of the embedding's part."""
+    epsilon: float
+    """Of this norm, whose sums are not divided by `hidden` first."""
+
+
+class Beside(NamedTuple):
+    """Where layers have experts beside what others have alone. Norms [layers, hidden]."""
+
+    after_dense_norms: Floats
+    """Of what the others bring."""
+    router_norms: Floats
+    """Before the router."""
+    expert_norms: Floats
+    """Before the experts."""
+    after_expert_norms: Floats
+    """Of what the experts bring."""
+    held: Floats
+    """[rows, hidden]: what the others brought."""
 
 
 class KeyValues(NamedTuple):
-    """Keys int16 [pages, layers, kv heads, head_dim, CHUNK], values [pages, layers, kv heads, CHUNK, head_dim], and a
-    float32 scale for each slot of a head [pages, layers, kv heads, CHUNK]. What a page holds lies together: a short
-    text touches little memory, also where the system hands it out in pieces of megabytes."""
+    """Of the layers of one Shape. Keys int16 [pages, slot layers, kv heads, head_dim, CHUNK], values [pages, slot
+    layers, kv heads, CHUNK, head_dim], and a float32 scale for each slot of a head [pages, slot layers, kv heads,
+    CHUNK]. What a page holds lies together: a short text touches little memory, also where the system hands it out in
+    pieces of megabytes."""
 
     keys: NDArray[np.int16]
     key_scales: Floats
@@ -150,8 +207,8 @@ class Work(NamedTuple):
     levels: Floats
     sums: NDArray[np.int32]
     """4 bytes each, some of them float32 (rows.quantise)."""
-    qkv: Floats
-    """Queries, keys and values: [rows, heads + 2 kv heads, head_dim]."""
+    qkv: tuple[Floats, ...]
+    """Queries, keys and values, for each Shape: [rows, heads + 2 kv heads, head_dim]."""
     out: Floats
     """[rows, hidden]"""
     gate: Floats
@@ -166,7 +223,7 @@ class Work(NamedTuple):
     order: NDArray[np.int32]
     """[rows, tail]: for each position from the last whole chunk on, the slot that holds it, counted from there."""
     places: NDArray[np.int32]
-    """[rows, tail]: the same slot, counted from the first page's in the same layer and head on."""
+    """[Shapes, rows, tail]: the same slot, counted from the first page's in the same layer and head on."""
     texts: Integers
     """[rows]: the sequence of the forward that each row belongs to, counted from 0."""
     woken: Woken
@@ -182,24 +239,32 @@ def tail_size(rows: int) -> int:
     return -(-(CHUNK - 1 + rows) // CHUNK) * CHUNK
 
 
-def make_work(shape: Shape, rows: int, threads: int) -> Work:
-    """Buffers for blocks of at most `rows` positions; `attended` grows with the context (see target)."""
+def padded_rows(rows: int) -> int:
+    """Rows that a buffer needs, so that a pass may compute some too many."""
     most = ISAS[INSTRUCTIONS].most
-    padded = -(-rows // most) * most
-    attention = shape.heads * shape.head_dim
-    widest = max(shape.hidden, shape.inner, attention)
+    return -(-rows // most) * most
+
+
+def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
+    """Buffers for blocks of at most `rows` positions; `attended` grows with the context (see target)."""
+    shape, padded = shapes[0], padded_rows(rows)
+    attention = max(one.heads * one.head_dim for one in shapes)
+    inner = max(shape.inner, shape.dense)
+    widest = max(shape.hidden, inner, attention)
     return Work(
         x=np.zeros((padded, shape.hidden), np.float32),
         **_activations(padded, widest),
-        qkv=np.zeros((padded, shape.heads + 2 * shape.kv_heads, shape.head_dim), np.float32),
+        qkv=tuple(
+            np.zeros((padded, one.heads + 2 * one.kv_heads, one.head_dim), np.float32) for one in shapes
+        ),
         out=np.zeros((padded, shape.hidden), np.float32),
-        gate=np.zeros((padded, shape.inner), np.float32),
-        up=np.zeros((padded, shape.inner), np.float32),
+        gate=np.zeros((padded, inner), np.float32),
+        up=np.zeros((padded, inner), np.float32),
         attended=np.zeros(0, np.float32),
         scratch=np.zeros((threads, scratch_size(rows)), np.float32),
         positions=np.zeros(rows, np.int64),
         order=np.zeros((rows, tail_size(rows)), np.int32),
-        places=np.zeros((rows, tail_size(rows)), np.int32),
+        places=np.zeros((len(shapes), rows, tail_size(rows)), np.int32),
         texts=np.zeros(rows, np.int64),
         woken=make_woken(shape, rows, threads),
     )
@@ -223,7 +288,7 @@ def make_woken(shape: Shape, rows: int, threads: int) -> Woken:
     places = -(-4 * most // 3) + isa.most if shape.experts else 0
     widest = max(shape.hidden, shape.inner)
     return Woken(
-        scores=np.zeros((-(-rows // isa.most) * isa.most, shape.experts), np.float32),
+        scores=np.zeros((padded_rows(rows), shape.experts), np.float32),
         shares=np.zeros((rows, shape.active), np.float32),
         awake=np.zeros((threads, shape.experts), np.int64),
         counts=np.zeros((threads, shape.experts), np.int64),
@@ -238,7 +303,7 @@ def make_woken(shape: Shape, rows: int, threads: int) -> Woken:
 
 def make_key_values(shape: Shape, pages: int) -> KeyValues:
     """Empty slots; the system hands out memory only for those that are written."""
-    head = (pages, shape.layers, shape.kv_heads)
+    head = (pages, shape.slot_layers, shape.kv_heads)
     return KeyValues(
         keys=np.zeros((*head, shape.head_dim, CHUNK), np.int16),
         key_scales=np.zeros((*head, CHUNK), np.float32),

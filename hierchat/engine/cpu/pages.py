@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from hierchat.engine.cpu.memory import KeyValues
 
@@ -44,19 +45,23 @@ class Pages:
             self._free.append(page)
 
 
-def copy_slots(source: KeyValues, goal: KeyValues, pages: tuple[int, int], first: int, last: int) -> None:
+def copy_slots(
+    source: Sequence[KeyValues], goal: Sequence[KeyValues], pages: tuple[int, int], first: int, last: int
+) -> None:
     """Keys and values of slots first .. last - 1 of a page, in every layer, to the same slots of another page."""
     one, other = pages
-    goal.keys[other, ..., first:last] = source.keys[one, ..., first:last]
-    goal.key_scales[other, ..., first:last] = source.key_scales[one, ..., first:last]
-    goal.values[other, ..., first:last, :] = source.values[one, ..., first:last, :]
-    goal.value_scales[other, ..., first:last] = source.value_scales[one, ..., first:last]
+    for a, b in zip(source, goal, strict=True):
+        b.keys[other, ..., first:last] = a.keys[one, ..., first:last]
+        b.key_scales[other, ..., first:last] = a.key_scales[one, ..., first:last]
+        b.values[other, ..., first:last, :] = a.values[one, ..., first:last, :]
+        b.value_scales[other, ..., first:last] = a.value_scales[one, ..., first:last]
 
 
-def move_slot(slots: KeyValues, source: tuple[int, int], goal: tuple[int, int]) -> None:
+def move_slot(slots: Sequence[KeyValues], source: tuple[int, int], goal: tuple[int, int]) -> None:
     """Keys and values of one slot, in every layer; page and slot of each."""
     (c, t), (d, u) = source, goal
-    slots.keys[d, ..., u] = slots.keys[c, ..., t]
-    slots.key_scales[d, ..., u] = slots.key_scales[c, ..., t]
-    slots.values[d, ..., u, :] = slots.values[c, ..., t, :]
-    slots.value_scales[d, ..., u] = slots.value_scales[c, ..., t]
+    for kind in slots:
+        kind.keys[d, ..., u] = kind.keys[c, ..., t]
+        kind.key_scales[d, ..., u] = kind.key_scales[c, ..., t]
+        kind.values[d, ..., u, :] = kind.values[c, ..., t, :]
+        kind.value_scales[d, ..., u] = kind.value_scales[c, ..., t]

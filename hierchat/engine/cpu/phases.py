@@ -13,9 +13,9 @@ from numba import types
 from hierchat.engine.cpu.attention import attend_chunk, attend_tail, first_seen, merge, store
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import atomic_add, atomic_load, pause
-from hierchat.engine.cpu.memory import CHUNK, HEIGHT
+from hierchat.engine.cpu.memory import CHUNK, HEIGHT, K, V
 from hierchat.engine.cpu.products import ROWS, product
-from hierchat.engine.cpu.rows import ONE, added, capped, normalise, quantise, rotate
+from hierchat.engine.cpu.rows import ONE, added, capped, multiplied, normalise, quantise, rotate
 from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, silu_gate
 from hierchat.jit import LANES
 from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
@@ -67,9 +67,11 @@ def wait(counters, phase, tasks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def norm_phase(counters, phase, rows, shape, work, bias, before, norm, adding):  # type: ignore[no-untyped-def]
-    """The residual stream takes in the last product (`adding`), is normalised, and becomes what products read. The
-    product itself gets `bias` and is normalised by `before`. What is empty is left out."""
+def norm_phase(  # type: ignore[no-untyped-def]
+    counters, phase, rows, shape, work, bias, before, norm, adding, factor
+):
+    """The residual stream takes in the last product (`adding`), is multiplied by `factor` and normalised, and becomes
+    what products read. The product itself gets `bias` and is normalised by `before`. What is empty is left out."""
     scale = np.float32(shape.residual_scale)
     size = work.x.shape[1]
     while True:
@@ -82,6 +84,8 @@ def norm_phase(counters, phase, rows, shape, work, bias, before, norm, adding): 
             if before.shape[0]:
                 normalise(work.out[row], before, shape.epsilon, work.out[row])
             added(work.x[row], work.out[row], scale)
+        if factor != ONE:
+            multiplied(work.x[row], factor)
         plain = work.plain[row * size : (row + 1) * size]
         if norm.shape[0]:
             normalise(work.x[row], norm, shape.epsilon, plain)
@@ -120,54 +124,66 @@ def product_wait(counters, phase, matrix, rows, threads):  # type: ignore[no-unt
 
 
 @kernel
-def place_phase(counters, phase, rows, texts, shape, weights, slots, work, layer):  # type: ignore[no-untyped-def]
-    """Biases, query and key norms, rotary positions; keys and values go into the blocks' slots."""
-    rotation = weights.rotations[layer]
+def place_phase(  # type: ignore[no-untyped-def]
+    counters, phase, rows, texts, shape, weights, slots, qkv, work, layer
+):
+    """Biases, query, key and value norms, rotary positions; keys and values, where the layer has its own, go into the
+    blocks' slots. Without values of its own, these are its keys before norm and rotation."""
+    rotation, kept = weights.rotations[layer], weights.slots[layer]
     every = shape.heads * shape.head_dim
-    together = weights.query_norms.shape[0] > 0 and weights.query_norms.shape[1] == every
+    own = weights.matrices[layer, K, HEIGHT] > 0
+    heads = shape.heads + 2 * shape.kv_heads if own else shape.heads
+    copied = shape.kv_heads if own and weights.matrices[layer, V, HEIGHT] == 0 else 0
     while True:
         row = take(counters, phase)
         if row >= rows:
             break
         position = work.positions[row]
-        cosines, sines = weights.cosines[rotation, position], weights.sines[rotation, position]
+        cosines = weights.cosines[rotation, position, : shape.turned]
+        sines = weights.sines[rotation, position, : shape.turned]
         factor = weights.query_scales[position]
-        if together:
-            whole = work.qkv[row].reshape(-1)
+        for h in range(shape.heads, shape.heads + copied):
+            for j in range(shape.head_dim):
+                qkv[row, h + copied, j] = qkv[row, h, j]
+        if shape.joint_norms:
+            whole = qkv[row].reshape(-1)
             queries, keys = whole[:every], whole[every : every + shape.kv_heads * shape.head_dim]
             normalise(queries, weights.query_norms[layer], shape.epsilon, queries)
             normalise(keys, weights.key_norms[layer], shape.epsilon, keys)
         text = work.texts[row]
         slot = texts.starts[text] + row - texts.rows[text]
         page, at = texts.pages[text, slot // CHUNK], slot % CHUNK
-        for h in range(shape.heads + 2 * shape.kv_heads):
-            head = work.qkv[row, h]
+        for h in range(heads):
+            head = qkv[row, h]
             if weights.biases.shape[0]:
                 added(head, weights.biases[layer, h], ONE)
             if h >= shape.heads + shape.kv_heads:
                 kv = h - shape.heads - shape.kv_heads
-                store(head, slots.values[page, layer, kv], slots.value_scales[page, layer, kv], at, 1)
+                if weights.value_norms.shape[0]:
+                    normalise(head, weights.value_norms, shape.epsilon, head)
+                store(head, slots.values[page, kept, kv], slots.value_scales[page, kept, kv], at, 1)
                 continue
-            if weights.query_norms.shape[0] and not together:
+            if weights.query_norms.shape[0] and not shape.joint_norms:
                 norms = weights.query_norms if h < shape.heads else weights.key_norms
                 normalise(head, norms[layer], shape.epsilon, head)
             if rotation >= 0:
-                rotate(head, cosines, sines)
+                rotate(head, cosines, sines, shape.apart)
             if h < shape.heads:
                 for j in range(shape.head_dim):
                     head[j] *= factor
             else:
                 kv = h - shape.heads
-                store(head, slots.keys[page, layer, kv], slots.key_scales[page, layer, kv], at, 0)
+                store(head, slots.keys[page, kept, kv], slots.key_scales[page, kept, kv], at, 0)
         done(counters, phase)
     wait(counters, phase, rows)
 
 
 @kernel
 def attention_phase(  # type: ignore[no-untyped-def]
-    counters, phase, rows, texts, shape, window, slots, work, layer, identity, attended, scratch
+    counters, phase, rows, texts, shape, window, slots, qkv, places, work, kept, identity, attended, scratch
 ):
-    """Every kv head against every whole chunk of a text, and against the tail for every row. Two counters."""
+    """Every kv head against every whole chunk of a text, and against the tail for every row. Two counters. `kept`: the
+    layer of the slots."""
     group = shape.heads // shape.kv_heads
     unseen = first_seen(texts.starts.min(), window) // CHUNK
     whole = max(texts.starts.max() // CHUNK - unseen, 0)
@@ -178,11 +194,11 @@ def attention_phase(  # type: ignore[no-untyped-def]
             break
         text, head = task // whole // shape.kv_heads, task // whole % shape.kv_heads
         chunk = unseen + task % whole
-        if chunk < texts.starts[text] // CHUNK:
-            first, last = texts.rows[text], texts.rows[text + 1]
+        first, last = texts.rows[text], texts.rows[text + 1]
+        if first < rows and chunk < texts.starts[text] // CHUNK:
             attend_chunk(
-                work.qkv[first:last], work.positions[first:last], window, texts.pages[text, chunk], chunk, head,
-                group, slots, layer, shape.score_cap, attended[first:last], identity, scratch,
+                qkv[first:last], work.positions[first:last], window, texts.pages[text, chunk], chunk, head,
+                group, slots, kept, shape.score_cap, attended[first:last], identity, scratch,
             )  # fmt: skip
         done(counters, phase)
     tails = rows * shape.kv_heads
@@ -193,8 +209,8 @@ def attention_phase(  # type: ignore[no-untyped-def]
         head, row = task % shape.kv_heads, task // shape.kv_heads
         text = work.texts[row]
         attend_tail(
-            work.qkv, texts.rows[text + 1] - texts.rows[text], texts.pages[text], texts.starts[text], row, head,
-            group, slots, layer, shape.score_cap, attended, work.positions, window, work.order, work.places, scratch,
+            qkv, texts.rows[text + 1] - texts.rows[text], texts.pages[text], texts.starts[text], row, head,
+            group, slots, kept, shape.score_cap, attended, work.positions, window, work.order, places, scratch,
         )  # fmt: skip
         done(counters, phase + 1)
     wait(counters, phase, wholes)
@@ -244,9 +260,8 @@ def cap_phase(counters, phase, rows, cap, logits):  # type: ignore[no-untyped-de
 
 
 @kernel
-def gate_phase(counters, phase, rows, shape, work):  # type: ignore[no-untyped-def]
-    """SwiGLU or GeGLU; the result becomes what the next product reads."""
-    size = work.gate.shape[1]
+def gate_phase(counters, phase, rows, shape, size, work):  # type: ignore[no-untyped-def]
+    """SwiGLU or GeGLU of the first `size` numbers; the result becomes what the next product reads."""
     while True:
         row = take(counters, phase)
         if row >= rows:

@@ -89,11 +89,12 @@ def quantise(x, place, row, rows, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def rotate(head, cosines, sines):  # type: ignore[no-untyped-def]
-    """Rotary position of one head, halves against each other, in place; cosines and sines float32 [head_dim / 2]."""
-    half = cosines.shape[0]
-    low, high = head[:half], head[half : 2 * half]
-    for j in range(half):
+def rotate(head, cosines, sines, apart):  # type: ignore[no-untyped-def]
+    """Rotary position of one head in place, each of its first numbers against the one `apart`; cosines and sines
+    float32 [pairs]."""
+    pairs = cosines.shape[0]
+    low, high = head[:pairs], head[apart : apart + pairs]
+    for j in range(pairs):
         one, other = low[j], high[j]
         low[j] = one * cosines[j] - other * sines[j]
         high[j] = other * cosines[j] + one * sines[j]
@@ -104,6 +105,13 @@ def added(x, more, scale):  # type: ignore[no-untyped-def]
     """x += more * scale; by 1 exact."""
     for k in range(x.shape[0]):
         x[k] += more[k] * scale
+
+
+@kernel
+def multiplied(x, factor):  # type: ignore[no-untyped-def]
+    """x *= factor"""
+    for k in range(x.shape[0]):
+        x[k] *= factor
 
 
 @kernel

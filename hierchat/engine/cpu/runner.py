@@ -12,16 +12,21 @@ import numpy as np
 
 from hierchat.engine.cpu.attention import lay_out
 from hierchat.engine.cpu.code import product_address
-from hierchat.engine.cpu.forward import COUNTERS, PARTS, forward
+from hierchat.engine.cpu.forward import COUNTERS, COUNTERS_BESIDE, LAST_COUNTERS, PARTS, forward
 from hierchat.engine.cpu.memory import (
     CHUNK,
     FIELDS,
     PLACES,
+    Beside,
+    Inputs,
+    K,
+    Q,
     Shape,
     Texts,
     Weights,
     make_key_values,
     make_work,
+    padded_rows,
 )
 from hierchat.engine.cpu.pages import Pages
 from hierchat.engine.cpu.phases import COUNTER
@@ -35,9 +40,10 @@ from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
 from hierchat.jit import INSTRUCTIONS, LANES
 from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
+from hierchat.models.architectures.layers import expert_width, has_experts_beside, layer_heads, sources
 from hierchat.models.architectures.registry import ARCHITECTURES
-from hierchat.models.architectures.rope import rotations, tables
-from hierchat.models.architectures.sizes import experts_of, heads_of, query_scales, shared_by_active
+from hierchat.models.architectures.rope import rotations, tables, turned
+from hierchat.models.architectures.sizes import experts_of, query_scales, shared_by_active
 from hierchat.models.architectures.windows import windows
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.layouts import BLOCK
@@ -73,46 +79,31 @@ class CpuRunner:
     ) -> None:
         config = model.config
         architecture = ARCHITECTURES[config["model_type"]]
-        heads, kv_heads, size = heads_of(config)
-        experts, active = experts_of(config) if architecture.experts else (0, 0)
         self.model = model
         self.backend = backend
         self.vocabulary: int = model.head.shape[0]
         self.context_length = context_length
-        self.shape = Shape(
-            layers=config["num_hidden_layers"],
-            hidden=config["hidden_size"],
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=size,
-            inner=config[architecture.inner],
-            vocabulary=self.vocabulary,
-            epsilon=config["rms_norm_eps"],
-            activation=ACTIVATIONS.index(architecture.activation_of(config)),
-            experts=experts,
-            active=active,
-            shared_by_active=shared_by_active(config),
-            residual_scale=float(config.get("residual_multiplier") or 1.0),
-            score_cap=float(config.get("attn_logit_softcapping") or 0.0),
-            logit_cap=float(config.get("final_logit_softcapping") or 0.0),
-        )
+        self.shapes, kinds = shapes_of(model, architecture)
+        self.shape = self.shapes[0]
         louder = (
             sqrt(self.shape.hidden) if architecture.scaled_embedding else config.get("embedding_multiplier")
         )
         self._embedding_scale = np.float32(louder or 1.0)
         self.positions = context_length + MOST_ROWS
         """Slots of a sequence: a block may stand behind a full context."""
-        self.weights = _weights(model, architecture, self.positions, context_length)
+        self.weights = _weights(model, architecture, kinds, self.positions, context_length)
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
         self._chunks = -(-self.positions // CHUNK)
         """Pages of a full sequence."""
         sequences = min(sequences, max(1, int(SHARE * free_memory("cpu") / self._slot_bytes)))
-        self.slots = make_key_values(self.shape, sequences * self._chunks)
+        self.slots = tuple(make_key_values(shape, sequences * self._chunks) for shape in self.shapes)
         self.pages = Pages(sequences * self._chunks)
         self.most_sequences = sequences
         self._opened = 0
-        self._work = make_work(self.shape, MOST_ROWS, self.team.threads)
+        self._work = make_work(self.shapes, MOST_ROWS, self.team.threads)
+        self._inputs = _inputs(model, self.shape)
+        self._beside = _beside(model, self.shape)
         self._identity = np.arange(CHUNK, dtype=np.int32)
         self._cycles = _NO_CYCLES
         self.exact = self.shares_forward = self.drafts = True
@@ -124,8 +115,13 @@ class CpuRunner:
     @property
     def _slot_bytes(self) -> int:
         """Of the slots of one sequence: keys and values of 2 bytes, and their scales."""
-        one = self.shape.layers * self.shape.kv_heads * (4 * self.shape.head_dim + 8)
+        one = sum(shape.slot_layers * shape.kv_heads * (4 * shape.head_dim + 8) for shape in self.shapes)
         return self._chunks * CHUNK * one
+
+    @property
+    def _attended(self) -> int:
+        """Floats of the attention of one row over one chunk, at most."""
+        return max(shape.heads * (shape.head_dim + 2) for shape in self.shapes)
 
     def open(self) -> CpuSequence:
         if self._opened == self.most_sequences:
@@ -158,9 +154,8 @@ class CpuRunner:
 
     def rows_that_fit(self, start: int, wanted: int) -> int:
         """Positions of a prompt that can be read in one forward behind `start`."""
-        per_row = self.shape.heads * (self.shape.head_dim + 2)
         chunks = (start + wanted) // CHUNK + 1
-        return max(1, min(MOST_ROWS, ATTENDED // (per_row * chunks)))
+        return max(1, min(MOST_ROWS, ATTENDED // (self._attended * chunks)))
 
     @clear_memory_errors()
     def run(self, blocks: Sequence[Segment]) -> Any:
@@ -189,27 +184,31 @@ class CpuRunner:
             np.zeros((len(sequences), needed), np.int64),
         )
         work = self._work
-        stride = self.shape.layers * self.shape.kv_heads * CHUNK
+        strides = [shape.slot_layers * shape.kv_heads * CHUNK for shape in self.shapes]
         for text, (sequence, block) in enumerate(zip(sequences, blocks, strict=True)):
             mine = slice(texts.rows[text], texts.rows[text + 1])
             work.texts[mine] = text
             pages = texts.pages[text]
             pages[: len(sequence.pages)] = sequence.pages
             parents, start = np.asarray(block.parents, np.int64), len(sequence.tokens)
-            lay_out(parents, start, pages, stride, work.positions[mine], work.order[mine], work.places[mine])
-        work = self._with_attended(rows * self.shape.heads * needed * (self.shape.head_dim + 2))
+            for stride, places in zip(strides, work.places, strict=True):
+                lay_out(parents, start, pages, stride, work.positions[mine], work.order[mine], places[mine])
+        work = self._with_attended(rows * needed * self._attended)
         embedded = self.model.embedding.floats(np.asarray(tokens, np.int64))
         np.multiply(embedded, self._embedding_scale, out=work.x[:rows])
+        if self._inputs:
+            self._look_up_inputs(tokens)
         padded = -(-told // ROWS) * ROWS if told > 1 else told
         out = np.empty((padded, self.vocabulary), np.float32)
         chosen = None
         if self.shape.experts:
             chosen = np.zeros((self.shape.layers, rows, self.shape.active), np.int64)
-        counters = np.zeros((self.shape.layers * COUNTERS + 3) * COUNTER, np.int64)
+        own = COUNTERS_BESIDE if self._beside else COUNTERS
+        counters = np.zeros((self.shape.layers * own + LAST_COUNTERS) * COUNTER, np.int64)
 
         def job(rank: int) -> None:
             forward(
-                self.shape,
+                self.shapes,
                 self.weights,
                 self.slots,
                 work,
@@ -217,6 +216,8 @@ class CpuRunner:
                 texts,
                 told,
                 chosen,
+                self._beside,
+                self._inputs,
                 out,
                 counters,
                 self.team.threads,
@@ -226,6 +227,14 @@ class CpuRunner:
 
         self.team.run(job)
         return out[:told]
+
+    def _look_up_inputs(self, tokens: Sequence[int]) -> None:
+        """The tokens' part of the inputs of all layers."""
+        assert self._inputs
+        assert self.model.layer_embedding
+        own = self.model.layer_embedding.floats(np.asarray(tokens, np.int64))
+        inputs = self._inputs.layers[: len(tokens)]
+        np.multiply(own.reshape(inputs.shape), np.float32(sqrt(inputs.shape[2] / 2)), out=inputs)
 
     def _with_attended(self, needed: int) -> Any:
         if self._work.attended.size < needed:
@@ -238,7 +247,13 @@ def _own(sequence: CachedSequence) -> CpuSequence:
     return sequence
 
 
-def _weights(model: BlockModel, architecture: Architecture, positions: int, context_length: int) -> Weights:
+def _weights(
+    model: BlockModel,
+    architecture: Architecture,
+    kinds: Sequence[int],
+    positions: int,
+    context_length: int,
+) -> Weights:
     none = np.zeros((0, 0), np.float32)
     no_vectors = np.zeros((len(model.layers), 0), np.float32)
     no_biases = np.zeros((len(model.layers), 0, 0), np.float32)
@@ -248,7 +263,14 @@ def _weights(model: BlockModel, architecture: Architecture, positions: int, cont
     for number, layer in enumerate(model.layers):
         for name, matrix in layer.items():
             matrices[number, PLACES.index(name)] = record(matrix)
-    matrices[-1, 0] = record(model.head)
+    matrices[-1, Q] = record(model.head)
+    if model.layer_projection:
+        matrices[-1, K] = record(model.layer_projection)
+    read = sources(model.config)
+    kept = [layer for layer, source in enumerate(read) if layer == source]
+    numbers = [[layer for layer in kept if kinds[layer] == kinds[source]].index(source) for source in read]
+    after_inner = vectors.get("after_inner_norms", no_vectors)
+    value_size = max(size for _, _, size in layer_heads(model.config)) if architecture.value_norm else 0
     factors = vectors.get("rope_factors")
     cosines, sines = tables(model.config, architecture, positions, factors, context_length)
     return Weights(
@@ -256,23 +278,85 @@ def _weights(model: BlockModel, architecture: Architecture, positions: int, cont
         attention_norms=vectors.get("attention_norms", no_vectors),
         after_attention_norms=vectors.get("after_attention_norms", no_vectors),
         inner_norms=vectors.get("inner_norms", no_vectors),
-        after_inner_norms=vectors.get("after_inner_norms", no_vectors),
+        after_inner_norms=after_inner,
+        leaving_norms=vectors["after_layer_norms"] if model.layer_projection else after_inner,
         query_norms=vectors.get("query_norms", none),
         key_norms=vectors.get("key_norms", none),
+        value_norms=np.ones(value_size, np.float32),
         biases=vectors.get("biases", np.zeros((0, 0, 0), np.float32)),
         output_biases=vectors.get("o_biases", no_vectors),
         router_biases=vectors.get("router_biases", no_vectors),
         gate_biases=vectors.get("gate_biases", no_biases),
         up_biases=vectors.get("up_biases", no_biases),
         down_biases=vectors.get("down_biases", no_biases),
+        expert_scales=vectors.get("expert_scales", no_vectors),
         sinks=vectors.get("sinks", no_vectors),
         last_norm=vectors["last_norm"] / np.float32(model.config.get("logits_scaling") or 1.0),
         cosines=cosines,
         sines=sines,
         rotations=np.array(rotations(model.config, architecture), np.int64),
-        query_scales=query_scales(model.config, positions),
+        query_scales=query_scales(model.config, positions, architecture.query_scale),
         windows=np.array(windows(model.config, architecture), np.int64),
+        kinds=np.array(kinds, np.int64),
+        slots=np.array(numbers, np.int64),
+        scales=vectors.get("scales", np.ones(len(model.layers), np.float32)).reshape(-1),
     )
+
+
+def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shape, ...], list[int]]:
+    """The Shapes of a model's layers, and which of them each layer has."""
+    config = model.config
+    experts, active = experts_of(config) if architecture.experts else (0, 0)
+    kept = [layer == source for layer, source in enumerate(sources(config))]
+    pairs = turned(config, architecture)
+    each = [
+        (heads, pairs[max(rotation, 0)][:2])
+        for heads, rotation in zip(layer_heads(config), rotations(config, architecture), strict=True)
+    ]
+    found = list(dict.fromkeys(each))
+    norms = model.vectors.get("query_norms")
+    widths = [
+        layer[place].rows for layer in model.layers for place in ("gate", "layer_gate") if place in layer
+    ]
+    inner = expert_width(config, architecture) if experts else max(widths)
+    shapes = tuple(
+        Shape(
+            layers=config["num_hidden_layers"],
+            hidden=config["hidden_size"],
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=size,
+            inner=inner,
+            vocabulary=model.head.shape[0],
+            epsilon=config["rms_norm_eps"],
+            activation=ACTIVATIONS.index(architecture.activation_of(config)),
+            experts=experts,
+            active=active,
+            shared_by_active=shared_by_active(config),
+            residual_scale=float(config.get("residual_multiplier") or 1.0),
+            score_cap=float(config.get("attn_logit_softcapping") or 0.0),
+            logit_cap=float(config.get("final_logit_softcapping") or 0.0),
+            turned=those,
+            apart=apart,
+            slot_layers=sum(keeps for one, keeps in zip(each, kept, strict=True) if one == kind),
+            last_kept=max(layer for layer, keeps in enumerate(kept) if keeps),
+            joint_norms=len(found) == 1 and norms is not None and norms.shape[1] == heads * size,
+            dense=config[architecture.inner] if has_experts_beside(config, architecture) else 0,
+        )
+        for kind in found
+        for (heads, kv_heads, size), (those, apart) in [kind]
+    )
+    return shapes, [found.index(one) for one in each]
+
+
+def _inputs(model: BlockModel, shape: Shape) -> Inputs | None:
+    """Buffers of the inputs of layers, where they have some. Both parts are multiplied by the root of a half."""
+    if not model.layer_projection:
+        return None
+    norm = model.vectors["layer_norm"] * np.float32(sqrt(0.5))
+    room = (padded_rows(MOST_ROWS), shape.layers, len(norm))
+    # The embedding's part is divided by the root of `hidden` before its norm, which but for epsilon undoes that
+    return Inputs(np.zeros(room, np.float32), np.zeros(room, np.float32), norm, shape.epsilon * shape.hidden)
 
 
 def record(matrix: Blocks) -> list[int]:
@@ -287,3 +371,11 @@ def record(matrix: Blocks) -> list[int]:
         matrix.row_bytes,
         matrix.name in PLAIN,
     ]
+
+
+def _beside(model: BlockModel, shape: Shape) -> Beside | None:
+    """Norms and a buffer of layers with experts beside the rest."""
+    if not shape.dense:
+        return None
+    norms = {name: np.array(model.vectors[name]) for name in Beside._fields if name != "held"}
+    return Beside(**norms, held=np.zeros((MOST_ROWS, shape.hidden), np.float32))

@@ -53,7 +53,7 @@ class CpuSequence:
         """As the contract has it: where `other` is of a CpuRunner of the same shape. Whole pages of the same runner are
         held together; what lies behind them, and what another runner holds, is copied."""
         start, end = len(self.tokens), len(self.tokens) + len(tokens)
-        if not isinstance(other, CpuSequence) or other.runner.shape != self.runner.shape:
+        if not isinstance(other, CpuSequence) or other.runner.shapes != self.runner.shapes:
             return False
         if other.runner is not self.runner:
             self.make_room(start, end)

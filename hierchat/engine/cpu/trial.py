@@ -84,7 +84,7 @@ def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: floa
 def multiplied(matrix: Blocks, x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The matrix times rows of activations, as a forward does it; float32 [rows of x, rows of the matrix]."""
     size = matrix.columns
-    work = make_work(Shape(1, size, 1, 1, 16, size, 1, 1e-5, 0), len(x), 1)
+    work = make_work((Shape(1, size, 1, 1, 16, size, 1, 1e-5, 0),), len(x), 1)
     work.plain[: x.size] = x.reshape(-1)
     for number, row in enumerate(x):
         quantise(row, 0, number, len(x), work)

@@ -11,16 +11,20 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from hierchat.engine.cpu.isa import Isa
-from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, call, i64, load, vector
-from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
+from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, broadcast, call, i64, load, vector
+from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS, WIDE
 
 Pairs = Iterator[tuple[ir.Value, int]]
 """Sixteen vectors of the pairs of a block of 32, in order, each with the bits by which it stands too high."""
 PLAIN = ("F16", "BF16", "F32")
 POWERS = "MXFP4"
 """The type whose scales are powers of two, a byte each."""
-HALVED = ("Q6_K",)
-"""Types with a scale for each half of a block of 32; their numbers are 32 too high."""
+HALVED = ("Q2_K", "Q3_K", "Q6_K", *WIDE)
+"""Types with a scale for each half of a block of 32."""
+TOO_HIGH = {"Q3_K": 4, "Q6_K": 32}
+"""By how much the numbers of some of them are, which the sums of the activations make good."""
+MINIMUMS = ("Q2_K",)
+"""Those of them with a minimum for each half, too."""
 _LOWERED = {"Q4_0": 8.0, "Q5_0": 16.0}
 """What is to be taken from the numbers of types that have no minimum of their own."""
 
@@ -83,14 +87,31 @@ class Reader:
         small = b.shl(all_of(0x00200000), byte)  # too small for an exponent of their own
         return b.bitcast(b.select(b.icmp_unsigned("<", byte, all_of(2)), small, usual), self.floats)
 
+    @property
+    def scale_count(self) -> int:
+        """Vectors of packed_scales for each block of 32."""
+        return 4 if self.name in MINIMUMS else 2
+
     def packed_scales(self, base: ir.Value) -> Iterator[ir.Value]:
-        """Of a super-block: two vectors for each block of 32, scale and minimum or the scales of its halves."""
+        """Of a super-block: two vectors for each block of 32, scale and minimum or the scales of its halves; of
+        MINIMUMS four, the scales of its halves and a 32nd of their minimums."""
         b = self.b
-        if self.name == "Q6_K":
-            scale, place = self.half(base), self.field(base, 1)
+        if self.name == "Q6_K" or self.name in WIDE:
+            scale = self._scaled(self.half(base), WIDE.get(self.name, 1.0))
             for number in range(16):
-                raw = load(b, vector(I8, self.isa.lanes), b.add(place, i64(self.isa.lanes * number)), 1)
-                yield b.fmul(scale, b.sitofp(b.sext(raw, self.ints), self.floats))
+                yield b.fmul(scale, b.sitofp(b.sext(self._byte(base, 1, number), self.ints), self.floats))
+            return
+        if self.name == "Q3_K":
+            yield from self._six_bits(base)
+            return
+        if self.name == "Q2_K":
+            scale, least = self.half(base), self._scaled(self.half(self.field(base, 1)), 1 / 32)
+            for number in range(0, 16, 2):
+                both = [b.zext(self._byte(base, 2, number + half), self.ints) for half in range(2)]
+                for byte in both:
+                    yield b.fmul(scale, b.sitofp(self.masked(byte, 0, 15), self.floats))
+                for byte in both:
+                    yield b.fmul(least, b.sitofp(self.masked(byte, 4, 15), self.floats))
             return
         if self.name == "IQ4_XS":
             high = b.zext(load(b, vector(I16, self.isa.lanes), self.field(base, 1), 2), self.ints)
@@ -119,6 +140,26 @@ class Reader:
             yield b.fmul(scale, b.sitofp(one, self.floats))
             yield b.fmul(least, b.sitofp(other, self.floats))
 
+    def _scaled(self, value: ir.Value, factor: float) -> ir.Value:
+        return (
+            value if factor == 1 else self.b.fmul(value, ir.Constant(self.floats, [factor] * self.isa.lanes))
+        )
+
+    def _byte(self, base: ir.Value, field: int, number: int) -> ir.Value:
+        """The byte `number` of a field, of every row."""
+        place = self.b.add(self.field(base, field), i64(self.isa.lanes * number))
+        return load(self.b, vector(I8, self.isa.lanes), place, 1)
+
+    def _six_bits(self, base: ir.Value) -> Iterator[ir.Value]:
+        """The scales of Q3_K: two words of low bits, two in a byte, and one of high bits, four in a byte."""
+        b, scale = self.b, self.half(base)
+        words = [self.word(self.field(base, 1), number) for number in range(3)]
+        for number in range(16):
+            at, turn = 8 * (number % 4), number // 4
+            low = self.masked(words[turn % 2], at + 4 * (turn // 2), 15)
+            high = self.masked(words[2], at + 2 * turn - 4, 48)
+            yield b.fmul(scale, b.sitofp(b.sub(b.or_(low, high), self.all_of(32)), self.floats))
+
     def numbers(self, base: ir.Value, block: ir.Value) -> ir.Value:
         """The address of the words of block `block` (0 to 7) of a super-block, or of the only one."""
         layout, lanes = LAYOUTS[self.name], self.isa.lanes
@@ -131,6 +172,8 @@ class Reader:
 
     def pairs(self, base: ir.Value, block: ir.Value, lean: bool) -> Pairs:
         """Of a block of 32. `lean`: with fewer instructions here and more behind, which pays for one row only."""
+        if self.name in ("Q2_K", "Q3_K"):
+            return _stored(self, base, block)
         place = self.numbers(base, block)
         bits = LAYOUTS[self.name].bits
         if self.name in LEVELS:
@@ -170,6 +213,23 @@ def _fours(reader: Reader, place: ir.Value, fifth: bool) -> Pairs:
             ):
                 yield pair if bits is None else b.or_(pair, reader.masked(bits, at - 4, 0x00100010)), 0
                 at += 1
+
+
+def _stored(reader: Reader, base: ir.Value, block: ir.Value) -> Pairs:
+    """Two bits of words that four blocks share, from 0 to 3; with a third one of words that eight share, to 7."""
+    b, lanes, third = reader.b, reader.isa.lanes, reader.name == "Q3_K"
+    place = b.add(reader.field(base, 3), b.mul(b.udiv(block, i64(4)), i64(8 * 4 * lanes)))
+
+    def shift(bits: ir.Value) -> ir.Value:
+        return broadcast(b, b.trunc(bits, I32), lanes)
+
+    two, one = shift(b.mul(b.urem(block, i64(4)), i64(2))), shift(block)
+    for number in range(8):
+        word = b.and_(b.lshr(reader.word(place, number), two), reader.all_of(0x03030303))
+        if third:
+            bit = b.lshr(reader.word(reader.field(base, 2), number), one)
+            word = b.or_(word, b.shl(b.and_(bit, reader.all_of(0x01010101)), reader.all_of(2)))
+        yield from _bytes(reader, word)
 
 
 def _lean_fours(reader: Reader, place: ir.Value) -> Pairs:
@@ -215,7 +275,7 @@ def _bytes(reader: Reader, word: ir.Value) -> Pairs:
 
 
 def _sixes(reader: Reader, place: ir.Value) -> Pairs:
-    """Numbers from 0 to 63: 32 too much, which the sums of the activations make good."""
+    """Numbers from 0 to 63."""
     b = reader.b
     for half in range(2):
         words = [reader.word(place, 3 * half + number) for number in range(3)]

@@ -10,12 +10,13 @@ from typing import Any
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
+from hierchat.engine.remote import reasoning
 from hierchat.engine.remote.errors import Refused, ServerError
 from hierchat.engine.remote.fields import fields
+from hierchat.engine.remote.reasoning import Thoughts
 from hierchat.engine.remote.server import Chunk, Offered, Server
 from hierchat.engine.remote.text import NOTHING, messages
 from hierchat.engine.step import TARGET, Finish, Step
-from hierchat.thoughts import parted
 
 PLACES = 32
 """Replies that are asked for at once; what is beyond its own limit waits at the server."""
@@ -62,14 +63,18 @@ class RemoteEngine:
         more, counting = self._asking(user)
         body = self._body(prompt_ids[: len(prompt_ids) - begun], settings, begun) | more
         so_far = str(body["messages"][-1]["content"]) if begun else ""
-        thoughts, last = _Thoughts(so_far), time.monotonic()
+        thinking = reasoning.asked(self._model.owner, self._model.name, settings.reasoning)
+        thoughts, last = Thoughts(so_far), time.monotonic()
         finish: Finish = "end"
         came, prompt = False, 0
-        for chunk in self._chunks(body, stop, begun):
+        for chunk in self._chunks(body, thinking, stop, begun):
+            if chunk.notice:
+                yield Step(notice=chunk.notice)
+                continue
             if chunk.finish:
                 finish = "stop" if chunk.stop_string else "length" if chunk.finish == "length" else "end"
             prompt = chunk.prompt_tokens or prompt
-            text = thoughts.text(chunk)
+            text = thoughts.text(chunk.thought, chunk.text)
             if not text and not (chunk.completion_tokens and came):
                 continue
             now = time.monotonic()
@@ -92,15 +97,31 @@ class RemoteEngine:
         """As ContinuesText says."""
         return self._model.owner in _CONTINUES
 
-    def _chunks(self, body: dict[str, Any], stop: threading.Event, begun: int) -> Iterator[Chunk]:
+    def _chunks(
+        self, body: dict[str, Any], thinking: dict[str, Any], stop: threading.Event, begun: int
+    ) -> Iterator[Chunk]:
+        """`thinking`: fields of the request without which it is made again where the server refuses them."""
         try:
-            yield from self._server.chat(body, stop)
+            yield from self._server.chat(body | thinking, stop)
         except ServerError as error:
-            if begun and isinstance(error.__cause__, Refused) and error.__cause__.status == _BAD_REQUEST:
+            status = error.__cause__.status if isinstance(error.__cause__, Refused) else 0
+            if thinking and status in reasoning.NOT_TAKEN:
+                yield from self._unthinking(body, stop, begun)
+                return
+            if begun and status == _BAD_REQUEST:
                 raise ServerError(
                     f"It does not go on with this reply: ask for the rest in a message. {error}"
                 ) from error
             raise
+
+    def _unthinking(self, body: dict[str, Any], stop: threading.Event, begun: int) -> Iterator[Chunk]:
+        """The same request without how much to think. Says so where that is what it was refused for."""
+        said = False
+        for chunk in self._chunks(body, {}, stop, begun):
+            if not said:
+                yield Chunk(notice=reasoning.LEFT_OUT.format(url=self._server.url))
+                said = True
+            yield chunk
 
     def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings, begun: int) -> dict[str, Any]:
         asked = fields(settings.model_dump(mode="json"))
@@ -159,28 +180,3 @@ class Counted(Counting):
 
     def rest(self) -> Iterator[Step]:
         yield from ()
-
-
-class _Thoughts:
-    """Puts reasoning, where a server sends it apart, into the text in front, as models themselves write it."""
-
-    def __init__(self, so_far: str = "") -> None:
-        """`so_far`: the text that goes on. What comes behind its thought is text, whatever the server takes it for."""
-        self._open = False
-        self._inside = parted(so_far).thinking
-        self._past = bool(so_far) and not self._inside
-
-    def text(self, chunk: Chunk) -> str:
-        """What a chunk adds to the reply."""
-        if self._past:
-            return chunk.thought + chunk.text
-        out = ""
-        if chunk.thought:
-            out = chunk.thought if self._open or self._inside else f"<think>\n{chunk.thought}"
-            self._open = True
-        return out + (self.end() + chunk.text if chunk.text else "")
-
-    def end(self) -> str:
-        """What closes it, if it is open."""
-        was, self._open = self._open, False
-        return "\n</think>\n\n" if was else ""

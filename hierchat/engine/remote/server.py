@@ -37,6 +37,8 @@ class Chunk:
     text: str = ""
     thought: str = ""
     """Reasoning, where the server takes it out of the text."""
+    notice: str = ""
+    """What of the request was left out, as a sentence for the user."""
     finish: str | None = None
     """`finish_reason`."""
     stop_string: bool = False

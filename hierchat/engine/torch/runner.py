@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.slotted import SlottedSequence
 from hierchat.engine.torch import attention
 from hierchat.engine.torch.by_node import by_node
+from hierchat.engine.torch.experts import Experts
 from hierchat.engine.torch.layout import CHUNK, lay_out
 from hierchat.engine.torch.packed import can_pack, pack
 from hierchat.engine.torch.slots import Slots
@@ -65,6 +67,7 @@ class TorchRunner:
         model.set_attn_implementation(attention.NAME)
         if self.keeps_states:
             by_node(model)
+        self._experts = Experts(model)
         self.hidden: torch.Tensor | None = None
         """[1, rows, hidden]: what the head read in the last forward."""
         model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
@@ -115,12 +118,12 @@ class TorchRunner:
         }
         self._threads.enter()
         began = time.perf_counter()
-        out = (
-            self.model(**arguments).logits[0, : len(tokens)] if logits else self.model.base_model(**arguments)
-        )
+        with nullcontext() if layout.plain else self._experts.segment(len(tokens)):
+            found = (self.model if logits else self.model.base_model)(**arguments)
+        out = found.logits[0, : len(tokens)] if logits else torch.empty(0)
         if self.device.type == "cpu":
             self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
-        return out if logits else torch.empty(0)
+        return out
 
     def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         self.hidden = inputs[0]

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-USER, REPLY, LEARN, DRAFTS = "hierchat_user", "hierchat_reply", "hierchat_learn", "hierchat_drafts"
+USER, REPLY, LEARN = "hierchat_user", "hierchat_reply", "hierchat_learn"
+DRAFTS, TEXTS = "hierchat_drafts", "hierchat_texts"
 """Names in `vllm_xargs`. They are trusted: whoever reaches vLLM's port can set them."""
 LONGEST = 200
 """Characters of a name."""
@@ -23,6 +24,8 @@ class Asked:
     learn: bool = True
     most_drafts: int | None = None
     """Of one step; None: as many as pay."""
+    texts: bool = True
+    """Whether the texts that ship draft."""
     ends: frozenset[int] = frozenset()
     """Tokens that end the reply."""
     most_tokens: int | None = None
@@ -42,6 +45,7 @@ def asked(request_id: str, parameters: Any) -> Asked:
         user,
         bool(user) and extra.get(LEARN, 1) not in (0, False),
         max(int(most), 0) if isinstance(most, int | float) else None,
+        extra.get(TEXTS, 1) not in (0, False),
         frozenset(ends),
         getattr(parameters, "max_tokens", None),
     )

@@ -65,6 +65,8 @@ class HierchatProposer:
         self._corpora = [read_corpus(folder, model.get_vocab_size()) for folder in self._settings.statistics]
         widest = vllm_config.scheduler_config.max_num_seqs * (1 + self._most)
         self._costs = RowCosts(widest)
+        self._nobody = User("")
+        """Without a history; how often drafts are right is learned for all such requests."""
         self._batch = Batch(self._costs, self._most, model.get_vocab_size())
         self._warm_up()
         self._books = Books(Ledger(self._settings.file), self._settings.model, self._settings.most_tokens)
@@ -157,8 +159,11 @@ class HierchatProposer:
 
     def _begin(self, key: str, prompt: NDArray[np.integer[Any]]) -> Reply:
         what = asked(key, self._runner.requests[key].sampling_params)
-        user = self._books.begin(what.user) if what.user else User("")
-        reply = Reply(what, user, self._drafter(user), prompt.tolist(), self._longest)
+        user = self._books.begin(what.user) if what.user else self._nobody
+        texts = self._corpora if what.texts else ()
+        reply = Reply(
+            what, user, Drafter([user.history, *texts], user.acceptance), prompt.tolist(), self._longest
+        )
         self._replies[key] = reply
         self._remembered[what.user, what.reply] = reply
         self._remembered.move_to_end((what.user, what.reply))
@@ -166,9 +171,6 @@ class HierchatProposer:
             if self._remembered[name].state in ("ended", "aborted"):
                 del self._remembered[name]
         return reply
-
-    def _drafter(self, user: User) -> Drafter:
-        return Drafter([user.history, *self._corpora], user.acceptance)
 
     def _end_those_gone(self) -> None:
         """vLLM does not tell when a request ends: those that its runner holds no longer were aborted, since a reply

@@ -17,8 +17,8 @@ from hierchat.integrations.vllm.books import User
 
 TARGET = "target"
 """The source of a token that no draft proposed; as engine/step.py has it, which cannot be imported here."""
-NODES = 24
-"""Of the tree that a chain is chosen from."""
+NODES = 16
+"""Of the tree that a chain is chosen from. More found no better ones (docs/log.md)."""
 TRIALS = 4
 """Forwards of a reply in which drafts are looked for in any case."""
 AGAIN = 32

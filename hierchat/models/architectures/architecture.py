@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hierchat.models.architectures.names import EMBEDDING, HEAD, LAST_NORM, MATRICES, Name
+from hierchat.models.architectures.names import MATRICES, Name
 
 CLAMPED = "clamped_silu"
 ACTIVATIONS = ("silu", "gelu_pytorch_tanh", CLAMPED)
@@ -21,16 +21,21 @@ class Architecture:
     BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF files already.
     `matrices`: those of a layer by their names in a BlockModel; several that have one name are its rows, one behind the
     other. With a router among them a layer has several experts, whose width stands in config.json under `inner`.
-    `biases`: the matrices that have them; `optional_biases`: unless config.json says otherwise. `sinks`: what each head
-    looks at beside the text. `gguf_pairs_neighbours`: for rotary positions, GGUF files pair neighbours within a head,
-    where the engine pairs its halves; `pairs_neighbours`: so do safetensors. `scaled_embedding`: what a token begins
-    with is its embedding times the root of its length.
+    `beside`: matrices in place of those where config.json says that layers have experts beside what others have alone;
+    their width is the moe_intermediate_size. `biases`: matrices that have them; `optional_biases`: unless config.json
+    says otherwise. `sinks`: what each head looks at beside the text. `scales`: what multiplies the residual stream
+    behind each layer. `value_norm`: values are normalised, without weights. `gguf_pairs_neighbours`: for rotary
+    positions, GGUF files pair neighbours within a head, where the engine pairs its halves; `pairs_neighbours`: so do
+    safetensors. `scaled_embedding`: what a token begins with is its embedding times the root of its length.
 
     The rest holds where config.json says nothing: `activation`, one of ACTIVATIONS; `window`: a `sliding_window`
     counts; `full_every`: of so many layers, the last sees beyond the window; `rope_base` of rotary positions, and
     `local_rope_base` of those in layers with a window, where it is another; `rotary_part`: of a head that they turn;
     `unrotated_every`: of so many layers, the last has none; `full_unrotated`: layers without a window have none where
-    others have a window.
+    others have a window; `query_scale`: what queries are multiplied by; `full_head_dim`: numbers per head in layers
+    without a window, where others have one.
+
+    layers.py says which of all that a layer has.
     """
 
     model_type: str
@@ -38,9 +43,12 @@ class Architecture:
     norms: Mapping[str, Name]
     matrices: Mapping[str, Name] = field(default_factory=lambda: MATRICES)
     inner: str = "intermediate_size"
+    beside: Mapping[str, Name] = field(default_factory=dict)
     biases: tuple[str, ...] = ()
     optional_biases: bool = False
     sinks: Name | None = None
+    scales: Name | None = None
+    value_norm: bool = False
     gguf_pairs_neighbours: bool = False
     pairs_neighbours: bool = False
     norm_offset: float = 0.0
@@ -53,11 +61,13 @@ class Architecture:
     rotary_part: float = 1.0
     unrotated_every: int | None = None
     full_unrotated: bool = False
+    query_scale: float | None = None
+    full_head_dim: int | None = None
 
     @property
     def experts(self) -> bool:
-        """Whether its layers have several experts."""
-        return "router" in self.matrices
+        """Whether its layers have several experts, or may have them."""
+        return "router" in self.matrices or bool(self.beside)
 
     def activation_of(self, config: Mapping[str, Any]) -> str:
         """Of a model of this architecture with this config.json."""
@@ -69,12 +79,3 @@ class Architecture:
         """The matrices that have biases in a model with this config.json."""
         left_out = self.optional_biases and config.get("attention_bias") is False
         return () if left_out else self.biases
-
-    def tensors(self, layers: int) -> Iterator[Name]:
-        """The names of all tensors of a model of so many layers; HEAD among them."""
-        yield from (EMBEDDING, LAST_NORM, HEAD)
-        for layer in range(layers):
-            yield from (name.of(layer) for name in (*self.matrices.values(), *self.norms.values()))
-            yield from (self.matrices[name].of(layer, "bias") for name in self.biases)
-            if self.sinks:
-                yield self.sinks.of(layer)

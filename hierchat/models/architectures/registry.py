@@ -10,6 +10,7 @@ _FILES = (
     "exaone4",
     "gemma2",
     "gemma3",
+    "gemma4",
     "glm4",
     "gpt_oss",
     "granite",

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.architectures.architecture import Architecture
+from hierchat.models.architectures.layers import layer_heads
 from hierchat.models.architectures.sizes import heads_of
-from hierchat.models.architectures.windows import FULL, SLIDING, windows
+from hierchat.models.architectures.windows import FULL, SLIDING, layer_kinds, windows
 from hierchat.models.errors import UnsupportedError
 
 Floats = NDArray[np.float64]
 
-SCALINGS = ("default", "linear", "llama3", "longrope", "yarn")
+SCALINGS = ("default", "linear", "llama3", "longrope", "proportional", "yarn")
 """What transformers calls the scalings that `tables` knows."""
 
 
-def scaling(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What config.json says of rotary positions in layers without a window: "rope_type" and its numbers, perhaps
+def scaling(config: Mapping[str, Any], kind: str = FULL) -> Mapping[str, Any]:
+    """What config.json says of rotary positions in layers of a kind: "rope_type" and its numbers, perhaps
     "rope_theta"."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    return given.get(FULL) or given
+    return given.get(kind) or given
 
 
 def scaling_type(given: Mapping[str, Any]) -> str:
@@ -37,6 +38,35 @@ def rotary_size(config: Mapping[str, Any], architecture: Architecture) -> int:
     """Numbers of each head that rotary positions turn; the others stay."""
     part = scaling(config).get("partial_rotary_factor") or config.get("partial_rotary_factor")
     return int(heads_of(config)[2] * (part or architecture.rotary_part))
+
+
+class Turned(NamedTuple):
+    """Which numbers of a head rotary positions turn: each of the first `pairs` with the one so far `apart`. The
+    frequencies of all pairs are spread over `over` numbers."""
+
+    pairs: int
+    apart: int
+    over: int
+
+
+def turned(config: Mapping[str, Any], architecture: Architecture) -> list[Turned]:
+    """Of each of the `tables`."""
+    size = rotary_size(config, architecture)
+    usual = Turned(size // 2, size // 2, size)
+    if not architecture.local_rope_base:
+        return [usual]
+    if not architecture.full_head_dim:
+        return [usual, usual]
+    sizes = dict(zip(layer_kinds(config, architecture), (one[2] for one in layer_heads(config)), strict=True))
+    return [_turned(scaling(config, kind), sizes.get(kind, heads_of(config)[2])) for kind in (FULL, SLIDING)]
+
+
+def _turned(given: Mapping[str, Any], size: int) -> Turned:
+    """In layers of one kind, whose heads have `size` numbers."""
+    part = given.get("partial_rotary_factor") or 1.0
+    if scaling_type(given) == "proportional":
+        return Turned(int(part * size // 2), size // 2, size)
+    return Turned(int(part * size) // 2, int(part * size) // 2, int(part * size))
 
 
 def rotations(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
@@ -59,8 +89,8 @@ def tables(
     factors: NDArray[np.float32] | None = None,
     context_length: int = 0,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosines and sines, float32 [kinds, positions, rotary_size / 2]; kinds: all layers, or those without a window and
-    those with one. `factors` divide the frequencies of the first where the file holds them ready-made. LongRoPE has
+    """Cosines and sines, float32 [kinds, positions, most pairs]; kinds: all layers, or those without a window and those
+    with one. `factors` divide the frequencies of the first where the file holds them ready-made. LongRoPE has
     factors for texts of the length that the model was first trained with, and for longer ones: `context_length`, what
     a text may grow to, decides for all texts, so that no key changes when a text passes that length.
 
@@ -68,15 +98,17 @@ def tables(
     """
     given = scaling(config)
     base = given.get("rope_theta") or config.get("rope_theta") or architecture.rope_base
-    size = rotary_size(config, architecture)
+    kinds = turned(config, architecture)
     if scaling_type(given) == "longrope":
         given = {**given, "chosen": _longrope(given, config, context_length or positions)}
-    found = [_tables(config, given, base, positions, size, factors)]
+    found = [_tables(config, given, base, positions, kinds[0], factors)]
     if architecture.local_rope_base:
         given = (config.get("rope_parameters") or {}).get(SLIDING) or {}
         base = given.get("rope_theta") or config.get("rope_local_base_freq") or architecture.local_rope_base
-        found.append(_tables(config, given, base, positions, size, None))
-    cosines, sines = zip(*found, strict=True)
+        found.append(_tables(config, given, base, positions, kinds[1], None))
+    most = max(kind.pairs for kind in kinds)
+    wide = [[np.pad(one, ((0, 0), (0, most - one.shape[1]))) for one in kind] for kind in found]
+    cosines, sines = zip(*wide, strict=True)
     return np.stack(cosines), np.stack(sines)
 
 
@@ -85,11 +117,11 @@ def _tables(
     given: Mapping[str, Any],
     base: float,
     positions: int,
-    size: int,
+    those: Turned,
     factors: NDArray[np.float32] | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Of one kind of layer; float32 [positions, size / 2]."""
-    plain = base ** -(np.arange(0, size, 2, dtype=np.float64) / size)
+    """Of one kind of layer; float32 [positions, pairs]."""
+    plain = base ** -(np.arange(0, 2 * those.pairs, 2, dtype=np.float64) / those.over)
     kind = scaling_type(given)
     loudness = 1.0
     if factors is not None:
@@ -98,6 +130,8 @@ def _tables(
         frequencies = plain
     elif kind == "linear":
         frequencies = plain / given["factor"]
+    elif kind == "proportional":
+        frequencies = plain / (given.get("factor") or 1.0)
     elif kind == "llama3":
         frequencies = _llama3(plain, given)
     elif kind == "yarn":

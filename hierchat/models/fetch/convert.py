@@ -15,9 +15,11 @@ from typing import Any
 
 from hierchat.config import cache_dir
 from hierchat.models import cache
+from hierchat.models.architectures.of_text import of_text
 from hierchat.models.errors import UnsupportedError
 from hierchat.models.fetch.describe import describe, describe_tokenizer, first_line
 from hierchat.models.formats import block_model
+from hierchat.models.formats.codebooks import widening
 from hierchat.models.formats.gguf_blocks import read_gguf
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.layouts import VERSION
@@ -97,8 +99,10 @@ def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
         for file in folder.iterdir():
             if file.suffix in (".json", ".jinja", ".model", ".txt") and "safetensors" not in file.name:
                 shutil.copy(file, part / file.name)
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        require_supported(config)
+        said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        require_supported(said)
+        if (config := dict(of_text(said))) != said:
+            (part / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
         block_model.write(pack_safetensors(folder, config, bits, report), part / block_model.FILE)
 
     return _made(blocks_folder(f"{identity}-{bits}"), identity, report, write_packed)
@@ -154,9 +158,10 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
 def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     message = f"{gguf.name}, once"
     report(Progress("converting", 0, None, message))
-    if reason := gguf_unsupported(read_head(gguf)):
+    head = read_head(gguf)
+    if reason := gguf_unsupported(head):
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
-    cache.require_space(int(1.5 * gguf.stat().st_size))
+    cache.require_space(int(1.5 * sum(tensor.size * widening(tensor.type) for tensor in head.tensors)))
     describe(gguf, folder)
     shape = json.loads((folder / "config.json").read_text())
     require_supported(shape)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hierchat.models.architectures.layers import slot_size
+from hierchat.models.architectures.of_text import of_text
+from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.catalogue import Size
 from hierchat.models.errors import BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.fetch.convert import source_sha256
@@ -32,17 +35,25 @@ def read_folder(folder: Path) -> Facts:
     numels = {
         name: math.prod(tensor["shape"]) for header in headers.values() for name, tensor in header.items()
     }
-    heads = getattr(config, "num_attention_heads", 0)
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    head_size = getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0)
     size = Size(
         parameters=sum(numels.values()),
         embeddings=sum(
             n for name, n in numels.items() if "embed" in name or "wte" in name or "lm_head" in name
         ),
-        slot=2 * getattr(config, "num_hidden_layers", 0) * kv_heads * head_size,
+        slot=_slot(config),
     )
     return Facts(size, getattr(config, "max_position_embeddings", None) or 2048, identity_of(folder))
+
+
+def _slot(config: Any) -> int:
+    """Numbers per position of the key-value cache."""
+    said = of_text(config.to_dict())
+    if said.get("model_type") in ARCHITECTURES:
+        return slot_size(said)
+    heads = getattr(config, "num_attention_heads", 0)
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_size = getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0)
+    return 2 * getattr(config, "num_hidden_layers", 0) * kv_heads * head_size
 
 
 def identity_of(folder: Path) -> str:

@@ -6,6 +6,7 @@ that was fetched first. huggingface_hub resumes interrupted files; their SHA-256
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +22,11 @@ from hierchat.models.progress import Progress, Report, bar_class, silent
 
 RepoKind = Literal["model", "dataset"]
 FOLDER_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "*.model", "merges.txt", "vocab.txt")
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+_PIECE = 1 << 16
+_TRUE = ("1", "ON", "YES", "TRUE")
+TOO_MANY = 429
+"""The status of an answer to somebody who asks too often."""
 _PASSED_OVER: dict[RepoKind, tuple[str, ...]] = {
     "model": ("*/*",),  # e.g. meta-llama's original/, onnx/: the same weights again in other forms
     "dataset": (),
@@ -42,11 +48,11 @@ def hub_folder(
             cache_dir=_hub_cache(),
             local_files_only=True,
             allow_patterns=list(patterns),
-            ignore_patterns=list(_PASSED_OVER[kind]),
+            ignore_patterns=_passed_over(patterns, kind),
         )
     except LocalEntryNotFoundError:
         return None
-    # The library cannot tell a partial folder whose list of files is lost; at least one file must be there.
+    # The library cannot tell a partial folder whose list of files is lost; what is asked for must be there.
     return Path(found) if _holds(Path(found), patterns) else None
 
 
@@ -69,7 +75,8 @@ def fetch_hub(
         if altered:
             raise BrokenFileError(f"{altered[0]} of {repo} came altered twice. Try again later.")
     if not _holds(folder, patterns):
-        raise MissingError(f"{repo} at {revision} has none of {', '.join(patterns)}.")
+        lacking = [name for name in patterns if not (folder / name).is_file()]
+        raise MissingError(f"{repo} at {revision} has none of {', '.join(lacking)}.")
     return folder
 
 
@@ -85,9 +92,9 @@ def _download(
         repo_type=kind,
         revision=revision,
         cache_dir=_hub_cache(),
-        endpoint=_endpoint(),
+        endpoint=endpoint(),
         allow_patterns=list(patterns),
-        ignore_patterns=list(_PASSED_OVER[kind]),
+        ignore_patterns=_passed_over(patterns, kind),
     )
     mute = bar_class(silent, "downloading", repo)
     report(Progress("downloading", 0, None, f"{repo} from the hub"))
@@ -123,32 +130,60 @@ def list_files(repo: str) -> list[str]:
 
     _require_hub(repo)
     with _hub_errors(repo, "main", "model"):
-        return HfApi(endpoint=_endpoint()).list_repo_files(repo)
+        return HfApi(endpoint=endpoint()).list_repo_files(repo)
 
 
 def fetch_beginning(repo: str, revision: str, file: str, size: int) -> bytes:
     """The first `size` bytes of a file. Raises MissingError, GatedError, OfflineError."""
-    from huggingface_hub import get_token, hf_hub_url
+    from huggingface_hub import hf_hub_url
 
-    url = hf_hub_url(repo, file, revision=revision, endpoint=_endpoint())
-    headers = {"Range": f"bytes=0-{size - 1}"}
-    if token := get_token():
-        headers["Authorization"] = f"Bearer {token}"
+    if offline_mode():
+        raise _offline(repo)
+    url = hf_hub_url(repo, file, revision=revision, endpoint=endpoint())
+    headers = {"Range": f"bytes=0-{size - 1}", **authorisation()}
     try:
         with requests.get(url, headers=headers, timeout=15, stream=True) as answer:
             if answer.status_code in (401, 403):
                 raise GatedError(
-                    f"{repo} is gated or private. Accept its licence at {_endpoint()}/{repo}, then log in with "
+                    f"{repo} is gated or private. Accept its licence at {endpoint()}/{repo}, then log in with "
                     "`hf auth login`."
                 )
-            if answer.status_code >= 500:
+            if answer.status_code >= 500 or answer.status_code == TOO_MANY:
                 raise OfflineError(f"The hub answered {answer.status_code} for {repo}. Try again later.")
             if not answer.ok:
                 raise MissingError(f"{repo} has no file {file} at {revision}. Check the name.")
-            answer.raw.decode_content = True
-            return bytes(answer.raw.read(size))
+            return read(answer, size)
     except (requests.RequestException, OSError) as error:
         raise _offline(repo) from error
+
+
+def read(answer: requests.Response, most: int, seconds: float | None = None) -> bytes:
+    """What a hub answers, at most so many bytes of it. Raises RequestException where it breaks off, or takes longer."""
+    began, data = time.monotonic(), bytearray()
+    for piece in answer.iter_content(_PIECE):
+        data += piece
+        if len(data) >= most:
+            break
+        if seconds and time.monotonic() - began > seconds:
+            raise requests.Timeout
+    return bytes(data[:most])
+
+
+def endpoint() -> str:
+    """Where the hub is. Read now: the library read it when it was imported."""
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+
+
+def authorisation() -> dict[str, str]:
+    """The header of who has logged in to the hub; empty where nobody has."""
+    from huggingface_hub import get_token
+
+    return {"Authorization": f"Bearer {token}"} if (token := get_token()) else {}
+
+
+def offline_mode() -> bool:
+    """Whether the hub's own settings say that nothing may be asked of it."""
+    return any(os.environ.get(name, "").upper() in _TRUE for name in OFFLINE)
 
 
 def _hub_cache() -> Path:
@@ -156,7 +191,14 @@ def _hub_cache() -> Path:
 
 
 def _holds(folder: Path, patterns: Sequence[str]) -> bool:
+    """Whether all files that are named are there, or any that a pattern means."""
+    if not any("*" in pattern for pattern in patterns):
+        return all((folder / name).is_file() for name in patterns)
     return any(file.is_file() for pattern in patterns for file in folder.rglob(pattern))
+
+
+def _passed_over(patterns: Sequence[str], kind: RepoKind) -> list[str]:
+    return [] if any("/" in pattern for pattern in patterns) else list(_PASSED_OVER[kind])
 
 
 def _is_altered(file: Path) -> bool:
@@ -167,18 +209,19 @@ def _is_altered(file: Path) -> bool:
 
 def _require_hub(repo: str) -> None:
     """Raises OfflineError at once, where the hub library would try for half a minute first."""
+    if offline_mode():
+        raise _offline(repo)
     try:
-        requests.head(_endpoint(), timeout=15)
+        requests.head(endpoint(), timeout=15)
     except requests.RequestException as error:
         raise _offline(repo) from error
 
 
-def _endpoint() -> str:
-    # Read now: the library read it when it was imported.
-    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-
-
 def _offline(repo: str) -> OfflineError:
+    if offline_mode():
+        return OfflineError(
+            f"HF_HUB_OFFLINE is set, so nothing is asked of the hub, and {repo} cannot be fetched. Unset it to fetch."
+        )
     return OfflineError(
         f"The hub cannot be reached, so {repo} cannot be fetched. Connect to the network and try again; "
         "what has come already is kept."
@@ -206,7 +249,7 @@ def _said(error: BaseException | None, repo: str, revision: str, kind: RepoKind)
     from huggingface_hub import errors
 
     what, place = ("dataset", "datasets/") if kind == "dataset" else ("repository", "")
-    page = f"{_endpoint()}/{place}{repo}"
+    page = f"{endpoint()}/{place}{repo}"
     if isinstance(error, errors.GatedRepoError):
         return GatedError(f"{repo} is gated. Accept its licence at {page}, then log in with `hf auth login`.")
     if isinstance(error, errors.RevisionNotFoundError):

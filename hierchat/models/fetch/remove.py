@@ -11,11 +11,12 @@ from hierchat.config import models_dir
 from hierchat.models import cache
 from hierchat.models.catalogue import Gguf, ModelEntry
 from hierchat.models.errors import ModelError
-from hierchat.models.fetch.bring import is_fetched
+from hierchat.models.fetch.bring import is_fetched, shards_there
 from hierchat.models.fetch.convert import blocks_folder, converted_folder
 from hierchat.models.fetch.hub import hub_folder, repo_folder
 from hierchat.models.fetch.mirror import mirror_file
 from hierchat.models.fetch.wheel import wheel_file
+from hierchat.models.formats.gguf_shards import shard_names, shards
 
 
 def removable(entry: ModelEntry, device: str) -> int:
@@ -64,21 +65,22 @@ def _all(entry: ModelEntry, device: str) -> Iterator[Path]:
 
 def _gguf(entry: ModelEntry, gguf: Gguf, device: str) -> Iterator[Path]:
     if gguf.path:
-        if gguf.path.is_file():
-            yield from _made(cache.known_sha256(gguf.path))
+        files = shards(gguf.path)
+        if all(file.is_file() for file in files):
+            yield from _made(cache.known_sha256_of(files))
         if gguf.path.resolve().is_relative_to(models_dir().resolve()):
-            yield gguf.path
+            yield from files
         return
     assert gguf.repo
     assert gguf.file
     if gguf.mirror:
         yield from _made(gguf.mirror.sha256)
         yield mirror_file(gguf.mirror, gguf.file).parent
-    if folder := hub_folder(gguf.repo, gguf.revision, [gguf.file]):
-        # Other files of the repository may be other models.
-        link = folder / gguf.file
-        if not gguf.mirror:
-            yield from _made(cache.known_sha256(link))
+    # Other files of the repository may be other models.
+    links = shards_there(gguf)
+    if len(links) == len(shard_names(gguf.file)) and not gguf.mirror:
+        yield from _made(cache.known_sha256_of(links))
+    for link in links:
         yield link.resolve()
         yield link
     yield from (repo_folder(gguf.repo) / "blobs").glob("*.incomplete")

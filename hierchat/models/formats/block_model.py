@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.models.architectures.layers import matrices_of
 from hierchat.models.architectures.names import EXPERTS
+from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.architectures.sizes import experts_of
 from hierchat.models.errors import BrokenFileError
 from hierchat.models.formats.large_pages import in_large_pages
@@ -34,13 +36,17 @@ class BlockModel:
     "attention_norms" and "inner_norms" [layers, hidden], "last_norm" [hidden], and where the model has them
     "after_attention_norms", "after_inner_norms" [layers, hidden], "query_norms", "key_norms" [layers, head_dim],
     "biases" [layers, heads + 2 kv heads, head_dim], "rope_factors" [head_dim / 2]. `head` is the embedding itself where
-    the two are tied."""
+    the two are tied. Where layers have inputs of their own: `layer_embedding` and `layer_projection` of all layers,
+    [vocabulary, layers * input] and [layers * input, hidden], and of vectors "layer_norm" [input] and
+    "after_layer_norms". "scales" [layers, 1]: see Architecture."""
 
     config: dict[str, Any]
     embedding: Blocks
     head: Blocks
     layers: tuple[Mapping[str, Blocks], ...]
     vectors: Mapping[str, Floats]
+    layer_embedding: Blocks | None = None
+    layer_projection: Blocks | None = None
 
     def matrices(self) -> Iterable[tuple[str, Blocks]]:
         """All matrices by name; the head only where it is not the embedding."""
@@ -50,9 +56,12 @@ class BlockModel:
         for number, layer in enumerate(self.layers):
             for name, matrix in layer.items():
                 yield f"{number}.{name}", matrix
+        if self.layer_embedding and self.layer_projection:
+            yield "layer_embedding", self.layer_embedding
+            yield "layer_projection", self.layer_projection
 
     def as_floats(self) -> BlockModel:
-        """The same weights, each as a float32."""
+        """The same weights, each as a float32 but for those of `layer_embedding`, which no product reads."""
         embedding = self.embedding.as_floats()
         return replace(
             self,
@@ -61,6 +70,7 @@ class BlockModel:
             layers=tuple(
                 {name: matrix.as_floats() for name, matrix in layer.items()} for layer in self.layers
             ),
+            layer_projection=self.layer_projection and self.layer_projection.as_floats(),
         )
 
     @property
@@ -92,11 +102,12 @@ class BlockModel:
         return sorted({matrix.name for matrix in self._read()})
 
     def _read(self) -> Iterable[Blocks]:
-        return [self.head, *(matrix for layer in self.layers for matrix in layer.values())]
+        each = [matrix for layer in self.layers for matrix in layer.values()]
+        return [self.head, *each, *([self.layer_projection] if self.layer_projection else [])]
 
 
 def write(model: BlockModel, path: Path) -> None:
-    """One file: a head in JSON, then all arrays, the embedding last, each where a register's loads are aligned."""
+    """One file: a head in JSON, then all arrays, embeddings last, each where a register's loads are aligned."""
     head: dict[str, Any] = {"config": model.config, "version": VERSION, "vectors": {}, "matrices": {}}
     arrays: list[NDArray[Any]] = []
     end = 0
@@ -110,7 +121,10 @@ def write(model: BlockModel, path: Path) -> None:
 
     for name, vector in model.vectors.items():
         head["vectors"][name] = [place(vector), vector.shape]
-    for name, matrix in sorted(model.matrices(), key=lambda item: item[0] == "embedding"):
+    last = ("embedding", "layer_embedding")
+    for name, matrix in sorted(
+        model.matrices(), key=lambda item: item[0] in last and last.index(item[0]) + 1
+    ):
         entry = [place(matrix.data), matrix.nbytes, matrix.name, *matrix.shape, matrix.lanes]
         head["matrices"][name] = entry
     text = json.dumps(head).encode()
@@ -121,6 +135,22 @@ def write(model: BlockModel, path: Path) -> None:
             file.write(bytes(begin - file.tell()))
             file.write(array.reshape(-1).view(np.uint8).data)
             begin += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def mapped_bytes(path: Path) -> int:
+    """How much of a file stays on disk: of inputs of layers a forward reads a row per token. Raises BrokenFileError."""
+    try:
+        with path.open("rb") as file:
+            if file.read(8) != _MAGIC:
+                raise ValueError("it begins with something else")
+            head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        return int(head["matrices"].get("layer_embedding", (0, 0))[1])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _broken(path, error) from error
+
+
+def _broken(path: Path, error: Exception) -> BrokenFileError:
+    return BrokenFileError(f"{path} is broken: {error}. Delete it; it is made anew.")
 
 
 def read(path: Path) -> BlockModel:
@@ -135,7 +165,7 @@ def read(path: Path) -> BlockModel:
             if head["version"] != VERSION:
                 raise ValueError("it is of another version")
             data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)[begin:]
-        # The embedding comes last: where it is not the head, a forward reads a row per token, and it stays mapped.
+        # Embeddings come last: of one that is not the head a forward reads a row per token, and it stays mapped.
         last = head["matrices"]["embedding"]
         size = last[0] if "head" in head["matrices"] else last[0] + last[1]
         near = in_large_pages(path, begin, min(size, data.nbytes))
@@ -153,14 +183,18 @@ def read(path: Path) -> BlockModel:
             if "." in name:
                 number, place = name.split(".")
                 layers[int(number)][place] = matrix
-        if any(layer.keys() != layers[0].keys() for layer in layers):
-            raise ValueError("a matrix is missing")
+        architecture = ARCHITECTURES[head["config"]["model_type"]]
+        for number, layer in enumerate(layers):
+            if layer.keys() != matrices_of(architecture, head["config"], number).keys():
+                raise ValueError("a matrix is missing")
         return BlockModel(
             config=head["config"],
             embedding=matrices["embedding"],
             head=matrices.get("head", matrices["embedding"]),
             layers=tuple(layers),
             vectors=vectors,
+            layer_embedding=matrices.get("layer_embedding"),
+            layer_projection=matrices.get("layer_projection"),
         )
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise BrokenFileError(f"{path} is broken: {error}. Delete it; it is made anew.") from error
+        raise _broken(path, error) from error

@@ -6,14 +6,14 @@ Layouts as ggml defines them. Nothing is rounded: a weight has the value that th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.formats.layouts import LEVELS
+from hierchat.models.formats.codebooks import NARROW, Raw, widened
+from hierchat.models.formats.layouts import LEVELS, WIDE
 
-Raw = NDArray[np.uint8]
-"""The blocks of a matrix as they lie in the file: [rows, blocks, bytes of a block]."""
 Floats = NDArray[np.float32]
 
 
@@ -59,6 +59,34 @@ def mx_blocks(codes: Raw, scales: Raw) -> Raw:
     numbers = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], 32)
     packed = numbers[..., :16] | numbers[..., 16:] << 4
     return np.concatenate([scales[..., None], packed], axis=-1).reshape(-1, 17 * scales.shape[-1])
+
+
+def _pairs_of_bits(raw: Raw, at: int) -> Raw:
+    """64 bytes from `at` on -> 256 numbers from 0 to 3, four in turn of every 32 bytes; [rows, blocks, 8, 32]."""
+    parts = raw[..., at : at + 64].reshape(*raw.shape[:-1], 2, 1, 32)
+    return (parts >> np.arange(0, 8, 2, dtype=np.uint8)[:, None] & np.uint8(3)).reshape(
+        *raw.shape[:-1], 8, 32
+    )
+
+
+def _by_sixteen(numbers: NDArray[np.generic]) -> NDArray[np.generic]:
+    """[rows, blocks, 8, 32] -> [rows, blocks, 16, 16]."""
+    return numbers.reshape(*numbers.shape[:-2], 16, 16)
+
+
+def _q2_k(raw: Raw) -> Floats:
+    """A scale and a minimum for each 16 weights, 4 bits each."""
+    scales, minimums = (_half(raw, 80) * (raw[..., :16] & 15), _half(raw, 82) * (raw[..., :16] >> 4))
+    return scales[..., None] * _by_sixteen(_pairs_of_bits(raw, 16)) - minimums[..., None]
+
+
+def _q3_k(raw: Raw) -> Floats:
+    """A scale for each 16 weights: 6 bits, 32 too high. The numbers are 4 too high."""
+    low = np.concatenate([raw[..., 96:104] & 15, raw[..., 96:104] >> 4], axis=-1)
+    high = raw[..., None, 104:108] >> np.arange(0, 8, 2, dtype=np.uint8)[:, None] & np.uint8(3)
+    scales = _half(raw, 108) * ((low | high.reshape(low.shape) << 4).astype(np.float32) - 32)
+    third = raw[..., None, :32] >> np.arange(8, dtype=np.uint8)[:, None] & np.uint8(1)
+    return scales[..., None] * (_by_sixteen(_pairs_of_bits(raw, 32) | third << 2).astype(np.float32) - 4)
 
 
 def _k_scales(raw: Raw) -> tuple[Floats, Floats]:
@@ -119,6 +147,18 @@ def _iq4_xs(raw: Raw) -> Floats:
     return scales[..., None] * _levels("IQ4_XS", raw[..., 8:].reshape(*raw.shape[:-1], 8, 16))
 
 
+def _wide(name: str, raw: Raw) -> Floats:
+    """A scale for each 16 weights."""
+    scales = np.float32(WIDE[name]) * _half(raw, 0) * np.ascontiguousarray(raw[..., 2:18]).view(np.int8)
+    levels = _levels(name, raw[..., 18:].reshape(*raw.shape[:-1], 8, 16))
+    return scales[..., None] * levels.reshape(*scales.shape, 16)
+
+
+def _narrow(name: str, raw: Raw) -> Floats:
+    form, wider = widened(name, raw.reshape(len(raw), -1))
+    return floats_of(form, wider)
+
+
 def _bfloat(raw: Raw) -> Floats:
     return (np.ascontiguousarray(raw).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
@@ -127,6 +167,8 @@ TYPES: dict[str, tuple[int, Callable[[Raw], Floats]]] = {
     "Q4_0": (18, _q4_0),
     "Q4_1": (20, _q4_1),
     "MXFP4": (17, _mxfp4),
+    "Q2_K": (84, _q2_k),
+    "Q3_K": (110, _q3_k),
     "Q4_K": (144, _q4_k),
     "Q5_0": (22, _q5_0),
     "Q5_1": (24, _q5_1),
@@ -135,21 +177,27 @@ TYPES: dict[str, tuple[int, Callable[[Raw], Floats]]] = {
     "Q8_0": (34, _q8_0),
     "IQ4_NL": (18, _iq4_nl),
     "IQ4_XS": (136, _iq4_xs),
+    **{name: (146, partial(_wide, name)) for name in WIDE},
+    **{name: (size, partial(_narrow, name)) for name, (size, _) in NARROW.items()},
     "F16": (2, lambda raw: _half(raw, 0)),
     "BF16": (2, _bfloat),
     "F32": (4, lambda raw: np.ascontiguousarray(raw).view(np.float32)),
 }
 """By name: bytes of a block, and what makes floats of blocks."""
+_OF_FILES = [name for name in TYPES if name not in WIDE]
 
 
 class UnknownBlockType(ValueError):
     """A block type that the CPU engine does not compute on."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(f"block type {name} (known are {', '.join(_OF_FILES)})")
+
 
 def floats_of(name: str, data: Raw) -> Floats:
     """A matrix of a file, uint8 [rows, bytes of a row], as float32 [rows, columns]. Raises UnknownBlockType."""
     if name not in TYPES:
-        raise UnknownBlockType(f"block type {name} (known are {', '.join(TYPES)})")
+        raise UnknownBlockType(name)
     size, function = TYPES[name]
     return function(data.reshape(len(data), -1, size)).reshape(len(data), -1)
 

@@ -12,28 +12,33 @@ from numpy.typing import NDArray
 
 from hierchat.models.architectures.names import HEAD, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, Name
 from hierchat.models.architectures.registry import GGUF_ARCHITECTURES, unknown
+from hierchat.models.architectures.rope import scaling, scaling_type
+from hierchat.models.architectures.windows import FULL
 from hierchat.models.errors import BrokenFileError, UnsupportedError
 from hierchat.models.formats.assemble import assemble
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.block_types import UnknownBlockType, floats_of
 from hierchat.models.formats.gguf_head import Tensor, read_head
+from hierchat.models.formats.gguf_shards import shards
 from hierchat.models.formats.quantised_blocks import Blocks, from_file
 from hierchat.models.formats.row_order import Rows
 from hierchat.models.progress import Progress, Report
+
+_UNTURNED = 1e20
 
 
 def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
     """`config` is the file's configuration in transformers' terms. Raises UnsupportedError, naming tensor and type."""
     head = read_head(path)
     tensors = {tensor.name: tensor for tensor in head.tensors}
-    file = np.memmap(path, np.uint8, "r")
+    files = [np.memmap(file, np.uint8, "r") for file in shards(path)]
     said = head.architecture
     if said not in GGUF_ARCHITECTURES:
         raise UnsupportedError(f"{path.name}: the CPU engine does not compute {unknown(said)}.")
     architecture = GGUF_ARCHITECTURES[said]
 
     def rows(tensor: Tensor) -> NDArray[np.uint8]:
-        raw = np.asarray(file[tensor.begin : tensor.begin + tensor.size])
+        raw = np.asarray(files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
         return raw.reshape(math.prod(tensor.shape[1:]), -1)
 
     def matrix(name: Name, order: Rows | None = None) -> Blocks:
@@ -54,6 +59,12 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         factors = {"long_factor": vector(LONG_FACTORS), "short_factor": vector(SHORT_FACTORS)}
         said_so = config.get("rope_parameters") or {}
         config["rope_parameters"] = said_so | {key: value.tolist() for key, value in factors.items()}
+    proportional = scaling_type(scaling(config)) == "proportional"
+    if (
+        proportional and ROPE_FACTORS in tensors
+    ):  # those that are not turned are divided by a number beyond all others
+        share = float((vector(ROPE_FACTORS) < _UNTURNED).mean())
+        config["rope_parameters"][FULL]["partial_rotary_factor"] = share
     model = assemble(
         architecture,
         config | {"tie_word_embeddings": tied},
@@ -63,7 +74,7 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         pairs_neighbours=architecture.gguf_pairs_neighbours,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
-    if ROPE_FACTORS not in tensors:
+    if ROPE_FACTORS not in tensors or proportional:
         return model
     return replace(model, vectors={**model.vectors, "rope_factors": vector(ROPE_FACTORS)})
 

@@ -40,8 +40,8 @@ READ_BY_TRANSFORMERS = frozenset(
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 """By which llama.cpp, too, knows the one Gemma 2 and the one Gemma 3 that divide scores by the root of another number
 than a head's size."""
-_WINDOW_OF_GEMMA_2 = 4096
-"""Where a file does not name it."""
+_WINDOW_OF_GEMMA_2, _PERIOD_OF_GEMMA_4 = 4096, 6
+"""Where a file does not name them."""
 
 
 def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
@@ -82,6 +82,7 @@ def gguf_config(head: Head) -> dict[str, Any]:
         "rope_scaling": _scaling(head),
         "partial_rotary_factor": _rotary_part(head),
         **(_multipliers(head) if kind == "granite" else {}),
+        **(_of_gemma4(head) if kind == "gemma4_text" else {}),
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -93,6 +94,9 @@ def _experts(head: Head, kind: str) -> dict[str, Any]:
     if kind == "gpt_oss":
         said = {"num_local_experts": experts, "num_experts_per_tok": active}
         return said | ({"intermediate_size": width} if width else {})
+    if kind == "gemma4_text":
+        said = {"num_experts": experts, "top_k_experts": active, "moe_intermediate_size": width}
+        return {**said, "enable_moe_block": bool(experts)}
     if kind != "qwen3_moe":
         return {"num_local_experts": None if kind.endswith("_moe") else experts}
     if not width and active:
@@ -103,6 +107,34 @@ def _experts(head: Head, kind: str) -> dict[str, Any]:
         "moe_intermediate_size": width,
         "norm_topk_prob": True,  # as llama.cpp has it, whose files do not say
     }
+
+
+def _of_gemma4(head: Head) -> dict[str, Any]:
+    """What differs from layer to layer, as far as the head says it."""
+    layers, tensors = head.of_architecture("block_count") or 0, {tensor.name for tensor in head.tensors}
+    every = head.of_architecture("attention.sliding_window_pattern") or _PERIOD_OF_GEMMA_4
+    windowed = head.of_layers("attention.sliding_window_pattern") or [
+        bool((layer + 1) % every) for layer in range(layers)
+    ]
+    full = [layer for layer, has_window in enumerate(windowed) if not has_window]
+    wide = head.of_layers("feed_forward_length")
+    key_values = head.of_layers("attention.head_count_kv")
+    found = {
+        "layer_types": [SLIDING if has_window else FULL for has_window in windowed],
+        "head_dim": head.of_architecture("attention.key_length_swa"),
+        "global_head_dim": head.of_architecture("attention.key_length"),
+        "attention_k_eq_v": bool(full) and MATRICES["v"].of(full[0]).gguf not in tensors,
+        "num_kv_shared_layers": head.of_architecture("attention.shared_kv_layers") or 0,
+        "hidden_size_per_layer_input": head.of_architecture("embedding_length_per_layer_input") or 0,
+        "use_double_wide_mlp": len(set(wide)) > 1,
+        "hidden_activation": "gelu_pytorch_tanh",
+    }
+    if wide:
+        found["intermediate_size"] = wide[0]
+    if key_values:
+        found["num_key_value_heads"] = key_values[windowed.index(True) if any(windowed) else 0]
+        found["num_global_key_value_heads"] = key_values[full[0]] if full else None
+    return found
 
 
 def _rotary_part(head: Head) -> float | None:
@@ -166,6 +198,7 @@ def whole_config(head: Head) -> dict[str, Any] | None:
     said = gguf_config(head)
     architecture = ARCHITECTURES[said["model_type"]]
     base = head.of_architecture("rope.freq_base") or architecture.rope_base
+    local = head.of_architecture("rope.freq_base_swa")
     if architecture.optional_biases:
         said["attention_bias"] = MATRICES["q"].of(0, "bias").gguf in shapes
     scaled = said.pop("rope_scaling", {})
@@ -175,7 +208,7 @@ def whole_config(head: Head) -> dict[str, Any] | None:
         | {
             "hidden_act": "silu",
             "rms_norm_eps": epsilon,
-            "rope_parameters": _rotations(architecture, base, scaled),
+            "rope_parameters": _rotations(architecture, base, scaled, local),
             "tie_word_embeddings": HEAD.gguf not in shapes,
             "vocab_size": shapes[EMBEDDING.gguf][-1],
             **{
@@ -187,10 +220,15 @@ def whole_config(head: Head) -> dict[str, Any] | None:
     )
 
 
-def _rotations(architecture: Architecture, base: float, scaled: dict[str, Any]) -> dict[str, Any]:
+def _rotations(
+    architecture: Architecture, base: float, scaled: dict[str, Any], local: float | None
+) -> dict[str, Any]:
     """As config.json has it: of all layers, or of those without a window and those with one, which are not scaled."""
     given = {"rope_type": "default", "rope_theta": base}
-    return {FULL: given | scaled, SLIDING: given} if architecture.local_rope_base else given | scaled
+    if architecture.full_head_dim:  # read_gguf finds out which part of a head they turn
+        scaled, local = {"rope_type": "proportional"}, local or architecture.local_rope_base
+    windowed = given | ({"rope_theta": local} if local else {})
+    return {FULL: given | scaled, SLIDING: windowed} if architecture.local_rope_base else given | scaled
 
 
 def end_tokens(head: Head) -> int | list[int] | None:

@@ -1,4 +1,5 @@
-"""The head of a GGUF file: what model it is and what its tensors are, read in a moment.
+"""The head of a GGUF file, or of several that are one model: what model it is and what its tensors are, read in a
+moment.
 
 gguf's own reader makes arrays of every token of the vocabulary, which takes tens of seconds; here they are passed over
 unless they are asked for.
@@ -9,44 +10,54 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hierchat.models.errors import BrokenFileError
+from hierchat.models.formats.gguf_shards import require_shards
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _SCALARS = dict(enumerate(("B", "b", "H", "h", "I", "i", "f", "?", None, None, "Q", "q", "d")))
 """By the number of a value's type: how struct reads it."""
 _STRING, _ARRAY = 8, 9
 _LONGEST_TEXT = 1_000_000
+_MOST_LAYERS = 1024
+"""Numbers in a row that may be one for each layer; longer rows are of the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """`shape`: the row's length first; `type`: of its blocks, as gguf calls it; its `size` bytes begin at byte `begin`
-    of the file."""
+    of the file; `shard`: which one, counted from 0."""
 
     name: str
     shape: tuple[int, ...]
     type: str
     begin: int = 0
     size: int = 0
+    shard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """`values` by key; of arrays, those that were asked for."""
+    """`values` by key; of arrays, those that were asked for. `by_layer`: short ones of numbers."""
 
     values: dict[str, Any]
     tensors: tuple[Tensor, ...]
+    by_layer: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
         """As the file calls it; empty where it does not say."""
         return str(self.values.get("general.architecture", ""))
+
+    @property
+    def shards(self) -> int:
+        """Files that the model is cut into."""
+        return max(int(self.values.get("split.count", 1)), 1)
 
     @property
     def parameters(self) -> int:
@@ -56,6 +67,10 @@ class Head:
     def of_architecture(self, key: str) -> Any:
         """A value that belongs to the architecture, such as "block_count"; None where it is not there."""
         return self.values.get(f"{self.architecture}.{key}")
+
+    def of_layers(self, key: str) -> list[Any]:
+        """A value that belongs to the architecture, for each layer; empty where the file does not give it so."""
+        return self.by_layer.get(f"{self.architecture}.{key}", [])
 
 
 def head_in(data: bytes) -> Head | None:
@@ -69,7 +84,29 @@ def head_in(data: bytes) -> Head | None:
 
 
 def read_head(path: Path, arrays: Collection[str] = ()) -> Head:
-    """`arrays`: keys of those to read, as lists. Raises BrokenFileError for what is no whole GGUF file."""
+    """Of a file, or of all that belong to it. `arrays`: keys of those to read, as lists. Raises BrokenFileError for
+    what is no whole GGUF file, MissingError where one of several is not there."""
+    return joined([_read(file, arrays) for file in require_shards(path)], path.name)
+
+
+def joined(heads: Sequence[Head], name: str) -> Head:
+    """One head of those of all files of a model, in order. Raises BrokenFileError where they do not belong together.
+    `name`: of one of them."""
+    first = heads[0]
+    if first.shards != len(heads):
+        raise BrokenFileError(
+            f"{name} says that its model is cut into {first.shards} files; by its name there are {len(heads)}. "
+            "Give the files the names that they had."
+        )
+    placed = [replace(tensor, shard=number) for number, head in enumerate(heads) for tensor in head.tensors]
+    if len(placed) != first.values.get("split.tensors.count", len(placed)):
+        raise BrokenFileError(
+            f"{name} and the files beside it are not of one model. Fetch or copy them again."
+        )
+    return Head(first.values, tuple(placed), first.by_layer)
+
+
+def _read(path: Path, arrays: Collection[str]) -> Head:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data, arrays).head()
@@ -90,11 +127,13 @@ class _Reader:
         if self._number("I") not in _VERSIONS:
             raise ValueError("another version")
         tensors, count = self._number("Q"), self._number("Q")
-        values = {}
+        values, by_layer = {}, {}
         for _ in range(count):
             key = self._text()
             value = self._value(self._number("I"), key in self._arrays)
-            if value is not None:
+            if isinstance(value, list) and key not in self._arrays:
+                by_layer[key] = value
+            elif value is not None:
                 values[key] = value
         found = [self._tensor() for _ in range(tensors)]
         alignment = int(values.get("general.alignment", 32))
@@ -103,7 +142,7 @@ class _Reader:
         end = max((tensor.begin + tensor.size for tensor in placed), default=0)
         if self._whole and end > len(self._data):
             raise ValueError("cut off")
-        return Head(values, placed)
+        return Head(values, placed, by_layer)
 
     def _tensor(self) -> Tensor:
         """A tensor, its place counted from where all data begin."""
@@ -119,7 +158,7 @@ class _Reader:
         return Tensor(name, shape, kind.name, at, math.prod(shape) // block * size)
 
     def _value(self, kind: int, wanted: bool) -> Any:
-        """A value; None for an array that is not wanted."""
+        """A value; None for an array that is not wanted, unless it may have a number for each layer."""
         if kind == _STRING:
             return self._text()
         if kind != _ARRAY:
@@ -133,6 +172,7 @@ class _Reader:
             return None
         form, begin = f"<{count}{_SCALARS[inner]}", self._at
         self._skip(struct.calcsize(form))
+        wanted = wanted or count <= _MOST_LAYERS
         return list(struct.unpack_from(form, self._data, begin)) if wanted else None
 
     def _texts(self, count: int, wanted: bool) -> list[str] | None:

@@ -1,8 +1,9 @@
-"""The tokenizer of a GGUF file with byte-level BPE, built from its vocabulary and merges in a second.
+"""The tokenizer of a GGUF file with BPE of bytes, or of characters as Gemma 4 has it, built from its vocabulary and
+merges in a second.
 
-It is the one that transformers makes of the file, without transformers' way there, which reads the file with gguf's own
-reader; and with what transformers leaves out: the digits of SmolLM, the normal form of Qwen. Other kinds of tokenizer,
-and splits that are not listed, are left to transformers.
+It is the one that transformers makes of the file, without transformers' way there, which reads the file with gguf's
+own reader; and with what transformers leaves out: the digits of SmolLM, the normal form of Qwen, the whole words of
+Llama 3. Other kinds of tokenizer, and splits that are not listed, are left to transformers.
 """
 
 from __future__ import annotations
@@ -28,14 +29,27 @@ _CASED = (
 _GPT4O = _CASED.replace("ENDS", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
 _TEKKEN = _CASED.replace("ENDS", "").replace("{1,3}", "")
 _SEED = _QWEN2.replace(r"\p{N}]+[\r\n]*", r"\p{N}\r\n]+")
-_DIGITS = "digits"
-SPLITS = {
+_DIGITS, _GPT2 = "digits", "gpt2"
+_DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")
+SPLITS: dict[str, str | tuple[str, ...]] = {
+    "a.x-4.0": _GPT2,
     "chatglm-bpe": _LLAMA3,
     "dbrx": _LLAMA3,
+    "deepseek-coder": _DEEPSEEK_CODER,
     "deepseek-r1-qwen": _QWEN2,
+    "exaone4": _GPT2,
+    "falcon3": _LLAMA3,
     "glm4": _LLAMA3,
     "gpt-4o": _GPT4O,
+    "kormo": _QWEN2,
     "llama-bpe": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "llama3": _LLAMA3,
+    "megrez": _QWEN2,
+    "mellum": _GPT2,
+    "midm-2.0": _LLAMA3,
+    "minerva-7b": _DIGITS,
+    "pixtral": _LLAMA3,
     "qwen2": _QWEN2,
     "refact": _DIGITS,
     "seed-coder": _SEED,
@@ -43,17 +57,19 @@ SPLITS = {
     "smollm": _DIGITS,
     "starcoder": _DIGITS,
     "tekken": _TEKKEN,
+    "trillion": _GPT2,
 }
-"""How text is split before merging, by the file's name for it: a pattern, or each digit by itself and the rest as GPT-2
-did."""
+"""How text is split before merging, by the file's name for it: a pattern, several of which each splits what those
+before it left, GPT-2's way, or each digit by itself and the rest as GPT-2 did."""
 _COMPOSED = ("qwen2",)
 """Whose text is brought into Unicode's composed form (NFC) first, as their publisher's tokenizers do."""
-_WHOLE_WORDS = ("tekken",)
+_WHOLE_WORDS = ("falcon3", "llama-bpe", "llama-v3", "llama3", "midm-2.0", "pixtral", "tekken")
 """Whose words are tokens wherever the vocabulary has them, also where no merges lead there."""
 
 _PREFIX = "tokenizer.ggml."
 _ARRAYS = tuple(f"{_PREFIX}{key}" for key in ("tokens", "merges", "token_type"))
 _CONTROL, _USER_DEFINED = 3, 4
+_SPACE = "\u2581"
 _NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
@@ -64,7 +80,7 @@ def write_tokenizer(gguf: Path, folder: Path) -> bool:
     said = {key.removeprefix(_PREFIX): value for key, value in values.items() if key.startswith(_PREFIX)}
     try:
         named = {name: _token(said, f"{key}_token_id") for name, key in _NAMED.items()}
-        tokenizer = _build(said, named)
+        tokenizer = _of_characters(said, named) if said.get("model") == "gemma4" else _build(said, named)
     except Exception:  # the tokenizers library raises nothing more exact; transformers says what is wrong
         return False
     if tokenizer is None:
@@ -109,15 +125,46 @@ def _build(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | No
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in plain])
     if split in _COMPOSED:
         tokenizer.normalizer = normalizers.NFC()
-    pattern = SPLITS[split]
-    tokenizer.pre_tokenizer = (
-        pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        )
-        if pattern == _DIGITS
-        else pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), bytes_only])
-    )
+    tokenizer.pre_tokenizer = _splitter(SPLITS[split], bytes_only)
     tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = _around(tokenizer, said, named)
+    return tokenizer
+
+
+def _splitter(
+    pattern: str | tuple[str, ...], bytes_only: pre_tokenizers.PreTokenizer
+) -> pre_tokenizers.PreTokenizer:
+    as_gpt2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if pattern == _GPT2:
+        return as_gpt2
+    if pattern == _DIGITS:
+        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), as_gpt2])
+    patterns = (pattern,) if isinstance(pattern, str) else pattern
+    splits = [pre_tokenizers.Split(Regex(one), "isolated") for one in patterns]
+    return pre_tokenizers.Sequence([*splits, bytes_only])
+
+
+def _of_characters(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | None:
+    """As the publisher's tokenizer of Gemma 4: spaces are a character of their own, and what no token has becomes
+    bytes."""
+    if said.get("add_space_prefix"):
+        return None
+    tokens, types = said["tokens"], said.get("token_type") or []
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    merges = [tuple(merge.split(" ")) for merge in said["merges"]]
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token=named["unk_token"], fuse_unk=True, byte_fallback=True)
+    )
+    by_type = list(zip(tokens, types, strict=False))
+    control = [token for token, kind in by_type if kind == _CONTROL]
+    special = dict.fromkeys([*control, *(token for token in named.values() if token is not None)])
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    plain = [token for token, kind in by_type if kind == _USER_DEFINED]
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in plain])
+    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
     tokenizer.post_processor = _around(tokenizer, said, named)
     return tokenizer
 

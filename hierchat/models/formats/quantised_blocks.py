@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.formats.block_types import TYPES, UnknownBlockType, floats_of, packed
+from hierchat.models.formats.codebooks import NARROW, widened
 from hierchat.models.formats.layouts import LAYOUTS
 
 Floats = NDArray[np.float32]
@@ -39,7 +40,7 @@ class Blocks:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the matrix in a file: without the rows that fill up its last panel."""
+        """Bytes of the matrix in a file of this type: without the rows that fill up its last panel."""
         return self.rows * self.row_bytes
 
     def floats(self, rows: NDArray[np.int64] | None = None) -> Floats:
@@ -55,13 +56,15 @@ class Blocks:
 
 
 def from_file(name: str, raw: Raw, order: NDArray[np.int64] | None = None) -> Blocks:
-    """A matrix as a file has it: uint8 [rows, bytes of a row]; `order`: which of its rows goes where. Raises
-    UnknownBlockType."""
+    """A matrix as a file has it: uint8 [rows, bytes of a row]; `order`: which of its rows goes where. What codebooks
+    widens has the name and the size of the wider form. Raises UnknownBlockType."""
     from hierchat.jit import LANES
     from hierchat.models.formats.interleave import interleave
 
     if name not in TYPES:
-        raise UnknownBlockType(f"block type {name} (known are {', '.join(TYPES)})")
+        raise UnknownBlockType(name)
+    if name in NARROW:
+        name, raw = widened(name, raw)
     layout = LAYOUTS[name]
     columns = raw.shape[1] // layout.size * layout.weights
     rows = len(raw) if order is None else len(order)

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.architectures.architecture import Architecture
+from hierchat.models.architectures.layers import expert_width, has_experts_beside, matrices_of
 from hierchat.models.architectures.rope import rotary_size
-from hierchat.models.architectures.sizes import heads_of
+from hierchat.models.architectures.sizes import experts_of, heads_of
 
 Rows = NDArray[np.int64]
 
@@ -21,14 +22,16 @@ def row_orders(
     """By the names of MATRICES: rows out of one tensor that holds several matrices, and rows of queries and keys that
     the file pairs with their neighbours (`pairs_neighbours`), put half of what is rotated apart."""
     heads, kv_heads, size = heads_of(config)
-    inner = config[architecture.inner]
+    inner, matrices = expert_width(config, architecture), matrices_of(architecture, config, 0)
+    experts = experts_of(config)[0] if has_experts_beside(config, architecture) else 1
     heights = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size, "gate": inner, "up": inner}
     found: dict[str, Rows] = {}
-    for place, name in architecture.matrices.items():
-        together = [other for other, its in architecture.matrices.items() if its == name]
+    for place, name in matrices.items():
+        together = [other for other, its in matrices.items() if its == name]
         if len(together) > 1:
             before = sum(heights[other] for other in together[: together.index(place)])
-            found[place] = before + np.arange(heights[place])
+            begins = np.arange(experts)[:, None] * sum(heights[other] for other in together)
+            found[place] = (begins + before + np.arange(heights[place])).reshape(-1)
         if pairs_neighbours and place in ("q", "k"):
             turned = _turned(heights[place] // size, size, rotary_size(config, architecture))
             found[place] = found[place][turned] if place in found else turned

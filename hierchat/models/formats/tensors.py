@@ -19,8 +19,11 @@ def whole(name: Name, experts: int, read: Callable[[str], Floats]) -> Floats:
     if "{}" in said:
         return np.concatenate([read(said.format(expert)) for expert in range(experts)])
     stem, kind = said.rsplit(".", 1)
-    if stem.endswith(".sinks"):
+    if stem.endswith((".sinks", ".layer_scalar")) or kind == "scale":
         return read(stem)
+    if ".experts." in said and ".mlp." not in said:
+        floats = read(stem)
+        return floats.reshape(-1, floats.shape[2])
     if not fused(name):
         return read(said)
     floats = read(f"{stem}_bias") if kind == "bias" else read(stem).swapaxes(1, 2)

@@ -9,7 +9,8 @@ from hierchat.models.catalogue import Backend, Gguf, ModelEntry
 from hierchat.models.errors import BrokenFileError, FetchError
 from hierchat.models.fetch.bring import is_fetched
 from hierchat.models.fetch.hub import fetch_beginning
-from hierchat.models.formats.gguf_head import Head, head_in
+from hierchat.models.formats.gguf_head import Head, head_in, joined
+from hierchat.models.formats.gguf_shards import shard_names
 from hierchat.models.load.check import require_memory, require_runnable, require_runnable_head
 from hierchat.models.progress import Report, silent
 
@@ -36,13 +37,18 @@ def require_worth_fetching(
 
 
 def remote_head(gguf: Gguf) -> Head:
-    """The head of a GGUF file on the hub. Raises BrokenFileError, MissingError, GatedError, OfflineError."""
-    assert gguf.repo
+    """The head of a GGUF file on the hub, or of all that are one model. Raises BrokenFileError, MissingError,
+    GatedError, OfflineError."""
     assert gguf.file
+    return joined([_head_of(gguf, name) for name in shard_names(gguf.file)], gguf.file)
+
+
+def _head_of(gguf: Gguf, name: str) -> Head:
+    assert gguf.repo
     for size in _BEGINNINGS:
-        data = fetch_beginning(gguf.repo, gguf.revision, gguf.file, size)
+        data = fetch_beginning(gguf.repo, gguf.revision, name, size)
         if head := head_in(data):
             return head
         if len(data) < size:
             break
-    raise BrokenFileError(f"{gguf.file} of {gguf.repo} is no GGUF file that can be read here.")
+    raise BrokenFileError(f"{name} of {gguf.repo} is no GGUF file that can be read here.")

@@ -12,13 +12,14 @@ from hierchat.models.errors import DoesNotFitError, UnsupportedError
 from hierchat.models.fetch.bring import get_gguf, has_blocks
 from hierchat.models.fetch.convert import blocks_folder, is_converted
 from hierchat.models.fetch.hub import fetch_hub
+from hierchat.models.fetch.weights import weight_bytes
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.memory import best_device, require_blocks_fit, require_fit
 from hierchat.models.progress import Report, silent
 from hierchat.models.runnable import gguf_refused, gguf_unsupported, refused, unsupported
 
 LEAST_BYTES, FLOAT_BYTES = 0.53, 4
-"""Per weight on the CPU engine: in the smallest block type, and where all become floats."""
+"""Per weight on the CPU engine: in blocks of 4 bits, unless its files are smaller, and where all become floats."""
 
 
 def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
@@ -100,7 +101,10 @@ def _require_memory(entry: ModelEntry, device: str, backend: Backend | None, eng
     if not (size := entry.size):
         return
     if engine:
-        least = int((FLOAT_BYTES if backend == "float32" else LEAST_BYTES) * size.parameters)
+        least = FLOAT_BYTES * size.parameters
+        if backend != "float32":
+            least = min(int(LEAST_BYTES * size.parameters), weight_bytes(entry, device) or least)
+        least = int(least * size.held)
         require_blocks_fit(entry.name, least, size.slot, entry.context_length or 0, held)
         return
     asked = with_backend(entry, backend)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hierchat.models.architectures.sizes import slot_size
+from hierchat.models.architectures.layers import slot_size
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry
 from hierchat.models.errors import BrokenFileError, MissingError
 from hierchat.models.fetch.hub import fetch_beginning, list_files

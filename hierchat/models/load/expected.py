@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 
-from hierchat.models.architectures.registry import ARCHITECTURES
-from hierchat.models.architectures.through_transformers import KEEPING_STATES, SLOTTED
 from hierchat.models.catalogue import Backend, ModelEntry
 from hierchat.models.load.check import by_engine
-from hierchat.models.runnable import Step, step
+from hierchat.models.runnable import Step, step, step_of_kind
 
 
 def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None) -> Step | None:
@@ -17,11 +15,8 @@ def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None
     own = by_engine(entry, device, backend)
     if folder := entry.source_on(device).folder:
         try:
-            return step(json.loads((folder.path / "config.json").read_text(encoding="utf-8")), own=own)
+            config = json.loads((folder.path / "config.json").read_text(encoding="utf-8"))
+            return step(config, own=own, device=device)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
             return None
-    if entry.kind is None:
-        return None
-    if own and entry.kind in ARCHITECTURES:
-        return "kernels"
-    return "slots" if entry.kind in SLOTTED | KEEPING_STATES else "plain"
+    return None if entry.kind is None else step_of_kind(entry.kind, own=own, device=device)

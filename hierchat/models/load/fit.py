@@ -9,7 +9,7 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch.bring import is_fetched
-from hierchat.models.fetch.weights import weight_bytes
+from hierchat.models.fetch.weights import block_bytes
 from hierchat.models.load.check import by_engine, require_runnable
 from hierchat.models.memory import blocks_needed, bytes_needed, dtype_on, free_memory
 
@@ -27,11 +27,18 @@ class Fit:
     needed: int | None = None
 
 
-def fit(entry: ModelEntry, device: str, backend: Backend | None = None, held: int = 0) -> Fit:
-    """As far as memory goes. `held`: bytes that will be free when it is loaded, besides those that are free now."""
+def fit(
+    entry: ModelEntry,
+    device: str,
+    backend: Backend | None = None,
+    held: int = 0,
+    weights: int | None = None,
+) -> Fit:
+    """As far as memory goes. `held`: bytes that will be free when it is loaded, besides those that are free now;
+    `weights`: bytes of a GGUF file's tensors that is not here, where its head tells them."""
     if entry.engine:
         return Fit("yes", f"{entry.engine.openai.url} computes it; it takes no memory here.", 0)
-    needed = memory_needed(entry, device, backend)
+    needed = memory_needed(entry, device, backend, weights)
     if needed is None:
         return Fit("unknown", "How much memory it needs is known once it is here.")
     free = free_memory(device) + held
@@ -43,13 +50,15 @@ def fit(entry: ModelEntry, device: str, backend: Backend | None = None, held: in
     return Fit("yes", said, needed)
 
 
-def memory_needed(entry: ModelEntry, device: str, backend: Backend | None = None) -> int | None:
+def memory_needed(
+    entry: ModelEntry, device: str, backend: Backend | None = None, weights: int | None = None
+) -> int | None:
     """Bytes of weights and of the whole context; None where neither files nor catalogue tell."""
     size, context = entry.size, entry.context_length or 4096
     if by_engine(entry, device, backend):
-        weights = weight_bytes(entry, device)
-        if weights and entry.blocks and size:
-            weights = size.parameters * (entry.blocks + 1) // 8
+        weights = block_bytes(entry, device, weights)
+        if weights and size:
+            weights = int(weights * size.held)
         return blocks_needed(weights, size.slot if size else 0, context) if weights else None
     return bytes_needed(size, dtype_on(entry.dtype, device), entry.quantisation, context) if size else None
 

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hierchat.models.architectures.sizes import slot_size
+from hierchat.models.architectures.layers import slot_size
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.errors import BrokenFileError, DoesNotFitError
 from hierchat.models.fetch.bring import get_blocks
-from hierchat.models.formats.block_model import FILE, read
+from hierchat.models.formats.block_model import FILE, mapped_bytes, read
 from hierchat.models.load.check import FLOAT_BYTES
 from hierchat.models.load.load_tokenizer import read_tokenizer
 from hierchat.models.load.loaded import LoadedModel, model_key
@@ -28,9 +28,9 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
     positions = config.get("max_position_embeddings") or 2048
     context_length = min(entry.context_length or positions, positions)
     require_supported(config)
-    weights = (folder / FILE).stat().st_size
+    weights = (folder / FILE).stat().st_size - mapped_bytes(folder / FILE)
     if floats and entry.size:  # both, for a moment
-        weights += FLOAT_BYTES * entry.size.parameters
+        weights += FLOAT_BYTES * (entry.size.parameters - entry.size.looked_up)
     require_blocks_fit(entry.name, weights, slot_size(config), context_length)
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = read_tokenizer(folder)

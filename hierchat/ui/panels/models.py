@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from hierchat.language import _, later
 from hierchat.models.errors import ModelError
+from hierchat.models.fetch.hub import endpoint
 from hierchat.ui import status
+from hierchat.ui.panels import hub_view
 from hierchat.ui.panels import models_view as view
 from hierchat.ui.panels.panel import Who
 from hierchat.ui.sessions import Session
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+    from hierchat.runtime.shelf import ModelRow
 
 _OTHERS = later(
     "Only the owner of this hierchat fetches, adds, ejects and removes models. You can load those that are here."
@@ -43,6 +46,8 @@ class ModelsPanel:
         """Its components."""
         self._said = gr.HTML("", elem_id="hc-models-said")
         self._list = gr.HTML("", elem_id="hc-models-list", apply_default_css=False, js_on_load=None)
+        gr.HTML(hub_view.searching(endpoint()), elem_id="hc-hub-search")
+        self._found = gr.HTML("", elem_id="hc-hub-found", apply_default_css=False, js_on_load=None)
         gr.HTML(view.adding(), elem_id="hc-models-add")
 
     def wire(self, who: Who, live: Any) -> None:
@@ -61,15 +66,27 @@ class ModelsPanel:
             "hc_model_removed": self._remove,
             "hc_model_keep": lambda name, session: "",
             "hc_model_add": self._add,
+            **self._hub,
             "hc_model_draft": lambda names, session: self._let_draft(names, wanted=True),
             "hc_model_undraft": lambda names, session: self._let_draft(names, wanted=False),
         }
         return {name: self._answering(name, act) for name, act in acts.items()}
 
     @property
+    def _hub(self) -> dict[str, Act]:
+        """Those of the search."""
+        return {
+            "hc_hub_search": self._search,
+            "hc_hub_look": self._look,
+            "hc_hub_less": self._less,
+            "hc_hub_leave": self._leave,
+            "hc_hub_take": self._take,
+        }
+
+    @property
     def outputs(self) -> list[Any]:
         """What it draws."""
-        return [self._said, self._list]
+        return [self._said, self._list, self._found]
 
     def show(self, user_id: int) -> dict[Any, Any]:
         """The list as it is now; how fast memory is, is measured for the next look."""
@@ -81,19 +98,22 @@ class ModelsPanel:
         session, user = self._who(request)
         if session.panel != self.name:
             return {self._list: gr.skip()}
-        return {self._list: self._drawn(user, "", session.removing)[self._list]}
+        drawn = self._drawn(user, "", session.removing, session.hub_said)
+        return {part: drawn[part] for part in (self._list, self._found)}
 
     def _answering(self, name: str, act: Act) -> Callable[..., dict[Any, Any]]:
         def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
             session, user = self._who(request)
-            session.removing = ""
+            session.removing = session.hub_said = ""
             if name != "hc_model_load" and (why := self._refusal(user)):
                 return self._drawn(user, status.error(why), "")
             try:
                 said = act(str(event._data["text"]), session)
             except ModelError as error:
-                return self._drawn(user, status.error(str(error)), "")
-            return self._drawn(user, status.notice(said) if said else "", session.removing)
+                if name not in self._hub:
+                    return self._drawn(user, status.error(str(error)), "")
+                session.hub_said, said = str(error), ""  # there, where the button stands
+            return self._drawn(user, status.notice(said) if said else "", session.removing, session.hub_said)
 
         return answer
 
@@ -103,15 +123,25 @@ class ModelsPanel:
             return _(_SHARED)
         return "" if self._service.store.is_owner(user_id) else _(_OTHERS)
 
-    def _drawn(self, user_id: int, said: str, removing: str) -> dict[Any, Any]:
+    def _drawn(self, user_id: int, said: str, removing: str, hub_said: str = "") -> dict[Any, Any]:
         shelf, host = self._service.models, self._service.host
         try:
             rows = shelf.rows(user_id)
         except ModelError as error:  # models.yaml was edited by hand
-            return {self._said: status.error(str(error)), self._list: ""}
+            return {self._said: status.error(str(error)), self._list: "", self._found: ""}
         frees = shelf.frees(removing) if removing else 0
-        drawn = view.models(rows, shelf.best(rows), host.status, removing, frees, not self._refusal(user_id))
-        return {self._said: said, self._list: drawn}
+        may_change = not self._refusal(user_id)
+        drawn = view.models(rows, shelf.best(rows), host.status, removing, frees, may_change)
+        found = self._searched(rows, hub_said) if may_change else ""
+        return {self._said: said, self._list: drawn, self._found: found}
+
+    def _searched(self, rows: Sequence[ModelRow], said: str) -> str:
+        """The owner's search, as far as it is. `said`: what went wrong with its last button."""
+        shelf = self._service.models
+        look = shelf.hub.now.look if shelf.hub.now else None
+        name = shelf.name_of(look.described) if look and look.described else ""
+        found = hub_view.found(shelf.hub.now, next((row for row in rows if row.name == name), None))
+        return (status.error(said) if said else "") + found
 
     def _fetch(self, name: str, session: Session) -> str:
         self._service.models.fetch(name)
@@ -140,6 +170,27 @@ class ModelsPanel:
     def _add(self, text: str, session: Session) -> str:
         name = self._service.models.add(text)
         return _("{name} is in the list now.").format(name=name)
+
+    def _search(self, words: str, session: Session) -> str:
+        self._service.models.hub.search(words)
+        return ""
+
+    def _look(self, said: str, session: Session) -> str:
+        repo, file, named = (*said.partition("|")[::2], "|" in said)
+        self._service.models.hub.look(repo, file if named else None)
+        return ""
+
+    def _less(self, said: str, session: Session) -> str:
+        self._service.models.hub.leave_look()
+        return ""
+
+    def _leave(self, said: str, session: Session) -> str:
+        self._service.models.hub.leave()
+        return ""
+
+    def _take(self, said: str, session: Session) -> str:
+        self._service.models.add_and_load()
+        return ""
 
     def _let_draft(self, names: str, *, wanted: bool) -> str:
         name, draft = names.split("|", 1)

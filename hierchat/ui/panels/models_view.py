@@ -14,9 +14,11 @@ from hierchat.ui.actions import button
 from hierchat.ui.status import progress_bar
 
 if TYPE_CHECKING:
+    from hierchat.models.load.fit import Fit
     from hierchat.runtime.fetches import Fetch
     from hierchat.runtime.host import HostStatus
-    from hierchat.runtime.shelf import Draft, ModelRow, Speed
+    from hierchat.runtime.shelf import Draft, ModelRow
+    from hierchat.runtime.speed import Speed
 
 _FITS = {
     "yes": later("Fits"),
@@ -141,14 +143,18 @@ def _entry(
     return (
         f'<li class="hc-model" data-model="{html.escape(row.name)}"><h3>{html.escape(row.name)}</h3>{badges}'
         f'<p class="hc-model-facts">{_facts(row)}</p>'
-        f'<p class="hc-fit" data-fit="{row.fit.verdict}"><strong>{_(_FITS[row.fit.verdict])}.</strong> '
-        f"{html.escape(row.fit.why)}{_step(row)}</p>{_drafts(row, may_change)}{_fetch(row.fetch)}"
+        f"{fit_line(row.fit, _(STEPS[row.step]) if row.step else '')}{_drafts(row, may_change)}{fetch_line(row.fetch)}"
         f"{asked or _buttons(row, host, may_change)}</li>"
     )
 
 
-def _step(row: ModelRow) -> str:
-    return f" {html.escape(_(STEPS[row.step]))}" if row.step and row.fit.verdict != "no" else ""
+def fit_line(fit: Fit, step: str) -> str:
+    """Whether a model fits this machine, and what will compute it."""
+    said = f" {html.escape(step)}" if step and fit.verdict != "no" else ""
+    return (
+        f'<p class="hc-fit" data-fit="{fit.verdict}"><strong>{_(_FITS[fit.verdict])}.</strong> '
+        f"{html.escape(fit.why)}{said}</p>"
+    )
 
 
 def _facts(row: ModelRow) -> str:
@@ -157,11 +163,17 @@ def _facts(row: ModelRow) -> str:
         size = _("{have} of {size} here").format(have=_size(row.have), size=size)
     elif row.state == "absent" and row.size:
         size += _(" to fetch")
-    facts = [_count(row.parameters), size, row.licence if row.licence != "unknown" else _("licence unknown")]
-    return " · ".join(html.escape(fact) for fact in facts if fact) + (_speed(row.speed) if row.speed else "")
+    facts = [
+        count_line(row.parameters),
+        size,
+        row.licence if row.licence != "unknown" else _("licence unknown"),
+    ]
+    drawn = [html.escape(fact) for fact in facts if fact]
+    return " · ".join([*drawn, speed_line(row.speed)] if row.speed else drawn)
 
 
-def _speed(speed: Speed) -> str:
+def speed_line(speed: Speed) -> str:
+    """How fast a model writes."""
     rate = f"{speed.per_second:,.0f}" if speed.per_second >= 10 else f"{speed.per_second:.1f}"
     if speed.replies:
         said = plural(
@@ -170,10 +182,10 @@ def _speed(speed: Speed) -> str:
             speed.replies,
             rate=rate,
         )
-        return f" · <span>{said}</span>"
+        return f"<span>{said}</span>"
     why = _("A token without drafts reads all weights once; memory was measured. Drafts can make it faster.")
     said = _("about {rate} tokens a second at most without drafts (expected)").format(rate=rate)
-    return f' · <span title="{why}">{said}</span>'
+    return f'<span title="{why}">{said}</span>'
 
 
 def _drafts(row: ModelRow, may_change: bool) -> str:
@@ -197,7 +209,8 @@ def _draft(name: str, draft: Draft, may_change: bool) -> str:
     return f"{said} {button(act, label, text=f'{name}|{draft.name}', css='hc-bordered', aria_label=about)}"
 
 
-def _fetch(fetch: Fetch | None) -> str:
+def fetch_line(fetch: Fetch | None) -> str:
+    """How far a fetch is; empty where none goes on, or failed."""
     if fetch is None or fetch.phase == "done":
         return ""
     if fetch.phase == "failed":
@@ -268,7 +281,8 @@ def _size(size: int | None) -> str:
     return gigabytes(size) if size else _("size unknown")
 
 
-def _count(parameters: int | None) -> str:
+def count_line(parameters: int | None) -> str:
+    """How large a model is; empty where that is not known."""
     if not parameters:
         return ""
     billions = parameters >= 1e9

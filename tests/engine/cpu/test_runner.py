@@ -143,7 +143,11 @@ def test_a_helper_that_never_comes_holds_nothing_up() -> None:
 def test_a_replaced_model_leaves_the_memory() -> None:
     target = CpuRunner(block_model(tiny_model()), context_length=CONTEXT, threads=3).open()
     target.forward([1, 2], [-1, 0])
-    team, keys, helpers = target.runner.team, weakref.ref(target.runner.slots.keys), threading.active_count()
+    team, keys, helpers = (
+        target.runner.team,
+        weakref.ref(target.runner.slots[0].keys),
+        threading.active_count(),
+    )
     del target
     gc.collect()
     deadline = time.monotonic() + 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,12 +23,6 @@ SAID = [{"role": "system", "content": "You help."}, {"role": "user", "content": 
 @pytest.fixture
 def script() -> Script:
     return Script(usage={"prompt_tokens": 7, "completion_tokens": 2})
-
-
-@pytest.fixture
-def url(script: Script) -> Iterator[str]:
-    with serving(script) as url:
-        yield url
 
 
 def prompt() -> list[int]:

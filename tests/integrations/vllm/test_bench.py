@@ -24,8 +24,15 @@ def url(engine: Engine, environment: pytest.MonkeyPatch) -> Iterator[str]:
     one_at_a_time = threading.Lock()
 
     class Answers(BaseHTTPRequestHandler):
+        counted = 0
+
         def do_GET(self) -> None:
-            self._send({"data": [{"id": "tiny"}]})
+            if self.path == "/metrics":
+                Answers.counted += 1  # what is asked before and behind a group is 7 apart
+                name = "vllm:spec_decode_num_accepted_tokens_total"
+                self._give(f'# HELP {name}\n{name}{{engine="0"}} {7 * (Answers.counted // 2)}\n'.encode())
+            else:
+                self._send({"data": [{"id": "tiny"}]})
 
         def do_POST(self) -> None:
             assert self.headers["Authorization"] == "Bearer the key"
@@ -40,7 +47,9 @@ def url(engine: Engine, environment: pytest.MonkeyPatch) -> Iterator[str]:
             self._send({"choices": [{"token_ids": request.tokens}]})
 
         def _send(self, answer: Any) -> None:
-            data = json.dumps(answer).encode()
+            self._give(json.dumps(answer).encode())
+
+        def _give(self, data: bytes) -> None:
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
@@ -60,58 +69,101 @@ def url(engine: Engine, environment: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.fixture
 def questions(tmp_path: Path) -> Path:
     file = tmp_path / "questions.jsonl"
-    file.write_text("".join(json.dumps({"turns": ["why" * size, "and then"]}) + "\n" for size in range(1, 4)))
+    file.write_text("".join(_line({"turns": ["why" * size, "and then"]}) for size in range(1, 8)))
     return file
 
 
-def test_arms_are_compared_with_no_drafts(url: str, questions: Path, engine: Engine, tmp_path: Path) -> None:
+@pytest.fixture
+def given(questions: Path, url: str) -> list[str]:
+    return ["bench", "vllm", "--questions", str(questions), "--url", url, "--max-new-tokens", "40"]
+
+
+def test_arms_are_compared_with_no_drafts(given: list[str], engine: Engine, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    given = ["--questions", str(questions), "--url", url, "--together", "1,2", "--max-new-tokens", "40"]
-    assert main(["bench", "vllm", *given, "--json", str(out)]) == 0
+    assert main([*given, "--together", "1,2", "--limit", "2", "--json", str(out)]) == 0
     found = json.loads(out.read_text())
     assert found["vllm"] == "0.32.0"
     assert [one["together"] for one in found["together"]] == [1, 2]
     for one in found["together"]:
         arms = one["arms"]
-        assert list(arms) == ["none", "ours", "history"]
-        assert all(arm["differing"] == 0 and arm["tokens"] == 3 * 40 for arm in arms.values())
+        assert list(arms) == ["none", "bare", "ours", "history"]
+        assert list(one["again"]) == ["history"]
+        assert all(arm["differing"] == 0 for arm in arms.values())
+        assert all(arm["tokens"] == 2 * one["together"] * 40 for arm in arms.values())
         assert arms["none"]["speedup"] == arms["none"]["tokens_per_forward"] == 1
         assert arms["none"]["proposed"] == 0
-        assert arms["history"]["tokens_per_forward"] > 3
-        assert 0 < arms["history"]["accepted"] <= arms["history"]["proposed"]
+        again = one["again"]["history"]
+        assert again["tokens_per_forward"] > 3
+        assert again["differing"] == 0
+        assert 0 < again["accepted"] <= again["proposed"]
     assert engine.proposer._books.held() == (0, 0)  # the bench's user is gone
 
 
-def test_another_vllm_is_an_arm(url: str, questions: Path, tmp_path: Path) -> None:
+def test_another_vllm_is_an_arm(given: list[str], url: str, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    given = ["--questions", str(questions), "--url", url, "--together", "2", "--max-new-tokens", "8"]
-    assert main(["bench", "vllm", *given, "--peer", f"ngram={url}", "--json", str(out)]) == 0
+    given += ["--limit", "3", "--together", "1"]
+    assert main([*given, "--peer", f"ngram={url}", "--json", str(out)]) == 0
     (found,) = json.loads(out.read_text())["together"]
-    assert list(found["arms"]) == ["none", "ours", "history", "ngram"]
+    assert list(found["arms"])[-1] == list(found["again"])[-1] == "ngram"
     other = found["arms"]["ngram"]
-    assert (other["tokens"], other["differing"], other["tokens_per_forward"]) == (3 * 8, 0, None)
+    assert (other["tokens"], other["differing"], other["draft_ms_per_forward"]) == (3 * 40, 0, None)
+    assert other["accepted"] == 21  # 7 in each of the three groups
+    assert other["tokens_per_forward"] == round(3 * 39 / (3 * 39 - 21), 3)
     with pytest.raises(SystemExit):
-        main(["bench", "vllm", *given, "--peer", "ngram"])
+        main([*given, "--peer", "ngram"])
+
+
+def test_a_log_is_asked_once_in_its_order(given: list[str], questions: Path, tmp_path: Path) -> None:
+    chats = [{"turns": ["why" * (1 + at % 2)], "day": at} for at in range(5)]
+    questions.write_text("".join(map(_line, chats)))
+    out = tmp_path / "out.json"
+    assert main([*given, "--limit", "4", "--together", "1", "--json", str(out)]) == 0
+    (found,) = json.loads(out.read_text())["together"]
+    assert not found["again"]
+    assert found["arms"]["history"]["tokens_per_forward"] > found["arms"]["ours"]["tokens_per_forward"]
+    assert main([*given, "--together", "1,4"]) == 2
+
+
+def test_too_few_questions_are_said(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*given, "--limit", "2", "--together", "4"]) == 2
+    assert "too few questions" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["HIERCHAT_DRAFTER_PORT", "HIERCHAT_DRAFTER_TOKEN"])
 def test_without_the_secrets_it_says_what_to_set(
-    url: str,
-    questions: Path,
-    missing: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    given: list[str], missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(missing)
-    assert main(["bench", "vllm", "--questions", str(questions), "--url", url]) == 2
-    assert "Set HIERCHAT_DRAFTER_PORT and HIERCHAT_DRAFTER_TOKEN" in capsys.readouterr().err
+    assert main([*given, "--limit", "1", "--together", "1"]) == 2
+    assert "set HIERCHAT_DRAFTER_PORT and HIERCHAT_DRAFTER_TOKEN" in capsys.readouterr().err
 
 
 def test_another_server_is_named(
-    url: str, questions: Path, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    given: list[str], environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environment.setenv("HIERCHAT_DRAFTER_TOKEN", "another secret, as long")
-    assert main(["bench", "vllm", "--questions", str(questions), "--url", url]) == 2
-    assert "HIERCHAT_DRAFTER_TOKEN" in capsys.readouterr().err
-    assert main(["bench", "vllm", "--questions", str(questions), "--url", "http://127.0.0.1:9"]) == 2
+    assert main([*given, "--limit", "1", "--together", "1"]) == 2
     assert "must be vLLM with our drafter" in capsys.readouterr().err
+    assert main([*given, "--limit", "1", "--together", "1", "--url", "http://127.0.0.1:9"]) == 2
+    assert "No vLLM answers at http://127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_what_is_not_known_is_not_started(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    start = [
+        "--limit",
+        "1",
+        "--together",
+        "1",
+        "--model",
+        "a folder",
+        "--python",
+        "/nowhere/python",
+        "--methods",
+        "gram",
+    ]
+    assert main([*given, *start]) == 2
+    assert "No method is called 'gram'. Did you mean ngram?" in capsys.readouterr().err
+
+
+def _line(what: Any) -> str:
+    return json.dumps(what) + "\n"

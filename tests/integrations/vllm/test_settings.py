@@ -103,9 +103,15 @@ def test_a_corpus_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_requests_say_whose_they_are() -> None:
-    extra = {"hierchat_user": "ann", "hierchat_reply": "m1", "hierchat_drafts": 3, "hierchat_learn": 0}
+    extra = {
+        "hierchat_user": "ann",
+        "hierchat_reply": "m1",
+        "hierchat_drafts": 3,
+        "hierchat_learn": 0,
+        "hierchat_texts": 0,
+    }
     parameters = SimpleNamespace(extra_args=extra, stop_token_ids=[4], eos_token_id=2, max_tokens=9)
-    assert asked("cmpl-1", parameters) == Asked("m1", "ann", False, 3, frozenset({2, 4}), 9)
+    assert asked("cmpl-1", parameters) == Asked("m1", "ann", False, 3, False, frozenset({2, 4}), 9)
     assert asked("cmpl-1", None) == Asked("cmpl-1", learn=False)
     strange = {"hierchat_user": ["ann"], "hierchat_reply": "x" * 201, "hierchat_drafts": "many"}
     assert asked("cmpl-1", SimpleNamespace(extra_args=strange)) == Asked("cmpl-1", learn=False)

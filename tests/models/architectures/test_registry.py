@@ -10,12 +10,24 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from hierchat.models import architectures
 from hierchat.models.architectures.architecture import Architecture
+from hierchat.models.architectures.layers import tensors
 from hierchat.models.architectures.names import HEAD
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
 from hierchat.models.formats.tensors import whole
 from tests.architectures import tensors_of
 
-SHARED = {"__init__", "architecture", "names", "registry", "rope", "sizes", "through_transformers", "windows"}
+SHARED = {
+    "__init__",
+    "architecture",
+    "layers",
+    "names",
+    "of_text",
+    "registry",
+    "rope",
+    "sizes",
+    "through_transformers",
+    "windows",
+}
 SHAPE = {
     "vocab_size": 96,
     "hidden_size": 64,
@@ -25,6 +37,8 @@ SHAPE = {
     "num_key_value_heads": 2,
     "head_dim": 16,
     "pad_token_id": 0,
+    "vocab_size_per_layer_input": 96,
+    "hidden_size_per_layer_input": 32,
 }
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 
@@ -47,7 +61,7 @@ def test_its_tensors_are_those_of_transformers(architecture: Architecture) -> No
         read.add(name)
         return state[name]
 
-    for name in architecture.tensors(2):
+    for name in tensors(architecture, config.to_dict()):
         whole(name, EXPERTS["num_experts"], tensor)
     assert read == set(state)
 
@@ -60,5 +74,6 @@ def test_its_tensors_are_known_to_gguf(architecture: Architecture) -> None:
         pytest.skip("a name that transformers alone gives")
     of = next(number for number, name in MODEL_ARCH_NAMES.items() if name == architecture.gguf)
     stems = {TENSOR_NAMES[kind].format(bid=0) for kind in MODEL_TENSORS[of]}
-    for name in set(architecture.tensors(1)) - {HEAD}:  # Gemma 2 has none of its own
+    config = {"num_hidden_layers": 1, "hidden_size_per_layer_input": 32}
+    for name in set(tensors(architecture, config)) - {HEAD}:  # Gemma 2 has none of its own
         assert name.gguf.rsplit(".", 1)[0] in stems

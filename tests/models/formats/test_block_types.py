@@ -9,11 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hierchat.models.formats import codebooks
 from hierchat.models.formats.block_types import TYPES, UnknownBlockType, floats_of, mx_blocks
+from hierchat.models.formats.codebooks import NARROW
+from hierchat.models.formats.layouts import LAYOUTS, WIDE
 from hierchat.models.formats.quantised_blocks import from_file, from_floats, pack
 
 
-@pytest.mark.parametrize("name", [name for name in TYPES if name != "F32"])
+@pytest.mark.parametrize("name", [name for name in TYPES if name != "F32" and name not in WIDE])
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_no_weight_is_changed(name: str, seed: int) -> None:
@@ -27,10 +30,18 @@ def test_no_weight_is_changed(name: str, seed: int) -> None:
     np.testing.assert_array_equal(floats_of(name, rows), expected)
     found = from_file(name, rows)
     assert found.shape == expected.shape
-    assert found.file_bytes == rows.nbytes
+    assert found.file_bytes == (LAYOUTS[found.name].size * 6 if name in NARROW else rows.nbytes)
     np.testing.assert_array_equal(found.floats(), expected)
     np.testing.assert_array_equal(found.floats(np.array([2, 0])), expected[[2, 0]])
     np.testing.assert_array_equal(from_file(name, rows, np.array([1])).floats(), expected[[1]])
+
+
+def test_many_rows_are_widened_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codebooks, "_AT_ONCE", 5)
+    raw = np.random.default_rng(0).integers(0, 256, (7, 2 * 74), dtype=np.uint8)
+    _tame("IQ2_XS", raw.reshape(7, 2, 74))
+    expected = gguf.dequantize(raw, gguf.GGMLQuantizationType.IQ2_XS)
+    np.testing.assert_array_equal(from_file("IQ2_XS", raw).floats(), expected)
 
 
 def test_float32_stays() -> None:
@@ -62,10 +73,10 @@ def test_mxfp4_of_safetensors() -> None:
 
 
 def test_an_unknown_type_is_named() -> None:
-    with pytest.raises(UnknownBlockType, match="block type IQ2_XXS"):
-        from_file("IQ2_XXS", np.zeros((1, 66), np.uint8))
-    with pytest.raises(UnknownBlockType, match="block type IQ2_XXS"):
-        floats_of("IQ2_XXS", np.zeros((1, 66), np.uint8))
+    with pytest.raises(UnknownBlockType, match=r"block type NVFP4 .*IQ2_XXS"):
+        from_file("NVFP4", np.zeros((1, 36), np.uint8))
+    with pytest.raises(UnknownBlockType, match=r"block type NVFP4 .*IQ2_XXS"):
+        floats_of("NVFP4", np.zeros((1, 36), np.uint8))
 
 
 def _tame(name: str, raw: np.ndarray) -> None:
@@ -76,6 +87,7 @@ def _tame(name: str, raw: np.ndarray) -> None:
     if name in ("F16", "BF16"):
         raw.reshape(3, -1, 2)[..., 1] &= 0x3F
         return
-    places = {"Q6_K": (209,)}.get(name, (1, 3) if name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else (1,))
+    last = {"Q2_K": (81, 83), "Q3_K": (109,), "Q6_K": (209,), "TQ1_0": (53,), "TQ2_0": (65,), "IQ1_M": (55,)}
+    places = last.get(name, (1, 3) if name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else (1,))
     for place in places:
         raw[..., place] &= 0xBB  # neither infinite nor none

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hierchat.models.formats.gguf_config import completed, gguf_config
-from hierchat.models.formats.gguf_head import Head
+from hierchat.models.formats.gguf_head import Head, Tensor
 
 
 def head(architecture: str, **values: Any) -> Head:
@@ -57,3 +57,25 @@ def test_what_gemma_divides_scores_by(layers: int, hidden: int, heads: int, size
     given = {"attention__head_count": heads, "attention__key_length": size}
     found = gguf_config(head("gemma3", block_count=layers, embedding_length=hidden, **given))
     assert found["query_pre_attn_scalar"] == scalar
+
+
+def test_layers_of_gemma_4_differ() -> None:
+    """12B, as llama.cpp's converter writes it: no values in layers without a window, which are its keys."""
+    windowed = ([True] * 5 + [False]) * 8
+    given = {"attention__head_count": 16, "attention__key_length": 512, "attention__key_length_swa": 256}
+    plain = head("gemma4", block_count=48, embedding_length=3840, feed_forward_length=15360, **given)
+    by_layer = {
+        "gemma4.attention.sliding_window_pattern": windowed,
+        "gemma4.attention.head_count_kv": [8 if one else 1 for one in windowed],
+    }
+    tensors = (Tensor("blk.0.attn_v.weight", (3840, 2048), "Q4_K"),)
+    found = gguf_config(Head(plain.values, tensors, by_layer))
+    assert found["layer_types"][4:6] == ["sliding_attention", "full_attention"]
+    assert (found["num_key_value_heads"], found["num_global_key_value_heads"]) == (8, 1)
+    assert (found["head_dim"], found["global_head_dim"]) == (256, 512)
+    assert found["attention_k_eq_v"]
+    assert not found["enable_moe_block"]
+    assert (found["intermediate_size"], found["use_double_wide_mlp"]) == (15360, False)
+    wide = {**by_layer, "gemma4.feed_forward_length": [6144] * 24 + [12288] * 24}
+    found = gguf_config(Head(plain.values, tensors, wide))
+    assert (found["intermediate_size"], found["use_double_wide_mlp"]) == (6144, True)

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
+import gguf
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+from transformers import GemmaTokenizer
 
 from hierchat.models.fetch import describe as describing
 from hierchat.models.fetch.describe import describe
@@ -30,10 +32,16 @@ TEXTS = (
     "can't WE'LL they've I'M",
     "<|im_start|>user\nabab <think>the thing</think><|im_end|><|endoftext|> größe x [PAD1]",
 )
+_AS_LLAMA3 = ["It", "'s", " HTMLParser", " ", "123", "45", ".\n"]
+_AS_GPT2 = ["It", "'s", " HTMLParser", " 12345", ".", "\n"]
+_AS_QWEN2 = ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".\n"]
 THEIR_OWN = {
-    "chatglm-bpe": ["It", "'s", " HTMLParser", " ", "123", "45", ".\n"],
-    "dbrx": ["It", "'s", " HTMLParser", " ", "123", "45", ".\n"],
-    "glm4": ["It", "'s", " HTMLParser", " ", "123", "45", ".\n"],
+    **dict.fromkeys(["chatglm-bpe", "dbrx", "falcon3", "glm4", "llama-v3", "llama3", "midm-2.0"], _AS_LLAMA3),
+    "pixtral": _AS_LLAMA3,
+    **dict.fromkeys(["a.x-4.0", "exaone4", "mellum", "trillion"], _AS_GPT2),
+    **dict.fromkeys(["kormo", "megrez"], _AS_QWEN2),
+    "deepseek-coder": ["It", "'", "s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
+    "minerva-7b": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
     "gpt-4o": ["It's", " HTMLParser", " ", "123", "45", ".\n"],
     "refact": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
     "seed-coder": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
@@ -66,6 +74,7 @@ def transformers_alone(tmp_path: Path) -> Any:
         describing._describe_here(file, folder)
         said = _json(folder / "tokenizer.json")
         split = read_head(file).values.get("tokenizer.ggml.pre")
+        said["model"]["ignore_merges"] = split == "llama-bpe"
         if split == "qwen2":
             said["normalizer"] = {"type": "NFC"}
         if split == "smollm":
@@ -117,6 +126,38 @@ def test_splits_that_transformers_does_not_know(split: str, tmp_path: Path, ours
     assert [piece.replace("Ġ", " ").replace("Ċ", "\n") for piece in pieces] == THEIR_OWN[split]
 
 
+@pytest.mark.parametrize(
+    ("split", "expected"), [("llama-bpe", 1), ("falcon3", 1), ("tekken", 1), ("qwen2", 2)]
+)
+def test_words_of_the_vocabulary_need_no_merges(
+    split: str, expected: int, tmp_path: Path, ours: Path
+) -> None:
+    """The vocabulary has " th", to which no merge leads."""
+    file = write_vocabulary(tmp_path / "tiny.gguf", split=split, words=["Ġth"])
+    assert write_tokenizer(file, ours)
+    tokenizer = Tokenizer.from_file(str(ours / "tokenizer.json"))
+    assert len(tokenizer.encode(" th").ids) == expected
+
+
+def test_exaone_4_out_of_its_file_alone(tmp_path: Path, ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its configuration nor its tokenizer is known to transformers' reader."""
+    monkeypatch.setattr(describing, "_describe_beside", lambda *_: pytest.fail("it was left to transformers"))
+    special = ["[BOS]", "[PAD]", "[|endofturn|]", "[UNK]", "[|user|]"]
+    ids = [("bos", 0), ("eos", 2), ("padding", 1), ("unknown", 3)]
+    describe(
+        write_vocabulary(
+            tmp_path / "t.gguf", architecture="exaone4", split="exaone4", special=special, ids=ids
+        ),
+        ours,
+    )
+    tokenizer = read_tokenizer(ours)
+    said = "[|user|]\nIt is abab, 12345.[|endofturn|]"
+    assert tokenizer.decode(tokenizer(said)["input_ids"]) == said
+    assert tokenizer("[|user|]x")["input_ids"][0] == 4
+    assert (tokenizer.eos_token, tokenizer.pad_token) == ("[|endofturn|]", "[PAD]")
+    assert _json(ours / "generation_config.json")["eos_token_id"] == 2
+
+
 def test_any_text(tmp_path: Path, ours: Path, transformers_alone: Any) -> None:
     file = write_vocabulary(tmp_path / "tiny.gguf")
     theirs = read_tokenizer(transformers_alone(file))
@@ -163,6 +204,40 @@ def test_an_unknown_split_is_read_all_the_same(tmp_path: Path, ours: Path, trans
     file = write_vocabulary(tmp_path / "tiny.gguf", split="of-tomorrow")
     describe(file, ours)
     assert _json(ours / "tokenizer.json") == _json(transformers_alone(file) / "tokenizer.json")
+
+
+def test_gemma_4_as_its_publisher_has_it(tmp_path: Path, ours: Path) -> None:
+    """Characters, a mark in place of a space, and bytes for what no token has."""
+    control = ["<pad>", "<eos>", "<bos>", "<unk>", "<turn|>"]
+    merges = ["h e", "l l", "he ll", "\u2581 t", "\u2581t he", "\n \n", "a b", "ab \u2581"]
+    letters = ["\u2581", "\n", *"abcdefghijklmnopqrstuvwxyz,."]
+    words = [merge.replace(" ", "") for merge in merges]
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = [*control, "<|channel>", *bytes_, *letters, *words]
+    kinds = dict.fromkeys(control, gguf.TokenType.CONTROL) | {"<|channel>": gguf.TokenType.USER_DEFINED}
+    writer = gguf.GGUFWriter(tmp_path / "tiny.gguf", "gemma4")
+    writer.add_tokenizer_model("gemma4")
+    writer.add_token_list(tokens)
+    writer.add_token_types([kinds.get(token, gguf.TokenType.NORMAL) for token in tokens])
+    writer.add_token_merges(merges)
+    for number, name in enumerate(("padding", "eos", "bos", "unknown")):
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", number)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(False)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert write_tokenizer(tmp_path / "tiny.gguf", ours)
+    own = read_tokenizer(ours)
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    theirs = GemmaTokenizer(vocab=vocabulary, merges=pairs, extra_special_tokens=["<turn|>", "<|channel>"])
+    for text in (*TEXTS, "hello the abab  the\n\n\nhe<turn|> <|channel>x"):
+        ids = own(text)["input_ids"]
+        assert ids[0] == vocabulary["<bos>"]
+        assert ids[1:] == theirs(text, add_special_tokens=False)["input_ids"], text
+        assert own.decode(ids[1:]) == text
+    assert "<|channel>" in own.decode(own("<|channel>he")["input_ids"], skip_special_tokens=True)
 
 
 def test_no_token_is_made_up(tmp_path: Path, ours: Path) -> None:

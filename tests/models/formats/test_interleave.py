@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.models.formats.interleave import interleave, restore
-from hierchat.models.formats.layouts import LAYOUTS, PLAIN
+from hierchat.models.formats.layouts import LAYOUTS
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -35,6 +35,6 @@ def test_many_panels_on_several_threads() -> None:
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_block_has_the_size_that_its_fields_have(name: str) -> None:
     layout = LAYOUTS[name]
-    numbers = 0 if layout.source == PLAIN else layout.weights * layout.bits // 8
+    numbers = layout.weights * layout.bits // 8
     assert layout.head_size + numbers == layout.size
     assert layout.place(len(layout.head), 8) == 8 * layout.head_size

@@ -21,15 +21,17 @@ def write_vocabulary(
     split: str | None = "qwen2",
     special: Sequence[str] = SPECIAL,
     merges: Sequence[str] = MERGES,
+    words: Sequence[str] = (),
     ids: Sequence[tuple[str, int]] = (("bos", 1), ("eos", 2), ("padding", 2)),
     flags: Sequence[str] = (),
     template: str = "{{ messages }} ß\n",
     head: bool = False,
 ) -> Path:
-    """`ids`: tokens with a name; `flags`: which of add_bos_token and add_eos_token are set."""
+    """`words`: of the vocabulary, to which no merges lead; `ids`: tokens with a name; `flags`: which of add_bos_token
+    and add_eos_token are set."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merged = [merge.replace(" ", "") for merge in merges]
-    tokens = [*special, *alphabet, *merged, "<think>", "</think>", "größe x", "[PAD1]"]
+    tokens = [*special, *alphabet, *merged, *words, "<think>", "</think>", "größe x", "[PAD1]"]
     kinds = dict.fromkeys(special, gguf.TokenType.CONTROL)
     kinds |= dict.fromkeys(("<think>", "</think>"), gguf.TokenType.USER_DEFINED)
     writer = gguf.GGUFWriter(path, architecture)

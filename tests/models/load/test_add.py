@@ -64,6 +64,21 @@ def test_a_gguf_file_with_experts(tmp_path: Path) -> None:
     assert fit(entry, "cpu").needed == blocks_needed(path.stat().st_size, entry.size.slot, 512)
 
 
+def test_a_gguf_file_whose_layers_have_inputs(tmp_path: Path) -> None:
+    """Of what their inputs are looked up in, a token uses a row."""
+    model = model_of(CONFIGS["gemma4"], vocab_size=272)
+    path = write_gguf(model, tmp_path / "inputs.gguf", tiny_tokenizer(extra=("ab",)))
+    entry = added(str(path))
+    assert entry.size is not None
+    assert entry.size.parameters - entry.size.active == 300 * 6 * 32
+    assert entry.size.looked_up == 300 * 6 * 32
+    held = int(path.stat().st_size * entry.size.held)
+    assert fit(entry, "cpu").needed == blocks_needed(held, entry.size.slot, 512)
+    assert entry.size.embeddings == 272 * 64 + 300 * 6 * 32
+    assert entry.size.slot == 2 * (2 * 2 * 16 + 2 * 32)  # two layers with a window and one without, of six
+    assert (entry.kind, expected_step(entry, "cpu")) == ("gemma4_text", "kernels")
+
+
 def test_a_dropped_file_by_its_name(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
     models_dir().mkdir(parents=True)

@@ -17,6 +17,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch import describe
 from hierchat.models.formats.quantised_blocks import pack
+from hierchat.models.load.expected import expected_step
 from hierchat.models.load.load import load
 from hierchat.models.load.load_torch import load_torch
 from tests.architectures import CONFIGS, FAMILIES, GEMMA3, MXFP4, model_of, round_experts, write_gguf
@@ -124,6 +125,25 @@ def test_gpt_oss_as_it_was_published(tmp_path: Path) -> None:
     save_file(tensors, file)
     loaded = load(entry, "cpu", backend="blocks")
     assert {loaded.model.layers[0][place].name for place in ("gate", "up", "down")} == {"MXFP4"}
+    assert agree(logits(entry), expected(model))
+
+
+def test_gemma_4_beside_pictures(tmp_path: Path) -> None:
+    """A repository as it was published: tensors of texts under names of their own, among others."""
+    model = model_of(CONFIGS["gemma4, large"], vocab_size=VOCABULARY)
+    file = tmp_path / "tiny" / "config.json"
+    entry = save(model, file.parent)
+    text = json.loads(file.read_text())
+    for key in ("per_layer_config", "architectures"):
+        text.pop(key)
+    text |= {"global_head_dim": 32, "num_global_key_value_heads": 1, "use_bidirectional_attention": "vision"}
+    whole = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "text_config": text}
+    file.write_text(json.dumps(whole))
+    weights = load_file(file.parent / "model.safetensors")
+    renamed = {name.replace("model.", "model.language_model.", 1): one for name, one in weights.items()}
+    renamed["model.vision_tower.patch.weight"] = np.zeros((2, 2), np.float32)
+    save_file(renamed, file.parent / "model.safetensors")
+    assert expected_step(entry, "cpu") == "kernels"
     assert agree(logits(entry), expected(model))
 
 

@@ -1,0 +1,135 @@
+"""Arms that take turns over each group of questions, greedy.
+
+Each question is new to all of them: what `history` and the other servers know of it is what they wrote in answer to
+those before. Then those that remember are asked the same again: the best there can be is seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from hierchat.bench.inside_vllm.servers import OwnServer, Server
+from hierchat.verify.asking.progress import Tell
+
+NAMED: Mapping[str, Mapping[str, int]] = {
+    "none": {"hierchat_drafts": 0},
+    "bare": {"hierchat_texts": 0},
+    "ours": {},
+    "history": {},
+}
+"""Arms of our own server and what tells them apart: no drafts; without the texts that ship; with them; with the
+history of a user, too."""
+LEARNS = "history"
+ROUNDS = 3
+"""Of a group: so many questions for each of several requests at once, so that most of the time none is missing."""
+
+
+@dataclass
+class Arm:
+    """What one arm did with so many requests at once."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+    forwards: int = 0
+    behind: int = 0
+    """Tokens of those forwards: all but the first of each reply, which reading the prompt brings."""
+    proposed: int = 0
+    accepted: int = 0
+    draft_ms: float | None = None
+    """Of our own drafter alone: another's tells nothing."""
+    texts: list[list[int]] = field(default_factory=list)
+
+    def as_dict(self, plain: Arm) -> dict[str, Any]:
+        """`plain`: the arm without drafts, over the same questions."""
+        timed = self.draft_ms is not None and self.forwards > 0
+        return {
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 3),
+            "tokens_per_second": round(self.tokens / self.seconds, 2),
+            "speedup": round(self.tokens / self.seconds / (plain.tokens / plain.seconds), 3),
+            "tokens_per_forward": round(self.behind / self.forwards, 3) if self.forwards else None,
+            "proposed": self.proposed,
+            "accepted": self.accepted,
+            "draft_ms_per_forward": round((self.draft_ms or 0.0) / self.forwards, 3) if timed else None,
+            "differing": sum(mine != theirs for mine, theirs in zip(self.texts, plain.texts, strict=True)),
+        }
+
+
+class Bench:
+    """`most`: tokens of a reply."""
+
+    def __init__(self, own: OwnServer, peers: Mapping[str, Server], most: int) -> None:
+        self._own, self._peers, self._most = own, peers, most
+        self.arms = (*NAMED, *peers)
+
+    def warm_up(self, question: str) -> None:
+        """One reply of each arm that is not counted, of a question that is not among the others. Raises
+        RequestError."""
+        for name in self.arms:
+            self._write(question, name, "first")
+
+    def measure(self, questions: Sequence[str], count: int, tell: Tell, *, again: bool) -> dict[str, Any]:
+        """The figures for `count` requests at once. `again`: ask those that remember a second time. Raises
+        RequestError."""
+        arms = self._pass(questions, count, self.arms, "", tell)
+        second = self._pass(questions, count, (LEARNS, *self._peers), " again", tell) if again else {}
+        plain = arms["none"]
+        return {
+            "together": count,
+            "arms": {name: arm.as_dict(plain) for name, arm in arms.items()},
+            "again": {name: arm.as_dict(plain) for name, arm in second.items()},
+        }
+
+    def _pass(
+        self, questions: Sequence[str], count: int, names: Sequence[str], label: str, tell: Tell
+    ) -> dict[str, Arm]:
+        arms = {name: Arm() for name in names}
+        size = count * ROUNDS if count > 1 else 1
+        groups = [questions[at : at + size] for at in range(0, len(questions), size)]
+        with ThreadPoolExecutor(count) as threads:
+            for turn, group in enumerate(groups):
+                for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
+                    self._ask(arms[name], name, group, f" {count} {turn}{label}", threads)
+                tell(f"{count} at once{label}", len(group))
+        return arms
+
+    def _ask(self, arm: Arm, name: str, group: Sequence[str], turn: str, threads: ThreadPoolExecutor) -> None:
+        """A group, as many at once as there are threads, added to the figures of its arm."""
+        peer = self._peers.get(name)
+        before = peer.drafted() if peer else (0, 0)
+        replies = [f"{turn} {name} {at}" for at in range(len(group))]
+        began = time.perf_counter()
+        texts = list(threads.map(lambda question, reply: self._write(question, name, reply), group, replies))
+        arm.seconds += time.perf_counter() - began
+        arm.texts += texts
+        arm.tokens += sum(map(len, texts))
+        if peer:
+            proposed, accepted = (now - then for now, then in zip(peer.drafted(), before, strict=True))
+            behind = sum(map(len, texts)) - len(texts)
+            arm.behind += behind
+            arm.forwards += behind - accepted  # each brings one token that no draft proposed
+            arm.proposed += proposed
+            arm.accepted += accepted
+            return
+        for reply in replies:
+            found = self._own.figures(_user(name), reply)
+            forwards = found["steps"][1:]
+            arm.forwards += len(forwards)
+            arm.behind += sum(len(step["tokens"]) for step in forwards)
+            arm.proposed += sum(found["proposed"].values())
+            arm.accepted += sum(found["accepted"].values())
+            arm.draft_ms = (arm.draft_ms or 0.0) + sum(step["draft_ms"] for step in forwards)
+
+    def _write(self, question: str, name: str, reply: str) -> list[int]:
+        if peer := self._peers.get(name):
+            return peer.write(question, self._most)
+        named = {**NAMED[name], "hierchat_learn": int(name == LEARNS)}
+        return self._own.write_for(_user(name), question, self._most, reply, **named)
+
+
+def _user(arm: str) -> str:
+    return arm if arm == LEARNS else ""

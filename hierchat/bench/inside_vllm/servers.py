@@ -1,0 +1,108 @@
+"""The servers that are measured: vLLM with our drafter and its channel, and others over the same model."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from hierchat.engine.remote.channel import Channel, DrafterError
+from hierchat.verify.asking.errors import RequestError
+
+SECONDS = 600.0
+"""A reply may take."""
+_COUNTED = ("num_draft_tokens", "num_accepted_tokens")
+
+
+class Server:
+    """A vLLM that answers over HTTP."""
+
+    def __init__(self, url: str, key: str) -> None:
+        """Raises RequestError where nobody answers."""
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=SECONDS, trust_env=False)
+        try:
+            self.model = str(self._http.get("/v1/models").raise_for_status().json()["data"][0]["id"])
+        except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
+            raise RequestError(f"No vLLM answers at {url}: {error}") from error
+
+    def write(self, question: str, most: int, named: dict[str, Any] | None = None) -> list[int]:
+        """The tokens of a greedy reply of at most `most`; `named`: vllm_xargs. Raises RequestError."""
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": question}],
+            "temperature": 0,
+            "max_tokens": most,
+            "return_token_ids": True,
+            "cache_salt": uuid4().hex,  # each arm reads the prompt anew, whoever asked before
+        }
+        if named:
+            body["vllm_xargs"] = named
+        try:
+            answer = self._http.post("/v1/chat/completions", json=body).raise_for_status().json()
+            return list(answer["choices"][0]["token_ids"])
+        except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
+            raise RequestError(f"vLLM gave no reply: {error}") from error
+
+    def drafted(self) -> tuple[int, int]:
+        """Tokens that were proposed and that were right since the server began, as vLLM counts them."""
+        found = dict.fromkeys(_COUNTED, 0)
+        try:
+            lines = self._http.get("/metrics").raise_for_status().text.splitlines()
+        except httpx.HTTPError:
+            return 0, 0
+        for line in lines:
+            for name in _COUNTED:
+                if line.startswith(f"vllm:spec_decode_{name}_total"):
+                    found[name] += int(float(line.rsplit(" ", 1)[1]))
+        return found["num_draft_tokens"], found["num_accepted_tokens"]
+
+    def close(self) -> None:
+        """The server goes on."""
+        self._http.close()
+
+
+class OwnServer(Server):
+    """vLLM with our drafter."""
+
+    def __init__(self, url: str, key: str, port: int, token: str) -> None:
+        """`port` and `token`: of the drafter's channel. Raises RequestError."""
+        super().__init__(url, key)
+        self._run = uuid4().hex  # so that one run's replies are not another's
+        self._users: set[str] = set()
+        try:
+            self._channel = Channel(port, token)
+            self.about = self._channel.hello()
+        except DrafterError as error:
+            raise RequestError(
+                f"{url} and the channel on port {port} must be vLLM with our drafter (docs/vllm.md): {error}"
+            ) from error
+
+    def write_for(self, user: str, question: str, most: int, reply: str, **named: int) -> list[int]:
+        """A reply for one of the bench's users, "": nobody; `named`: further vllm_xargs."""
+        whose = f"bench {self._run} {user}" if user else ""
+        self._users.add(whose)
+        return self.write(
+            question, most, {"hierchat_user": whose, "hierchat_reply": self._run + reply, **named}
+        )
+
+    def figures(self, user: str, reply: str) -> dict[str, Any]:
+        """What the drafter tells of a reply. Raises RequestError."""
+        whose = f"bench {self._run} {user}" if user else ""
+        try:
+            return self._channel.reply(whose, self._run + reply, 0)
+        except DrafterError as error:
+            raise RequestError(str(error)) from error
+
+    def close(self) -> None:
+        """The bench's users go, too. Raises RequestError."""
+        super().close()
+        try:
+            for user in self._users - {""}:
+                self._channel.forget_all(user)
+        except DrafterError as error:
+            raise RequestError(str(error)) from error
+        finally:
+            self._channel.close()

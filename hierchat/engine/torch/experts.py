@@ -1,0 +1,128 @@
+"""Several experts in a layer, on a processor: the bits of a row do not depend on the rows beside it.
+
+transformers' modules multiply all rows of an expert at once, and how many these are changes last bits. Here rows are
+gathered by expert and multiplied in tiles: every product has one shape. Of an expert's weights all tiles take the same
+part before the next one, so that it is read once and then lies in the processor's cache. What chooses among the experts
+is asked for one row at a time: the last numbers of a tensor are computed in another way than those before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+TILE = 8
+"""Rows of a product, filled up with others: the smallest number for which two cores compute as long as they read."""
+PART = 8 << 20
+"""Bytes of an expert's weights that one product reads."""
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Experts:
+    """What computes the experts of one model of transformers within `segment`; else its modules do what they did."""
+
+    def __init__(self, model: Any) -> None:
+        self._nodes: int | None = None
+        if model.device.type == "cpu":
+            for block in model.modules():
+                if experts := next((one for one in block.children() if _in_one_form(one)), None):
+                    children = dict(block.named_children())
+                    experts.forward = partial(self._bring, experts, experts.forward)
+                    router = children.get("gate") or children["router"]
+                    router.forward = partial(self._choose, router.forward)
+                    if gate := children.get("shared_expert_gate"):
+                        gate.register_forward_hook(_apart)
+
+    @contextmanager
+    def segment(self, nodes: int) -> Iterator[None]:
+        """The forward within is over a segment: so many rows count, and what follows fills it up."""
+        self._nodes = nodes
+        try:
+            yield
+        finally:
+            self._nodes = None
+
+    def _choose(self, usual: Callable[..., Any], hidden: torch.Tensor, *others: Any, **named: Any) -> Any:
+        """What a router returns for [..., n, hidden], row after row. Rows that fill up get what the last one got."""
+        if self._nodes is None:
+            return usual(hidden, *others, **named)
+        single = (*[1] * (hidden.dim() - 1), hidden.shape[-1])
+        rows = hidden.reshape(-1, hidden.shape[-1])
+        found = [usual(row.view(single), *others, **named) for row in rows[: self._nodes]]
+        found += [found[-1]] * (len(rows) - self._nodes)
+        return tuple(torch.cat(parts, dim=parts[0].dim() - 2) for parts in zip(*found, strict=True))
+
+    def _bring(
+        self,
+        module: Any,
+        usual: Callable[..., torch.Tensor],
+        rows: torch.Tensor,
+        chosen: torch.Tensor,
+        shares: torch.Tensor,
+    ) -> torch.Tensor:
+        if self._nodes is None:
+            return usual(rows, chosen, shares)
+        return by_expert(module, rows, chosen[: self._nodes], shares[: self._nodes])
+
+
+def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    """What a module's experts bring to `rows` [n, hidden]. The first m of them have `chosen` [m, active] by rank, each
+    with its share, and are added in this order; the rest get zeros."""
+    experts = chosen.flatten()
+    order = experts.argsort(stable=True)
+    active = chosen.shape[1]
+    place = torch.empty_like(order)  # where a row's expert puts what it brings
+    brought: list[torch.Tensor] = []
+    begin = at = 0
+    for expert, count in enumerate(torch.bincount(experts).tolist()):
+        if count:
+            pairs = order[begin : begin + count]
+            height = -(-count // TILE) * TILE
+            gathered = rows[functional.pad(pairs // active, (0, height - count))]
+            brought.append(_through(module, expert, gathered))
+            place[pairs] = torch.arange(at, at + count)
+            begin, at = begin + count, at + height
+    together = torch.cat(brought)
+    out = torch.zeros_like(rows)
+    total = out[: len(chosen)]
+    for rank, places in enumerate(place.view(chosen.shape).unbind(1)):
+        total += together[places] * shares[:, rank, None].to(rows.dtype)
+    return out
+
+
+def _through(module: Any, expert: int, rows: torch.Tensor) -> torch.Tensor:
+    """One expert over whole tiles, as transformers.integrations.moe has it."""
+    inner = _product(module, "gate_up_proj" if module.has_gate else "up_proj", expert, rows)
+    activated = module._apply_gate if module.has_gate else module.act_fn
+    out = _product(module, "down_proj", expert, torch.cat([activated(tile) for tile in inner.split(TILE)]))
+    return module.post_expert_norm(out) if module.has_post_expert_norm else out
+
+
+def _product(module: Any, name: str, expert: int, rows: torch.Tensor) -> torch.Tensor:
+    weight = getattr(module, name)[expert]
+    if not module.is_transposed:
+        weight = weight.T  # [in, out]
+    out = rows.new_empty(len(rows), weight.shape[1])
+    width = max(PART // (weight.shape[0] * weight.itemsize) // TILE * TILE, TILE)
+    for part in range(0, weight.shape[1], width):
+        columns = slice(part, part + width)
+        for tile in range(0, len(rows), TILE):
+            out[tile : tile + TILE, columns] = rows[tile : tile + TILE] @ weight[:, columns]
+    return out + getattr(module, f"{name}_bias")[expert] if module.has_bias else out
+
+
+def _apart(gate: torch.nn.Module, inputs: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
+    """A column whose numbers do not lie side by side: of those that do, torch computes a sigmoid in groups, and what is
+    left over in another way."""
+    return torch.cat((out, out), dim=-1)[..., :1]
+
+
+def _in_one_form(module: torch.nn.Module) -> bool:
+    """Whether a module holds experts as transformers' interface for them has it, in floats."""
+    down = getattr(module, "down_proj", None)
+    return hasattr(module, "has_post_expert_norm") and isinstance(down, torch.Tensor) and down.dtype in FLOATS

@@ -1,0 +1,35 @@
+"""How fast a model writes: as it was measured, or, before that, as fast as memory can be read at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.fetch.weights import block_bytes
+from hierchat.models.load.check import by_engine
+from hierchat.models.memory import dtype_on
+from hierchat.runtime.bandwidth import kept_bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Tokens a second: of `replies` replies written on this machine, or, with none, what the memory allows at most."""
+
+    per_second: float
+    replies: int = 0
+
+
+def expected_speed(
+    entry: ModelEntry, device: str, backend: Backend | None = None, weights: int | None = None
+) -> Speed | None:
+    """None where neither files nor catalogue tell how large it is, or memory was not measured. `weights`: bytes of a
+    GGUF file's tensors that is not here."""
+    size = block_bytes(entry, device, weights)
+    bandwidth = kept_bandwidth() if device.startswith("cpu") else None
+    if not size or not bandwidth:
+        return None
+    if not by_engine(entry, device, backend):
+        if not entry.size:
+            return None
+        size = entry.size.parameters * (4 if dtype_on(entry.dtype, device) == "float32" else 2)
+    return Speed(bandwidth / (size * (entry.size.read if entry.size else 1.0)))

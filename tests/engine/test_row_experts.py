@@ -1,0 +1,134 @@
+"""Several experts in a layer of transformers' modules: what they do, and a row's bits whatever stands beside it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from hierchat.config import GenerationSettings
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.torch import experts
+from hierchat.engine.torch.experts import by_expert
+from hierchat.engine.torch.runner import TorchRunner
+from tests.engine.drafters import Adversary, Noise, Oracle
+from tests.families import tiny_family
+from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
+
+FORMS = ("olmoe", "gpt_oss", "aria_text", "nemotron_h, experts")
+"""Gate and product in one, side by side; neighbours, turned, with biases and a clamp; turned; without a gate."""
+ROWS, ACTIVE = 40, 2
+
+
+@cache
+def runner_of(kind: str) -> TorchRunner:
+    return TorchRunner(tiny_family(kind), context_length=240)
+
+
+def module_of(kind: str) -> Any:
+    return next(one for one in tiny_family(kind).modules() if hasattr(one, "has_post_expert_norm"))
+
+
+def rows_of(module: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rows, their experts and shares. Half of the rows wake the same experts."""
+    random = torch.Generator().manual_seed(1)
+    weight = module.down_proj
+    hidden = weight.shape[2 if module.is_transposed else 1]
+    rows = torch.randn(ROWS, hidden, generator=random)
+    chosen = torch.rand(ROWS, module.num_experts, generator=random).argsort(dim=1)[:, :ACTIVE]
+    chosen[ROWS // 2 :] = torch.tensor([2, 0])
+    return rows, chosen, torch.rand(ROWS, ACTIVE, generator=random)
+
+
+@pytest.fixture(params=FORMS)
+def module(request: pytest.FixtureRequest) -> Any:
+    return module_of(request.param)
+
+
+@torch.inference_mode()
+def test_experts_bring_what_they_did(module: Any) -> None:
+    given = rows_of(module)
+    torch.testing.assert_close(by_expert(module, *given), module(*given), rtol=1e-4, atol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("part", [experts.PART, 64])
+def test_a_row_has_the_same_bits_whatever_stands_beside_it(
+    module: Any, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experts, "PART", part)
+    rows, chosen, shares = rows_of(module)
+    together = by_expert(module, rows, chosen, shares)
+    for some in (slice(3, 4), slice(7, 20), slice(1, 40, 3), torch.arange(39, -1, -1)):
+        assert torch.equal(by_expert(module, rows[some], chosen[some], shares[some]), together[some])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("kind", ["glm4_moe", "lfm2_moe", "granitemoe"])
+def test_a_row_has_the_same_experts_and_shares_whatever_stands_beside_it(kind: str) -> None:
+    """Though a sigmoid computes the last numbers of a tensor in another way than those before them."""
+    model = tiny_family(kind)
+    runner = TorchRunner(model, context_length=64, packed=False, quantum=1)
+    router = next(one for one in model.modules() if type(one).__name__.lower().endswith("router"))
+    others = (torch.zeros(4),) if kind == "lfm2_moe" else ()
+    rows = torch.randn(1, 30, 64, generator=torch.Generator().manual_seed(2))[0]
+    with runner._experts.segment(30):
+        together = router(rows, *others)
+    with runner._experts.segment(11):
+        found = router(rows[7:20], *others)
+    for one, other in zip(found, together, strict=True):
+        assert len(one) == 13
+        assert torch.equal(one[:11], other[7:18])
+    torch.testing.assert_close(together, router(rows, *others))
+
+
+@torch.inference_mode()
+def test_rows_that_fill_up_wake_nobody() -> None:
+    module = module_of("olmoe")
+    rows, chosen, shares = rows_of(module)
+    module.down_proj[1:] = float("nan")
+    chosen = torch.zeros_like(chosen)
+    out = by_expert(module, rows, chosen[:5], shares[:5])
+    assert torch.isfinite(out).all()
+    assert out[:5].any(dim=1).all()
+    assert not out[5:].any()
+
+
+@torch.inference_mode()
+def test_outside_of_a_segment_modules_do_what_they_did() -> None:
+    model = tiny_family("olmoe")
+    module = next(one for one in model.modules() if hasattr(one, "has_post_expert_norm"))
+    given = rows_of(module)
+    expected = module(*given)
+    TorchRunner(model, context_length=64, packed=False, quantum=1)
+    assert torch.equal(module(*given), expected)
+
+
+@torch.inference_mode()
+def test_the_gate_of_a_shared_expert_goes_row_by_row() -> None:
+    model = tiny_family("qwen2_moe")
+    gate = next(one for name, one in model.named_modules() if name.endswith("shared_expert_gate"))
+    TorchRunner(model, context_length=64, packed=False, quantum=1)
+    out = gate(torch.randn(128, 64, generator=torch.Generator().manual_seed(1)))
+    alone = torch.cat([torch.sigmoid(row[None]) for row in out])
+    assert torch.equal(torch.sigmoid(out), alone)
+
+
+@pytest.mark.parametrize("kind", ["glm4_moe", "gpt_oss", "qwen2_moe"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_any_drafts_leave_the_words_of_plain_decoding(kind: str, temperature: float) -> None:
+    runner = runner_of(kind)
+    if not runner.exact:
+        pytest.skip("no row quantum makes this processor's products exact")
+    engine = LocalEngine(runner.open(), (), text_of)
+    prompt = random_tokens(140, vocabulary=90)
+    wanted = GenerationSettings(temperature=temperature, max_new_tokens=32, seed=1)
+    plain = tokens_of(fresh_steps(engine, prompt, wanted))
+    assert len(plain) == 32
+    for drafter in (Noise(nodes=12), Adversary(plain)):
+        assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == plain
+    steps = fresh_steps(engine, prompt, wanted, Oracle(plain, nodes=7))
+    assert tokens_of(steps) == plain
+    assert [len(step.tokens) for step in steps if step.tokens] == [8] * 4

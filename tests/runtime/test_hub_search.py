@@ -1,0 +1,196 @@
+"""A search of the hub in the background, a closer look at a model, and what becomes of it on the shelf."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hierchat.models.catalogue import read_catalogue
+from hierchat.models.errors import ModelError
+from hierchat.models.load.described import Described
+from hierchat.models.load.fit import Fit
+from hierchat.runtime.host import ModelHost
+from hierchat.runtime.hub_search import MOST_ASKING, HubSearch, Judged, Look, Search
+from hierchat.runtime.shelf import Shelf
+from tests.fake_hub import REPO, FakeHub
+from tests.models.conftest import tiny_config, tiny_gguf  # noqa: F401
+
+from ..chat.tiny import hosted
+from .shelves import Figures, folders, wait  # noqa: F401
+
+
+@pytest.fixture
+def hub(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:  # noqa: F811
+    body = tiny_gguf.read_bytes()
+    with FakeHub({"tiny-f16.gguf": body, "tiny-Q8_0.gguf": body}) as server:
+        server.found = [{"id": REPO}, {"id": "org/other"}]
+        server.told = {"tags": ["license:mit"]}
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+        server.answering.set()
+        server.shutdown()
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    host = ModelHost(read_catalogue(), load=lambda name, report: hosted(name))
+    return Shelf(host, Figures())
+
+
+def answered(search: HubSearch) -> Search:
+    wait(lambda: not search.busy)
+    assert search.now
+    return search.now
+
+
+def looked(search: HubSearch, repo: str = REPO, file: str | None = None) -> Look:
+    search.look(repo, file)
+    found = answered(search).look
+    assert found
+    return found
+
+
+def test_found_looked_at_added_fetched_and_loaded(hub: FakeHub, shelf: Shelf) -> None:
+    assert not hub.asked
+    shelf.hub.search("tiny")
+    assert [model.repo for model in answered(shelf.hub).found] == [REPO, "org/other"]
+    look = looked(shelf.hub)
+    assert look.described
+    assert look.judged
+    assert (look.phase, look.file, look.described.step) == ("done", "tiny-Q8_0.gguf", "kernels")
+    assert look.judged.fit.verdict == "yes"
+    assert [(one.name, bool(one.size)) for one in look.choices] == [
+        ("tiny-Q8_0.gguf", True),
+        ("tiny-f16.gguf", True),
+    ]
+    other = looked(shelf.hub, file="tiny-f16.gguf")
+    assert (other.phase, other.file) == ("done", "tiny-f16.gguf")
+    assert sum(path == f"/api/models/{REPO}" for _, path, _ in hub.asked) == 1  # known from the first look
+    assert not any(path.endswith(".gguf") and asked is None for _, path, asked in hub.asked)  # heads alone
+    assert other.described
+    assert shelf.name_of(other.described) == ""
+    name = shelf.add_and_load()
+    assert shelf.name_of(other.described) == name == "tiny-f16"
+    assert (read_catalogue().entry(name).licence, read_catalogue().entry(name).kind) == ("mit", "llama")
+    with pytest.raises(ModelError, match="org/tiny is in the list already"):
+        shelf.add_and_load()
+    wait(lambda: shelf._host.status.phase == "ready" and not shelf.busy)
+    assert shelf._host.status.name == name
+    assert next(row for row in shelf.rows(1) if row.name == name).state == "here"
+
+
+def test_what_is_stopped_while_it_is_fetched_is_not_loaded(hub: FakeHub, shelf: Shelf) -> None:
+    shelf.hub.search("tiny")
+    answered(shelf.hub)
+    looked(shelf.hub)
+    hub.answering.clear()
+    name = shelf.add_and_load()
+    shelf.stop(name)
+    hub.answering.set()
+    wait(lambda: not shelf.busy)
+    assert shelf._host.status.phase == "none"
+
+
+def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
+    hub: FakeHub, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hierchat.runtime.speed.kept_bandwidth", lambda: 1e10)
+    config = json.dumps(tiny_config(hidden_size=1024, vocab_size=1000).to_dict()).encode()
+    hub.files = {"config.json": config, "model.safetensors": b"", "tiny-Q8_0.gguf": b"none"}
+    hub.told = {"safetensors": {"parameters": {"BF16": 10**9}, "total": 10**9}}
+    shelf.hub.search("tiny")
+    answered(shelf.hub)
+    look = looked(shelf.hub)
+    assert look.described
+    assert look.judged
+    assert look.file == ""
+    assert [one.name for one in look.choices] == ["", "tiny-Q8_0.gguf"]
+    assert look.described.entry.size
+    assert look.described.entry.size.embeddings == 1000 * 1024  # tied
+    assert look.judged.speed
+    assert look.judged.speed.per_second == pytest.approx(1e10 / (10**9 * 9 / 8))
+    assert look.judged.fit.needed
+    assert look.judged.fit.needed > 10**9
+    hub.told = {"safetensors": {"parameters": {"BF16": 10**14}, "total": 10**14}}
+    shelf.hub.leave_look()
+    huge = looked(shelf.hub)
+    assert huge.judged
+    assert huge.judged.fit.verdict == "no"
+    with pytest.raises(ModelError, match="Choose a model"):
+        shelf.add_and_load()
+    assert not any(path.endswith(".safetensors") for _, path, _ in hub.asked)
+    broken = looked(shelf.hub, file="tiny-Q8_0.gguf")
+    assert (broken.phase, broken.described) == ("failed", None)
+    assert "no GGUF file" in broken.message
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"config.json": b"[", "model.safetensors": b""}, "does not say what model it is"),
+        (
+            {"config.json": b'{"model_type": "bert"}', "model.safetensors": b""},
+            "It is a model of the kind bert",
+        ),
+        ({"config.json": b"[" * 10**6, "model.safetensors": b""}, "does not say what model it is"),
+        ({"README.md": b""}, "neither safetensors nor a GGUF file"),
+        ({"<b>.gguf": b"GGUF\x03\x00"}, "no GGUF file"),
+    ],
+)
+def test_what_cannot_run_or_is_rubbish_is_said(
+    hub: FakeHub, shelf: Shelf, files: dict[str, bytes], said: str
+) -> None:
+    hub.files = files
+    shelf.hub.search("tiny")
+    answered(shelf.hub)
+    look = looked(shelf.hub)
+    assert (look.phase, look.described) == ("failed", None)
+    assert said in look.message
+
+
+def test_what_the_hub_refuses_is_said(hub: FakeHub, shelf: Shelf) -> None:
+    hub.status = 429
+    shelf.hub.search("tiny")
+    assert (answered(shelf.hub).phase, answered(shelf.hub).found) == ("failed", ())
+    assert "too many questions" in answered(shelf.hub).message
+    hub.status = 0
+    shelf.hub.search("tiny")
+    answered(shelf.hub)
+    assert "no public repository org/other" in looked(shelf.hub, "org/other").message
+    hub.gated = True
+    assert "org/tiny is gated or private. Accept its licence" in looked(shelf.hub).message
+    with pytest.raises(ModelError, match="org/unknown is not among what was found"):
+        shelf.hub.look("org/unknown")
+
+
+def test_a_slow_hub_is_waited_for_left_and_not_asked_without_end(hub: FakeHub) -> None:
+    search = HubSearch(lambda described: Judged(Fit("yes", ""), None))
+    hub.answering.clear()
+    for number in range(MOST_ASKING):
+        search.search(f"words {number}")
+    assert search.busy
+    with pytest.raises(ModelError, match="has not answered the questions before this one"):
+        search.search("more")
+    search.leave()
+    assert (search.busy, search.now) == (False, None)
+    hub.answering.set()
+    wait(lambda: search._asking == 0)
+    assert search.now is None  # what nobody waits for any more is not shown
+    search.search("again")
+    assert answered(search).words == "again"
+
+
+def test_what_nobody_expected_is_a_sentence(hub: FakeHub) -> None:
+    def judge(described: Described) -> Any:
+        raise RuntimeError("unexpected")
+
+    search = HubSearch(judge)
+    search.search("tiny")
+    answered(search)
+    assert "Something went wrong" in looked(search).message
