@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Locator, Page, Playwright, expect, sync
 
 from hierchat.accounts.passwords import hashed
 from hierchat.store import Store
+from hierchat.ui.doors.files import files
 from hierchat.ui.doors.members import Members
 from hierchat.ui.doors.sessions import LogIns
 from hierchat.ui.launch import options
@@ -72,6 +73,18 @@ def log_ins_of(store: Store, *accounts: tuple[str, str]) -> LogIns:
     for name, password in accounts:
         store.add_account(name, hashed(password))
     return LogIns(Members(store, "no guests"))
+
+
+@contextmanager
+def files_wait_in(folder: Path) -> Iterator[None]:
+    """Files on their way in and out of the page lie there; afterwards where they lay before."""
+    files.close()
+    before, files._folder = files._folder, folder
+    try:
+        yield
+    finally:
+        files.close()
+        files._folder = before
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from hierchat.chat.frames import Figures, Verdict
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import Attachment, ChatSettings, NewTurn, SelfText, Store
-from hierchat.ui.doors.files import files
 from hierchat.ui.doors.sessions import LogIns
 from tests import browser as driving
 from tests.isolation.visitor import Visitor
@@ -50,16 +49,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def _serve(folder: Path) -> Iterator[Place]:
-    files._folder = folder / "transfer"
     service = make(folder)
     service.script.seconds = 0
     service.script.reply = "Nothing."
     log_ins = driving.log_ins_of(service.store, *ACCOUNTS)
-    with driving.serving(service, log_ins=log_ins) as address:
+    with driving.files_wait_in(folder / "transfer"), driving.serving(service, log_ins=log_ins) as address:
         yield Place(
             service, address, log_ins, {name: Visitor(address, name, word) for name, word in ACCOUNTS}
         )
-    files.close()
 
 
 @dataclass

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from hierchat.ui.doors.files import files
 from tests import browser as driving
 from tests.browser import Chat
 from tests.deleting import delete_for_good
@@ -24,9 +23,8 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _private_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    files._folder = tmp_path_factory.mktemp("transfer")
-    yield
-    files.close()
+    with driving.files_wait_in(tmp_path_factory.mktemp("transfer")):
+        yield
 
 
 @pytest.fixture(scope="session")

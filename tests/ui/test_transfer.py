@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 
 def waiting() -> list[Path]:
     """Files that wait for something."""
-    return [path for path in (files._folder or Path()).glob("*/*/*") if path.is_file()]
+    return [path for path in files._process_folder().parent.glob("*/*/*") if path.is_file()]
 
 
 def choose(chat: Chat, *paths: Path) -> None:
