@@ -39,6 +39,8 @@ class Arm:
     """Tokens of those forwards: all but the first of each reply, which reading the prompt brings."""
     proposed: int = 0
     accepted: int = 0
+    counted: bool = True
+    """Whether the server told each time what was drafted; else there is no T."""
     draft_ms: float | None = None
     """Of our own drafter alone: another's tells nothing."""
     texts: list[list[int]] = field(default_factory=list)
@@ -51,9 +53,11 @@ class Arm:
             "seconds": round(self.seconds, 3),
             "tokens_per_second": round(self.tokens / self.seconds, 2),
             "speedup": round(self.tokens / self.seconds / (plain.tokens / plain.seconds), 3),
-            "tokens_per_forward": round(self.behind / self.forwards, 3) if self.forwards else None,
-            "proposed": self.proposed,
-            "accepted": self.accepted,
+            "tokens_per_forward": (
+                round(self.behind / self.forwards, 3) if self.counted and self.forwards else None
+            ),
+            "proposed": self.proposed if self.counted else None,
+            "accepted": self.accepted if self.counted else None,
             "draft_ms_per_forward": round((self.draft_ms or 0.0) / self.forwards, 3) if timed else None,
             "differing": sum(mine != theirs for mine, theirs in zip(self.texts, plain.texts, strict=True)),
         }
@@ -100,7 +104,7 @@ class Bench:
     def _ask(self, arm: Arm, name: str, group: Sequence[str], turn: str, threads: ThreadPoolExecutor) -> None:
         """A group, as many at once as there are threads, added to the figures of its arm."""
         peer = self._peers.get(name)
-        before = peer.drafted() if peer else (0, 0)
+        before = peer.drafted() if peer else None
         replies = [f"{turn} {name} {at}" for at in range(len(group))]
         began = time.perf_counter()
         texts = list(threads.map(lambda question, reply: self._write(question, name, reply), group, replies))
@@ -108,7 +112,11 @@ class Bench:
         arm.texts += texts
         arm.tokens += sum(map(len, texts))
         if peer:
-            proposed, accepted = (now - then for now, then in zip(peer.drafted(), before, strict=True))
+            after = peer.drafted()
+            if before is None or after is None:
+                arm.counted = False
+                return
+            proposed, accepted = (now - then for now, then in zip(after, before, strict=True))
             behind = sum(map(len, texts)) - len(texts)
             arm.behind += behind
             arm.forwards += behind - accepted  # each brings one token that no draft proposed
