@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# Read once, by Gradio, when it is imported. Its servers look for a free port from there on: two processes that look at
+# the same ones take each other's between look and use, and a server that finds its port taken ends with SystemExit.
+os.environ["GRADIO_SERVER_PORT"] = str(10_000 + 100 * (os.getpid() % 200))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,8 +1,8 @@
 """Stands between Playwright and a Firefox that it starts, and passes on what they say.
 
-Playwright 1.65 gives up where Firefox does not know a command: 153 cannot set the colour scheme of a page, and the 140 of
-Debian 12 cannot record what comes over the network or name a folder for downloads. None of it is needed here, so what
-Firefox does not know counts as done.
+Playwright 1.65 gives up where Firefox does not know a command: 153 cannot set the colour scheme of a page, and the 140
+of Debian 12 cannot record what comes over the network or name a folder for downloads. None of it is needed here, so
+what Firefox does not know counts as done.
 `firefox_between.py FIREFOX [its arguments]` behaves as Firefox itself.
 """
 

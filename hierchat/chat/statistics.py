@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -136,6 +137,18 @@ class ReplyStatistics:
         parts = parted(text)
         if self._timed and parts.thought and not self._thought_ended:
             self.thought_ms, self._thought_ended = self.decode_ms, not parts.thinking
+
+    @property
+    def thought_tokens(self) -> int:
+        """How many tokens the model thought with, the marks around its thought among them."""
+
+        def ended(at: int) -> bool:
+            said = self._decode(self.tokens[: at + 1]) if self._said is None else self._said[: self._ends[at]]
+            parts = parted(said)
+            return parts.thought_at > 0 and not parts.thinking
+
+        total = len(self.tokens)
+        return min(bisect_left(range(total), True, key=ended) + 1, total) if parted(self.text).thought else 0
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
         self.vanilla_ms, self.baseline = vanilla_ms, kind

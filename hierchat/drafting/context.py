@@ -49,6 +49,14 @@ class Context:
     def tokens(self) -> Tokens:
         return self._tokens[: self.length]
 
+    def went_on_behind(self, words: Sequence[int]) -> bool:
+        """Whether these tokens stand in the text one behind the other, with something behind them."""
+        begins = max(self.length - len(words), 0)
+        found = np.ones(begins, bool)
+        for place, token in enumerate(words):
+            found &= self._tokens[place : place + begins] == token
+        return bool(found.any())
+
     @property
     def previous(self) -> Tokens:
         """For every position the occurrence of its token before it, -1: none."""

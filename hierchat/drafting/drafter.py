@@ -17,9 +17,11 @@ from hierchat.drafting.context import Context
 from hierchat.drafting.cost import DraftCost, FreeRows, Latency
 from hierchat.drafting.growing.grow import TAIL, grow, teach
 from hierchat.drafting.growing.layout import (
+    CONTEXT,
     NODES,
     SLOTS,
     SOURCES,
+    SUCCESSORS,
     AcceptanceModel,
     Databases,
     make_places,
@@ -144,10 +146,24 @@ class Drafter:
         return DraftTree(
             tuple(tree.tokens[:kept].tolist()),
             tuple(tree.parents[:kept].tolist()),
-            tuple([SOURCES[slot] for slot in slots]),
+            tuple([self._source(node, slot) for node, slot in enumerate(slots)]),
             tuple(tree.paths[:kept].tolist()),
             matches=tuple(map(Match, slots, *(column.tolist() for column in found))),
         )
+
+    def _source(self, node: int, slot: int) -> str:
+        """Where a node came from. What the target found likely behind a token or two is credited to this chat where
+        these stand in it: most often it was learned there."""
+        if slot != SUCCESSORS:
+            return SOURCES[slot]
+        tree, words = self._tree, list[int]()
+        length, above = int(tree.lengths[node]), int(tree.parents[node])
+        while above >= 0 and len(words) < length:
+            words.insert(0, int(tree.tokens[above]))
+            above = int(tree.parents[above])
+        if (lacking := length - len(words)) > 0:
+            words = [*self._context.tokens[-lacking:].tolist(), *words]
+        return SOURCES[CONTEXT if self._context.went_on_behind(words) else SUCCESSORS]
 
     def _model(self) -> AcceptanceModel:
         """What was learned, for the reply's settings."""

@@ -92,7 +92,7 @@ class Shelf:
         self._device = best_device()
         self.fetches = Fetches(bring, host.backend)
         self.hub = HubSearch(self._judged)
-        self._measuring, self._measured = threading.Lock(), False
+        self._measuring = threading.Lock()
         self._looking = threading.Lock()
         self._advice: dict[tuple[str, ...], Advice | None] = {}
         """By the loaded model and those that are here."""
@@ -155,10 +155,9 @@ class Shelf:
             self._looking.release()
 
     def measure(self) -> None:
-        """How fast memory is read: once in each run of the program, in the background, when no reply is being
-        written."""
-        if not self._measured and self._measuring.acquire(blocking=False):
-            self._measured = True
+        """How fast memory is read: in the background, when no reply is being written. Each time anew, since another
+        program may have been reading, too: the highest counts."""
+        if self._measuring.acquire(blocking=False):
             threading.Thread(target=self._measure, name="bandwidth", daemon=True).start()
 
     def _measure(self) -> None:

@@ -14,13 +14,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hierchat.server.asking import Desk, fields
-from hierchat.server.blocks import Block, Ended, all_blocks, changes
+from hierchat.server.blocks import Ended, all_blocks, changes
 from hierchat.server.chat import model
 from hierchat.server.conversation import ChatRequest, wanted
 from hierchat.server.errors import refused
+from hierchat.server.response_items import Items
 from hierchat.server.running import Running, streamed
 from hierchat.server.sampling import Strict
-from hierchat.server.usage import figures, tokens_used
+from hierchat.server.usage import figures, thought_tokens, tokens_used
 
 
 class Text(Strict):
@@ -57,6 +58,23 @@ class ResultItem(Item):
     output: str
 
 
+class ThoughtText(Strict):
+    type: Literal["reasoning_text", "summary_text"]
+    text: str
+
+
+class ThoughtItem(Item):
+    type: Literal["reasoning"]
+    summary: list[ThoughtText] = Field(default_factory=list)
+    content: list[ThoughtText] = Field(default_factory=list)
+    encrypted_content: Literal[""] = ""
+
+    @property
+    def text(self) -> str:
+        """What was thought, whole where that is told."""
+        return "\n".join(part.text for part in self.content or self.summary)
+
+
 class FlatTool(Strict):
     type: Literal["function"]
     name: str
@@ -79,7 +97,7 @@ class TextOptions(Strict):
 
 
 class ReasoningOptions(Strict):
-    """What was thought is not among the outputs."""
+    """`summary` counts for nothing: what was thought is told whole."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     summary: str = ""
@@ -94,7 +112,7 @@ class ResponseRequest(Strict):
     """The fields."""
 
     model: str = ""
-    input: str | Annotated[list[MessageItem | CallItem | ResultItem], Field(min_length=1)]
+    input: str | Annotated[list[MessageItem | CallItem | ResultItem | ThoughtItem], Field(min_length=1)]
     instructions: str = ""
     max_output_tokens: int | None = Field(None, ge=1)
     temperature: float | None = None
@@ -142,19 +160,26 @@ def _messages(asked: ResponseRequest) -> list[dict[str, Any]]:
         found.append({"role": "system", "content": asked.instructions})
     if isinstance(asked.input, str):
         return [*found, {"role": "user", "content": asked.input}]
+    thought: dict[str, str] = {}  # of the next reply
     for item in asked.input:
         match item:
+            case ThoughtItem():
+                thought = {"reasoning_content": item.text}
+                continue
             case MessageItem():
                 content = item.content
                 text = content if isinstance(content, str) else "\n".join(part.text for part in content)
-                found.append({"role": item.role, "content": text})
+                found.append(
+                    {"role": item.role, "content": text} | (thought if item.role == "assistant" else {})
+                )
             case CallItem():
                 if not found or found[-1]["role"] != "assistant":
-                    found.append({"role": "assistant", "content": ""})
+                    found.append({"role": "assistant", "content": ""} | thought)
                 function = {"name": item.name, "arguments": item.arguments}
                 found[-1].setdefault("tool_calls", []).append({"id": item.call_id, "function": function})
             case ResultItem():
                 found.append({"role": "tool", "content": item.output, "tool_call_id": item.call_id})
+        thought = {}
     return found
 
 
@@ -181,8 +206,8 @@ async def respond(request: Request, desk: Desk) -> Response:
     told = _Told(asked, running)
     if asked.stream:
         return await streamed(_events(chat, running, told))
-    blocks, finish = await all_blocks(chat, running)
-    return JSONResponse(told.response([told.item(block) for block in blocks], finish))
+    blocks, finish = await all_blocks(chat, running, thoughts=True)
+    return JSONResponse(told.response([told.items.item(block) for block in blocks], finish))
 
 
 class _Told:
@@ -192,20 +217,7 @@ class _Told:
         self._asked = asked
         self._running = running
         self._id, self._created = f"resp_{secrets.token_hex(12)}", int(time.time())
-        self._mark = secrets.token_hex(12)
-
-    def item(self, block: Block, status: str = "completed") -> dict[str, Any]:
-        """One of its outputs."""
-        if block.id:
-            called = {"call_id": block.id, "name": block.name, "arguments": block.text}
-            return {
-                "id": f"fc_{self._mark}{block.number}",
-                "type": "function_call",
-                "status": status,
-            } | called
-        content = [] if status == "in_progress" else [part(block.text)]
-        item = {"id": f"msg_{self._mark}{block.number}", "type": "message", "status": status}
-        return item | {"role": "assistant", "content": content}
+        self.items = Items()
 
     def response(self, output: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:
         """The whole; `finish` None: it goes on."""
@@ -215,7 +227,7 @@ class _Told:
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": 0},
             "output_tokens": written,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": thought_tokens(self._running.asked)},
             "total_tokens": prompt + written,
             "hierchat": figures(self._running.asked),
         }
@@ -244,11 +256,6 @@ class _Told:
         }
 
 
-def part(text: str) -> dict[str, Any]:
-    """A piece of a message."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
 async def _events(chat: ChatRequest, running: Running, told: _Told) -> AsyncGenerator[str, None]:
     number = -1
     output: list[dict[str, Any]] = []
@@ -260,7 +267,7 @@ async def _events(chat: ChatRequest, running: Running, told: _Told) -> AsyncGene
         return f"event: {data['type']}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
 
     try:
-        async with aclosing(changes(chat, running)) as happening:
+        async with aclosing(changes(chat, running, thoughts=True)) as happening:
             async for change in happening:
                 if change is None:
                     yield event("created", response=told.response([], None))
@@ -270,27 +277,10 @@ async def _events(chat: ChatRequest, running: Running, told: _Told) -> AsyncGene
                     whole = told.response(output, change.finish)
                     yield event(whole["status"], response=whole)
                     continue
-                block = change.block
-                item = told.item(block, "completed" if change.what == "ends" else "in_progress")
-                at: dict[str, Any] = {"item_id": item["id"], "output_index": block.number}
-                inside = at if block.id else at | {"content_index": 0}
-                if change.what == "begins":
-                    yield event("output_item.added", output_index=block.number, item=item)
-                    if not block.id:
-                        yield event("content_part.added", **inside, part=part(""))
-                elif change.what == "grows" and block.id:
-                    yield event("function_call_arguments.delta", **inside, delta=change.more)
-                elif change.what == "grows":
-                    yield event("output_text.delta", **inside, delta=change.more, logprobs=[])
-                else:
-                    if block.id:
-                        done = {"name": block.name, "arguments": block.text}
-                        yield event("function_call_arguments.done", **inside, **done)
-                    else:
-                        yield event("output_text.done", **inside, text=block.text, logprobs=[])
-                        yield event("content_part.done", **inside, part=part(block.text))
-                    output.append(item)
-                    yield event("output_item.done", output_index=block.number, item=item)
+                for kind, more in told.items.told(change):
+                    yield event(kind, **more)
+                if change.what == "ends":
+                    output.append(told.items.item(change.block))
     except Exception as error:
         if number < 0:
             raise  # its status can still be told

@@ -18,6 +18,11 @@ def tokens_used(asked: Sequence[Asked]) -> tuple[int, int]:
     return sum(prompts.values()), sum(len(reply.statistics.tokens) for _, reply in begun)
 
 
+def thought_tokens(asked: Sequence[Asked]) -> int:
+    """Of the tokens of the replies, those of what was thought."""
+    return sum(one.reply.statistics.thought_tokens for one in asked if one.reply is not None)
+
+
 def usage(asked: Sequence[Asked]) -> dict[str, Any]:
     """In OpenAI's form; `hierchat` is ours."""
     prompt, written = tokens_used(asked)

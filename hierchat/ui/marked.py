@@ -121,6 +121,15 @@ def _file(run: Run) -> str:
     )
 
 
+_LIKELY = {
+    (True, True): later("What this model finds likely after the same two tokens, which stand in this chat"),
+    (True, False): later("What this model finds likely after the same token, which stands in this chat"),
+    (False, True): later(
+        "From your earlier chats: what this model found likely there after the same two tokens"
+    ),
+    (False, False): later("From your earlier chats: what this model found likely there after the same token"),
+}
+"""By whether the tokens stand in this chat, and whether they are two."""
 _WHERE: dict[str, Callable[[Run], str]] = {
     "context": _this_chat,
     "history": _earlier(
@@ -132,11 +141,7 @@ _WHERE: dict[str, Callable[[Run], str]] = {
         later("From an earlier message of yours in a chat that was deleted meanwhile"),
         later("From an earlier message of yours in “{title}”"),
     ),
-    "successors": lambda run: (
-        _("From your earlier chats: what this model found likely there after the same two tokens")
-        if run.origin.matched > 1
-        else _("From your earlier chats: what this model found likely there after the same token")
-    ),
+    "successors": lambda run: _(_LIKELY[run.source == "context", run.origin.matched > 1]),
     "seed": lambda run: _("From the phrases that come with hierchat"),
     "corpus": _file,
 }

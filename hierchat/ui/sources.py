@@ -32,12 +32,16 @@ STYLES = {
         "#8A8F98", "#6B7280", "#9CA3AF", "none",
     ),
     "context": Style(
-        "context", SOURCES["context"], later("It stood earlier in this chat, behind the same words."),
+        "context", SOURCES["context"],
+        later("It stood earlier in this chat behind the same words, or the model found it likely behind them."),
         "#0072B2", "#0072B2", "#4BA3DB", "solid",
     ),
     "history": Style(
         "history", SOURCES["history"],
-        later("It stood in another chat of yours with this model, behind the same words."),
+        later(
+            "It stood in another chat of yours with this model behind the same words, or the model found it likely "
+            "behind them."
+        ),
         "#E69F00", "#A66F00", "#E69F00", "dashed",
     ),
     "statistics": Style(

@@ -54,3 +54,13 @@ def test_a_negative_id_is_refused() -> None:
     with pytest.raises(ValueError, match="negative"):
         context.append([3, -1])
     check(context, [1, 2])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    text=st.lists(st.integers(0, 2), max_size=9), words=st.lists(st.integers(0, 2), min_size=1, max_size=3)
+)
+def test_words_that_something_follows(text: list[int], words: list[int]) -> None:
+    ends = range(len(words), len(text))
+    expected = any(text[end - len(words) : end] == words for end in ends)
+    assert Context(text).went_on_behind(words) == expected

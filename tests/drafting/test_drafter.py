@@ -15,7 +15,7 @@ import hierchat.drafting
 from hierchat.drafting import suffix_index
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.layout import CORPUS, NODES
+from hierchat.drafting.growing.layout import CORPUS, NODES, SUCCESSORS
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import BREAK
@@ -101,6 +101,22 @@ def test_the_target_teaches_its_successors() -> None:
     tree = drafter.propose()
     assert tree.tokens[0] == top[0, 0]
     assert set(tree.sources) == {"history"}
+
+
+def test_what_was_found_likely_is_of_this_chat_where_its_words_stand_here() -> None:
+    """In the first reply of all there are no earlier chats."""
+    table = Successors()
+    drafter = Drafter(successors=table, width=3)
+    drafter.begin([4, 5])
+    drafter.observe([6, 4], np.array([[20] * TOP, [30] * TOP], np.int32))
+    drafter.observe([5], np.full((1, TOP), 40, np.int32))
+    tree = drafter.propose()  # behind 4, 5
+    found = dict(zip(tree.tokens, tree.sources, strict=True))
+    assert found[6] == found[20] == "context"
+    assert tree.matches[tree.tokens.index(20)][:2] == (SUCCESSORS, 2)
+    elsewhere = Drafter(successors=table, width=3)
+    elsewhere.begin([4, 5])
+    assert set(elsewhere.propose().sources) == {"history"}
 
 
 def test_the_first_token_of_all_has_successors() -> None:

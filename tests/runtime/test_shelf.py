@@ -164,6 +164,17 @@ def test_speed_is_expected_from_memory_until_it_was_measured(
     assert (row(shelf, "here").speed.per_second, row(shelf, "here").speed.replies) == (12.5, 3)  # type: ignore[union-attr]
 
 
+def test_a_look_beside_another_program_is_mended_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter([1.0, 3.0, 2.0])
+    monkeypatch.setattr("hierchat.engine.bandwidth.gigabytes_per_second", lambda *asked: next(rates))
+    shelf, kept = shelf_of(), []
+    for _ in range(3):
+        shelf.measure()
+        wait(lambda: not shelf.busy)
+        kept.append(bandwidth.kept_bandwidth())
+    assert kept == [1e9, 3e9, 3e9]
+
+
 def test_the_best_one_is_the_largest_that_fits_and_is_fast_enough(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

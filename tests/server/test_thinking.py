@@ -3,11 +3,11 @@
 # mypy: ignore-errors
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 
+from hierchat.server.responses import ResponseRequest
 from hierchat.thoughts import joined
 from tests.server.raw import ask
 from tests.server.scripted import Script, Served, make_host, scripted, serving
@@ -29,7 +29,11 @@ def thinking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Script,
 
 
 def prompt_of(script: Script, served: Served) -> str:
-    return served.service.host.hosted.prompts.tokenizer.decode(script.asked[-1][0])
+    return decoded(served, script.asked[-1][0])
+
+
+def decoded(served: Served, tokens: list[int]) -> str:
+    return served.service.host.hosted.prompts.tokenizer.decode(tokens)
 
 
 def test_a_chat_completion(thinking: tuple[Script, Served]) -> None:
@@ -102,10 +106,85 @@ def test_messages(thinking: tuple[Script, Served]) -> None:
     assert ask(served.address, "POST", "/v1/messages", asked).json["content"][1]["text"] == ANSWER
 
 
-def test_a_response_leaves_the_thought_out(thinking: tuple[Script, Served]) -> None:
+def test_a_response(thinking: tuple[Script, Served]) -> None:
     script, served = thinking
     asking = client(served).responses
-    whole = asking.create(model="tiny", input="hello", reasoning={"effort": "none"})
-    assert whole.output_text == ANSWER
+    whole = asking.create(model="tiny", input="hello")
+    thought, said = whole.output
+    assert (thought.type, thought.summary, thought.status) == ("reasoning", [], "completed")
+    assert [(part.type, part.text) for part in thought.content] == [("reasoning_text", THOUGHT)]
+    assert (said.type, whole.output_text) == ("message", ANSWER)
+    tokens = served.service.host.hosted.prompts.tokenizer(script.text, add_special_tokens=False)["input_ids"]
+    inside = next(at for at in range(len(tokens)) if "</think>" in decoded(served, tokens[: at + 1])) + 1
+    assert 0 < whole.usage.output_tokens_details.reasoning_tokens == inside < whole.usage.output_tokens
+    again = asking.create(
+        model="tiny",
+        input=[
+            {"role": "user", "content": "hello"},
+            *(item.model_dump(exclude_none=True) for item in whole.output),
+            {"role": "user", "content": "again"},
+        ],
+    )
+    assert again.output_text == ANSWER
+    assert ANSWER in prompt_of(script, served)
+    none = asking.create(model="tiny", input="hello", reasoning={"effort": "none"})
+    assert none.output_text == ANSWER
     assert prompt_of(script, served).endswith("</think>\n\n")
-    assert THOUGHT not in json.dumps(whole.model_dump())
+
+
+def test_a_response_that_is_streamed(thinking: tuple[Script, Served]) -> None:
+    with client(thinking[1]).responses.stream(model="tiny", input="hello") as stream:
+        told = list(stream)
+        last = stream.get_final_response()
+    of_thought = [one for one in told if getattr(one, "output_index", None) == 0]
+    assert {one.item_id for one in of_thought if hasattr(one, "item_id")} == {last.output[0].id}
+    assert [one.type.removeprefix("response.") for one in of_thought if not one.type.endswith("delta")] == [
+        "output_item.added",
+        "content_part.added",
+        "reasoning_text.done",
+        "content_part.done",
+        "output_item.done",
+    ]
+    deltas = "".join(one.delta for one in told if one.type == "response.reasoning_text.delta")
+    assert deltas == of_thought[-1].item.content[0].text == last.output[0].content[0].text
+    assert deltas.strip() == THOUGHT
+    assert [item.type for item in last.output] == ["reasoning", "message"]
+    assert last.output_text == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("item", "param"),
+    [
+        ({"type": "reasoning", "encrypted_content": "gAAAAA"}, "input"),
+        ({"type": "reasoning", "content": [{"type": "output_text", "text": "so"}]}, "input"),
+    ],
+)
+def test_a_thought_that_nobody_here_can_read_is_refused(
+    thinking: tuple[Script, Served], item: dict, param: str
+) -> None:
+    asked = {"model": "tiny", "input": [{"role": "user", "content": "hello"}, item]}
+    answer = ask(thinking[1].address, "POST", "/v1/responses", asked)
+    assert answer.status == 400
+    assert answer.error["param"].startswith(param)
+
+
+def test_a_thought_goes_with_the_reply_that_it_led_to() -> None:
+    thought = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [],
+        "content": [{"type": "reasoning_text", "text": THOUGHT}],
+    }
+    call = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ANSWER}]}
+    given = [*MESSAGES, thought, call, result, thought, said, *MESSAGES, said]
+    messages = ResponseRequest.model_validate({"input": given}).as_chat().messages
+    assert [(one.role, getattr(one, "reasoning_content", "")) for one in messages] == [
+        ("user", ""),
+        ("assistant", THOUGHT),
+        ("tool", ""),
+        ("assistant", THOUGHT),
+        ("user", ""),
+        ("assistant", ""),
+    ]

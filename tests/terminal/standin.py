@@ -49,6 +49,8 @@ class Script:
     vocabulary: dict[int, str] | None = None
     """Texts of tokens, where it tells them as vLLM does."""
     key: str = ""
+    metrics: str = ""
+    """What /metrics tells; "": there is none."""
     health: int = 200
     endless: bool = False
     """Whether the last piece comes again and again, until the client hangs up."""
@@ -76,6 +78,8 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
         def do_GET(self) -> None:
             if self.path == "/health":
                 self._json(script.health, {"status": "ok"})
+            elif self.path == "/metrics":
+                self._send(200 if script.metrics else 404, "text/plain", script.metrics.encode())
             elif self._may():
                 self._json(200, {"object": "list", "data": script.models})
 
@@ -158,9 +162,11 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
             return True
 
         def _json(self, status: int, body: Any) -> None:
-            raw = json.dumps(body).encode()
+            self._send(status, "application/json", json.dumps(body).encode())
+
+        def _send(self, status: int, kind: str, raw: bytes) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()
             with suppress(OSError):

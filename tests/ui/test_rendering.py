@@ -176,6 +176,10 @@ def test_what_an_old_reply_does_not_tell_is_a_dash() -> None:
             "From your earlier chats: what this model found likely there after the same two tokens.",
         ),
         (
+            Run("a", "context", 1, Origin("successors", 1)),
+            "What this model finds likely after the same token, which stands in this chat.",
+        ),
+        (
             Run("a", "statistics", 1, Origin("corpus", 2, corpus="notes.md (corpus mine)")),
             "From your files: notes.md (corpus mine). The 2 tokens before it are the same there.",
         ),

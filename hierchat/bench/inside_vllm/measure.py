@@ -44,6 +44,8 @@ class Arm:
     """Tokens of those forwards: all but the first of each reply, which reading the prompt brings."""
     proposed: int = 0
     accepted: int = 0
+    counted: bool = True
+    """Whether the server told each time what was drafted; else there is no T."""
     draft_ms: float | None = None
     """Of our own drafter alone: another's tells nothing."""
     texts: list[list[int]] = field(default_factory=list)
@@ -56,6 +58,7 @@ class Arm:
 
     def as_dict(self, plain: Arm, reading: float) -> dict[str, Any]:
         """`plain`: the arm without drafts, over the same questions. `reading`: seconds that their prompts take."""
+        counted = self.counted and self.forwards > 0
         timed = self.draft_ms is not None and self.forwards > 0
         decoding, plainly = self.per_second(reading), plain.per_second(reading)
         return {
@@ -67,10 +70,10 @@ class Arm:
                 "tokens_per_second": round(decoding, 2) if decoding else None,
                 "speedup": round(decoding / plainly, 3) if decoding and plainly else None,
             },
-            "tokens_per_forward": round(self.behind / self.forwards, 3) if self.forwards else None,
-            "drafts_per_forward": round(self.proposed / self.forwards, 3) if self.forwards else None,
-            "proposed": self.proposed,
-            "accepted": self.accepted,
+            "tokens_per_forward": round(self.behind / self.forwards, 3) if counted else None,
+            "drafts_per_forward": round(self.proposed / self.forwards, 3) if counted else None,
+            "proposed": self.proposed if self.counted else None,
+            "accepted": self.accepted if self.counted else None,
             "draft_ms_per_forward": round((self.draft_ms or 0.0) / self.forwards, 3) if timed else None,
             "differing": sum(mine != theirs for mine, theirs in zip(self.texts, plain.texts, strict=True)),
         }
@@ -118,7 +121,7 @@ class Bench:
     def _ask(self, arm: Arm, name: str, group: Sequence[str], turn: str, threads: ThreadPoolExecutor) -> None:
         """A group, as many at once as there are threads, added to the figures of its arm."""
         peer = self._peers.get(name)
-        before = peer.drafted() if peer else (0, 0)
+        before = peer.drafted() if peer else None
         replies = [f"{turn} {name} {at}" for at in range(len(group))]
         began = time.perf_counter()
         texts = list(threads.map(lambda question, reply: self._write(question, name, reply), group, replies))
@@ -126,7 +129,11 @@ class Bench:
         arm.texts += texts
         arm.tokens += sum(map(len, texts))
         if peer:
-            proposed, accepted = (now - then for now, then in zip(peer.drafted(), before, strict=True))
+            after = peer.drafted()
+            if before is None or after is None:
+                arm.counted = False
+                return
+            proposed, accepted = (now - then for now, then in zip(after, before, strict=True))
             behind = sum(map(len, texts)) - len(texts)
             arm.behind += behind
             arm.forwards += behind - accepted  # each brings one token that no draft proposed

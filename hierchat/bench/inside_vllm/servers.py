@@ -46,17 +46,20 @@ class Server:
         except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
             raise RequestError(f"vLLM gave no reply: {error}") from error
 
-    def drafted(self) -> tuple[int, int]:
-        """Tokens that were proposed and that were right since the server began, as vLLM counts them."""
-        found = dict.fromkeys(_COUNTED, 0)
+    def drafted(self) -> tuple[int, int] | None:
+        """Tokens that were proposed and that were right since the server began, as vLLM counts them; None: it does
+        not tell."""
+        found: dict[str, int] = {}
         try:
             lines = self._http.get("/metrics").raise_for_status().text.splitlines()
         except httpx.HTTPError:
-            return 0, 0
+            return None
         for line in lines:
             for name in _COUNTED:
                 if line.startswith(f"vllm:spec_decode_{name}_total"):
-                    found[name] += int(float(line.rsplit(" ", 1)[1]))
+                    found[name] = found.get(name, 0) + int(float(line.rsplit(" ", 1)[1]))
+        if len(found) < len(_COUNTED):
+            return None
         return found["num_draft_tokens"], found["num_accepted_tokens"]
 
     def close(self) -> None:
@@ -87,6 +90,13 @@ class OwnServer(Server):
         return self.write(
             question, most, {"hierchat_user": whose, "hierchat_reply": self._run + reply, **named}
         )
+
+    def step_ms(self, widest: int) -> list[float]:
+        """What the drafter thinks that forwards over 1 to `widest` rows take. Raises RequestError."""
+        try:
+            return list(self._channel.figures()["step_ms"])[:widest]
+        except DrafterError as error:
+            raise RequestError(str(error)) from error
 
     def figures(self, user: str, reply: str) -> dict[str, Any]:
         """What the drafter tells of a reply. Raises RequestError."""

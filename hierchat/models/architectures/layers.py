@@ -35,9 +35,10 @@ def layer_heads(config: Mapping[str, Any]) -> list[Heads]:
     if not architecture or not architecture.full_head_dim:
         return [usual] * config["num_hidden_layers"]
     heads, kv_heads, size = usual
-    if said := config.get("per_layer_config"):  # as transformers saves it, by the layer's number
-        own = [said.get(str(layer)) or said.get(layer) or {} for layer in range(config["num_hidden_layers"])]
-        return [(heads, one.get("num_key_value_heads", kv_heads), one.get("head_dim", size)) for one in own]
+    if config.get("per_layer_config"):  # as transformers saves it, by the layer's number: "04"
+        said = {int(layer): own for layer, own in config["per_layer_config"].items()}
+        each = [said.get(layer, {}) for layer in range(config["num_hidden_layers"])]
+        return [(heads, own.get("num_key_value_heads", kv_heads), own.get("head_dim", size)) for own in each]
     fewer = config.get("num_global_key_value_heads") if config.get("attention_k_eq_v") else None
     full = heads, fewer or kv_heads, config.get("global_head_dim") or architecture.full_head_dim
     return [full if kind == FULL else usual for kind in layer_kinds(config, architecture)]

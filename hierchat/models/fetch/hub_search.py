@@ -17,7 +17,7 @@ import requests
 from hierchat.models.architectures.through_transformers import MADE_FOR_ELSE
 from hierchat.models.errors import FetchError, GatedError, MissingError, OfflineError
 from hierchat.models.fetch.hub import TOO_MANY, authorisation, endpoint, offline_mode, read
-from hierchat.models.formats.gguf_shards import begins_model, shard_names
+from hierchat.models.formats.gguf_shards import whole_models
 
 MOST_FOUND = 20
 """Models that a search lists."""
@@ -72,16 +72,10 @@ class HubModel:
     @property
     def gguf(self) -> list[HubFile]:
         """Whole models: of one in several files the first, with the size of all. None is for pictures alone."""
-        sizes = {file.name: file.size for file in self.files}
+        sizes = {file.name: file.size for file in self.files if file.name.endswith(".gguf")}
         found = []
-        for name in sizes:
-            several = re.search(r"-of-(\d{5})\.gguf$", name)
-            if not name.endswith(".gguf") or "mmproj" in name.lower():
-                continue
-            if (several and int(several[1]) > len(sizes)) or not begins_model(name):
-                continue
-            parts = shard_names(name)
-            if sizes.keys() >= set(parts):
+        for name, parts in whole_models(sizes):
+            if "mmproj" not in name.lower():
                 known = [size for part in parts if (size := sizes[part]) is not None]
                 found.append(HubFile(name, sum(known) if len(known) == len(parts) else None))
         return found

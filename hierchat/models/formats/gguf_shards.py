@@ -6,6 +6,7 @@ All of them lie in one folder. The first says what model it is; each says where 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from hierchat.models.errors import MissingError
@@ -39,11 +40,20 @@ def require_shards(path: Path) -> list[Path]:
     return files
 
 
+def whole_models(names: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """Of GGUF files in one place those that a model begins with, where all its files are among them, and these.
+
+    A name may claim 99,999 files: what claims more than there are is passed over before they are named."""
+    there = set(names)
+    for name in names:
+        found = _SHARD.search(name)
+        if found and int(found[2]) > len(there):
+            continue
+        parts = shard_names(name)
+        if parts[0] == name and there.issuperset(parts):
+            yield name, parts
+
+
 def without_number(name: str) -> str:
     """The name that the model would have in one file."""
     return _SHARD.sub("", name)
-
-
-def begins_model(name: str) -> bool:
-    """Whether it is a whole file, or the first of several."""
-    return shard_names(name)[0] == name

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from hierchat import __version__
 from hierchat.runtime.machine import processor
 
 
@@ -28,7 +29,7 @@ def machine() -> dict[str, str | int | float]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": version("transformers"),
-        "hierchat": version("hierchat"),
+        "hierchat": __version__,
         "revision": _revision(),
     }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import Gemma4TextConfig
 
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
@@ -114,6 +115,16 @@ def test_two_ways_to_say_the_heads(name: str) -> None:
     published |= {"global_head_dim": 32, "num_global_key_value_heads": 1}
     assert layer_heads(published) == layer_heads(saved)
     assert slot_size(published) == slot_size(saved)
+
+
+@pytest.mark.parametrize("layers", [6, 12, 102])
+def test_as_many_layers_as_there_are_say_their_heads(layers: int) -> None:
+    """Transformers saves their numbers with leading zeros."""
+    kinds = ["sliding_attention", "sliding_attention", "full_attention"] * (layers // 3)
+    saved = {**CONFIGS[LARGE].to_dict(), "num_hidden_layers": layers, "layer_types": kinds}
+    del saved["per_layer_config"]
+    saved |= {"global_head_dim": 32, "num_global_key_value_heads": 1}
+    assert layer_heads(Gemma4TextConfig(**saved).to_dict()) == layer_heads(saved)
 
 
 def test_slots_are_kept_for_layers_with_keys_of_their_own(runner: CpuRunner) -> None:

@@ -31,8 +31,11 @@ def url(engine: Engine, environment: pytest.MonkeyPatch) -> Iterator[str]:
         def do_GET(self) -> None:
             if self.path == "/metrics":
                 Answers.counted += 1  # what is asked before and behind a group is 7 apart
-                name = "vllm:spec_decode_num_accepted_tokens_total"
-                self._give(f'# HELP {name}\n{name}{{engine="0"}} {7 * (Answers.counted // 2)}\n'.encode())
+                lines = []
+                for what, each in (("draft", 9), ("accepted", 7)):
+                    name = f"vllm:spec_decode_num_{what}_tokens_total"
+                    lines += [f"# HELP {name}", f'{name}{{engine="0"}} {each * (Answers.counted // 2)}']
+                self._give("\n".join(lines).encode())
             else:
                 self._send({"data": [{"id": "tiny"}]})
 
@@ -125,7 +128,7 @@ def test_another_vllm_is_an_arm(given: list[str], url: str, tmp_path: Path) -> N
     assert list(found["arms"])[-1] == list(found["again"])[-1] == "ngram"
     other = found["arms"]["ngram"]
     assert (other["tokens"], other["differing"], other["draft_ms_per_forward"]) == (3 * 40, 0, None)
-    assert other["accepted"] == 21  # 7 in each of the three groups
+    assert (other["proposed"], other["accepted"]) == (27, 21)  # 9 and 7 in each of the three groups
     assert other["tokens_per_forward"] == round(3 * 39 / (3 * 39 - 21), 3)
     with pytest.raises(SystemExit):
         main([*given, "--peer", "ngram"])
