@@ -18,7 +18,7 @@ def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
         depths.append(1 + (depths[parent] if parent >= 0 else 0))
         if depths[node] > most:
             continue
-        profit = gains[node] * worth - float(cost.own_extra[depths[node]])
+        profit = gains[node] * worth - float(cost.extra[depths[node]])
         if profit > best:
             best, at = profit, node
     path: list[int] = []

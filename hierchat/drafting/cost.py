@@ -36,11 +36,7 @@ class FreeRows:
 
 class DraftCost:
     """Prices of drafts at the present pace: `extra` [n] are the milliseconds that n drafts add to a step, `onward` [n]
-    the least that one more can come at. A draft that is accepted less often than onward / token_ms does not pay.
-
-    `own_extra` and `own_onward` are the same for the drafts of one reply. Where several share a forward, the others may
-    fill it up to where rows are cheap, so its drafts are looked for at the least that a row can come at. What is kept
-    of all of them is decided at the whole forward's prices (dividing.py)."""
+    the least that one more can come at. A draft that is accepted less often than onward / token_ms does not pay."""
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
@@ -70,10 +66,6 @@ class DraftCost:
         self.onward = np.array(
             [((extra[n + 1 :] - extra[n]) / more[: extra.size - 1 - n]).min() for n in range(extra.size - 1)]
         )
-        self.own_extra, self.own_onward = extra, self.onward
-        if roots > 1 and self.most:
-            self.own_extra = self.onward[0] * np.arange(extra.size)
-            self.own_onward = np.full(self.most, self.onward[0])
         if joined:
             self._start()
 
