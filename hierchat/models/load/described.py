@@ -63,7 +63,7 @@ def of_head(name: str, head: Head) -> Described:
         require_runnable_head(entry.model_copy(update={"name": name}), head, device)
         config = gguf_config(head)
         own = by_engine(entry, device, None) and not gguf_unsupported(head)
-        computed: Step = "kernels" if own else step(config, own=False)
+        computed: Step = "kernels" if own else step(config, own=False, device=device)
     except (KeyError, TypeError, ZeroDivisionError) as error:
         raise BrokenFileError(f"{name} does not say what model it is. Choose another file.") from error
     embeddings = [tensor for tensor in head.tensors if tensor.name in _EMBEDDINGS]

@@ -17,7 +17,8 @@ from transformers import GemmaTokenizer
 from hierchat.models.fetch import describe as describing
 from hierchat.models.fetch.describe import describe
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.formats.gguf_tokenizer import SPLITS, write_tokenizer
+from hierchat.models.formats.gguf_splits import SPLITS
+from hierchat.models.formats.gguf_tokenizer import write_tokenizer
 from hierchat.models.load.load_tokenizer import read_tokenizer
 from tests.models.formats.vocabulary import MERGES, SPECIAL, write_vocabulary
 
@@ -42,6 +43,10 @@ THEIR_OWN = {
     **dict.fromkeys(["kormo", "megrez"], _AS_QWEN2),
     "deepseek-coder": ["It", "'", "s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
     "minerva-7b": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
+    "command-r": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
+    "lfm2": _AS_LLAMA3,
+    "olmo": _AS_GPT2,
+    "qwen35": _AS_QWEN2,
     "gpt-4o": ["It's", " HTMLParser", " ", "123", "45", ".\n"],
     "refact": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
     "seed-coder": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
