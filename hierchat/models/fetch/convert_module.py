@@ -16,8 +16,8 @@ from hierchat.models.formats.gguf_module import WIDTH, largest, write_module
 from hierchat.models.memory import require_free
 from hierchat.models.progress import Report
 
-_AT_ONCE = 4
-"""Of the largest tensor, how often it may be in memory while it is made."""
+_AT_ONCE = 3
+"""How often the largest tensor may be in memory while it is made: as pieces, joined, in another order."""
 
 
 def convert_module(gguf: Path, folder: Path, report: Report) -> None:

@@ -25,6 +25,8 @@ WIDTH = 4
 """Bytes of a float."""
 _LAYER, _BLOCK = re.compile(r"\.layers\.(\d+)\."), re.compile(r"blk\.(\d+)\.")
 _ALIGNED = 8
+_AT_ONCE = 1 << 22
+"""Numbers that are unpacked at a time: that takes several times their memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,12 @@ def write_module(
 
     def read(tensor: Tensor) -> Floats:
         raw = np.asarray(files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
-        floats = floats_of(tensor.type, raw.reshape(math.prod(tensor.shape[1:]), -1))
-        return floats.reshape(tensor.shape[::-1])
+        rows, floats = math.prod(tensor.shape[1:]), np.empty(tensor.shape[::-1], np.float32)
+        packed, unpacked = raw.reshape(rows, -1), floats.reshape(rows, -1)
+        step = max(_AT_ONCE // unpacked.shape[1], 1)
+        for first in range(0, rows, step):
+            unpacked[first : first + step] = floats_of(tensor.type, packed[first : first + step])
+        return floats
 
     message = f"{gguf.name}, once"
     with (folder / FILE).open("wb") as file:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,14 @@ from hierchat.models.errors import BrokenFileError, UnsupportedError
 from hierchat.models.formats.gguf_families.registry import FAMILIES as READ
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.add import add
+from hierchat.models.load.before_fetch import remote_head, require_worth_fetching
 from hierchat.models.load.described import of_head
 from hierchat.models.load.expected import expected_step
 from hierchat.models.load.load import load
 from hierchat.models.load.loaded import LoadedModel
 from hierchat.models.runnable import gguf_refused
 from tests.engine.drafters import Adversary, Noise
+from tests.fake_hub import REPO, FakeHub
 from tests.gguf_files.models import FAMILIES, GUESSING, VOCABULARY, tiny_module
 from tests.gguf_files.writer import write_family
 from tests.models.conftest import tiny_tokenizer
@@ -114,6 +118,17 @@ def test_it_answers_with_drafts(name: str, tmp_path: Path) -> None:
             assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
 
 
+@pytest.mark.parametrize("name", ["qwen35", "qwen35moe", "lfm2"])
+def test_a_file_is_what_transformers_makes_of_it(name: str, tmp_path: Path) -> None:
+    """Where its own reader knows the architecture."""
+    path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER, packed=True)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
+    mine, right = loaded_from(path).model.state_dict(), theirs.state_dict()
+    assert mine.keys() == right.keys()
+    for key, tensor in right.items():
+        torch.testing.assert_close(mine[key], tensor, rtol=1e-6, atol=0)
+
+
 def test_all_families_are_tried() -> None:
     assert {architecture for architecture, *_ in FAMILIES.values()} == set(READ)
 
@@ -134,6 +149,30 @@ def test_added_by_its_path(tmp_path: Path) -> None:
     assert (found.kind, expected_step(found, "cpu")) == (FAMILIES[FIRST][1], "slots")
     assert found.size
     assert load(found, "cpu").note.startswith("tiny brings no chat template")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """With two files: one that runs, and one whose way to split text nobody knows."""
+    model = tiny_module(FIRST)
+    good = write_family(FIRST, model, tmp_path / "good.gguf", TOKENIZER).read_bytes()
+    key = b"tokenizer.ggml.pre"
+    at = good.index(key) + len(key) + 12  # behind the kind of the value and its length
+    odd = good[:at] + b"oddity" + good[at + 6 :]
+    with FakeHub({"good.gguf": good, "odd.gguf": odd}) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+        hub.shutdown()
+
+
+def test_what_the_hub_has_is_judged_before_it_is_fetched(hub: FakeHub, cache: Path) -> None:
+    good, odd = (Gguf(repo=REPO, file=f"{name}.gguf") for name in ("good", "odd"))
+    assert of_head("good.gguf", remote_head(good)).step == "slots"
+    require_worth_fetching(ModelEntry(name="tiny", source=ModelSource(gguf=good)), "cpu")
+    with pytest.raises(UnsupportedError, match=r"its way to split text is not known here \(oddity\)"):
+        require_worth_fetching(ModelEntry(name="tiny", source=ModelSource(gguf=odd)), "cpu")
+    assert not list(cache.rglob("*.gguf"))
 
 
 def test_a_layer_that_guesses_further_tokens_is_left_out(tmp_path: Path) -> None:
