@@ -186,6 +186,13 @@ def gguf_unsupported(head: Head) -> str | None:
     return f"block type {odd[0]}" if odd else None
 
 
+def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> Step:
+    """What will compute a GGUF file, as `step` says it of a configuration."""
+    if own and not gguf_unsupported(head):
+        return "kernels"
+    return step(gguf_config(head), own=False, device=device)
+
+
 def gguf_refused(head: Head) -> str | None:
     """The same through transformers, which reads the files of some architectures only; we read those of FAMILIES into
     its modules."""

@@ -18,7 +18,7 @@ from hierchat.models.formats.gguf_shards import without_number
 from hierchat.models.load.check import by_engine, require_runnable_head
 from hierchat.models.memory import best_device
 from hierchat.models.own import add_model, free_name
-from hierchat.models.runnable import Step, gguf_unsupported, refused, step, unsupported
+from hierchat.models.runnable import Step, gguf_step, refused, step, unsupported
 
 CONTEXT = 8192
 """Positions that an added model gets at most; models.yaml may say more."""
@@ -62,8 +62,7 @@ def of_head(name: str, head: Head) -> Described:
     try:
         require_runnable_head(entry.model_copy(update={"name": name}), head, device)
         config = gguf_config(head)
-        own = by_engine(entry, device, None) and not gguf_unsupported(head)
-        computed: Step = "kernels" if own else step(config, own=False, device=device)
+        computed = gguf_step(head, own=by_engine(entry, device, None), device=device)
     except (KeyError, TypeError, ZeroDivisionError) as error:
         raise BrokenFileError(f"{name} does not say what model it is. Choose another file.") from error
     embeddings = [tensor for tensor in head.tensors if tensor.name in _EMBEDDINGS]
