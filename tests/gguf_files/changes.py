@@ -21,7 +21,7 @@ def tensors_in(architecture: str, config: Any, state: dict[str, Floats], guessin
     for name, tensor in _merged(state):
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        for said, floats in _CHANGES[architecture](config, name, tensor):
+        for said, floats in CHANGES[architecture](config, name, tensor):
             found = (
                 said.removeprefix("=") if said.startswith("=") else table.get_name(said, (".weight", ".bias"))
             )
@@ -52,7 +52,7 @@ def _merged(state: dict[str, Floats]) -> Named:
         yield f"{begin}.experts.{matrix}.weight", np.stack([experts[n] for n in range(len(experts))])
 
 
-def _of_qwen3next(config: Any, name: str, tensor: Floats) -> Named:
+def of_qwen3next(config: Any, name: str, tensor: Floats) -> Named:
     if name.endswith(".A_log"):
         yield name, -np.exp(tensor)
     elif name.endswith(".dt_bias"):
@@ -90,7 +90,7 @@ def _of_qwen35(config: Any, name: str, tensor: Floats) -> Named:
         tensor = tiled(tensor, 1)
     elif "linear_attn.out_proj" in name:
         tensor = tiled(tensor.T, size).T
-    yield from _of_qwen3next(config, name, tensor)
+    yield from of_qwen3next(config, name, tensor)
 
 
 def _turned(config: Any, name: str, tensor: Floats) -> Floats:
@@ -162,9 +162,9 @@ def _plain(config: Any, name: str, tensor: Floats) -> Named:
     yield name.replace("e_score_correction_bias", "e_score_correction.bias"), tensor
 
 
-_CHANGES: dict[str, Callable[[Any, str, Floats], Named]] = {
+CHANGES: dict[str, Callable[[Any, str, Floats], Named]] = {
     **dict.fromkeys(("qwen35", "qwen35moe"), _of_qwen35),
-    "qwen3next": _of_qwen3next,
+    "qwen3next": of_qwen3next,
     **dict.fromkeys(("granitehybrid", "granitemoe"), _of_granite),
     **dict.fromkeys(("lfm2", "lfm2moe"), _of_lfm2),
     **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), _of_nemotron),

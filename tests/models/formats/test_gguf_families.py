@@ -28,6 +28,7 @@ from hierchat.models.load.loaded import LoadedModel
 from hierchat.models.runnable import gguf_refused
 from tests.engine.drafters import Adversary, Noise
 from tests.fake_hub import REPO, FakeHub
+from tests.gguf_files import changes
 from tests.gguf_files.models import FAMILIES, GUESSING, VOCABULARY, tiny_module
 from tests.gguf_files.writer import write_family
 from tests.models.conftest import tiny_tokenizer
@@ -132,6 +133,30 @@ def test_a_file_is_what_transformers_makes_of_it(name: str, tmp_path: Path) -> N
 
 def test_all_families_are_tried() -> None:
     assert {architecture for architecture, *_ in FAMILIES.values()} == set(READ)
+
+
+def test_what_older_converters_left_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Qwen3-Next's projections; and gate and up of experts, which newer ones may join."""
+    gates: dict[str, changes.Floats] = {}
+
+    def unsplit(config: Any, name: str, tensor: changes.Floats) -> changes.Named:
+        layer = name.split(".")[2] if ".layers." in name else ""
+        if name.endswith("experts.gate_proj.weight"):
+            gates[layer] = tensor
+        elif name.endswith("experts.up_proj.weight"):
+            yield f"=blk.{layer}.ffn_gate_up_exps.weight", np.concatenate([gates[layer], tensor], axis=1)
+        elif "in_proj_qkvz" in name:
+            yield name, tensor
+        else:
+            yield from changes.of_qwen3next(config, name, tensor)
+
+    monkeypatch.setitem(changes.CHANGES, "qwen3next", unsplit)
+    model = tiny_module("qwen3next")
+    path = write_family("qwen3next", model, tmp_path / "tiny.gguf", TOKENIZER)
+    assert {"blk.0.ssm_in.weight", "blk.0.ffn_gate_up_exps.weight"} <= {
+        one.name for one in read_head(path).tensors
+    }
+    assert_same(loaded_from(path).model, model)
 
 
 def test_in_several_files(tmp_path: Path) -> None:
