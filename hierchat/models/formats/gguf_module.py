@@ -1,11 +1,11 @@
-"""A GGUF file as safetensors of transformers' module, tensor by tensor: no more than one of them is in memory."""
+"""A GGUF file as safetensors of transformers' module, tensor by tensor: what one is made of is all that is in memory."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,13 @@ def write_module(
         file.write(_header(wanted))
         for number, (name, one) in enumerate(made.items()):
             report(Progress("converting", number, len(made), message))
-            floats = one.part.make(*(read(tensor) for tensor in one.of))
+            try:
+                floats = one.part.make(*(read(tensor) for tensor in one.of))
+            except (ValueError, IndexError) as error:
+                raise _misfit(gguf, f"{one.of[0].name} cannot be put in order") from error
             if _counted(floats.shape) != _counted(one.shape):
                 said = f"{one.of[0].name} is {list(floats.shape)} for {list(one.shape)} of {name}"
-                raise BrokenFileError(f"{gguf.name} does not fit what it says of the model: {said}.")
+                raise _misfit(gguf, said)
             np.ascontiguousarray(floats, "<f4").tofile(file)
         report(Progress("converting", len(made), len(made), message))
 
@@ -121,7 +124,7 @@ def _planned(
     return made
 
 
-def _table(family: Family, config: Config) -> Any:
+def _table(family: Family, config: Config) -> Callable[[str], str]:
     """transformers' names -> those of the file, by gguf's own table; with what they end in where it is not known."""
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
@@ -134,6 +137,10 @@ def _table(family: Family, config: Config) -> Any:
         return names.get_name(said, (".weight", ".bias")) or said.removesuffix(".weight")
 
     return find
+
+
+def _misfit(gguf: Path, said: str) -> BrokenFileError:
+    return BrokenFileError(f"{gguf.name} does not fit what it says of the model: {said}.")
 
 
 def _counted(shape: Shape) -> list[int]:

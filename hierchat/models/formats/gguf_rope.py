@@ -18,6 +18,7 @@ def rotary_part(head: Head) -> float | None:
 
 
 def scaling_of(head: Head) -> dict[str, Any] | None:
+    """How rotary positions are scaled; None where they are not."""
     kind = head.of_architecture("rope.scaling.type")
     if any(tensor.name == LONG_FACTORS for tensor in head.tensors):
         kind = "longrope"  # older files do not say it

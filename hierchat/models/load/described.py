@@ -70,7 +70,7 @@ def of_head(name: str, head: Head) -> Described:
     whole = head.parameters
     rest = Head({}, tuple(inner)).parameters
     counted = {"parameters": whole, "embeddings": whole - rest, "slot": _slot(config)}
-    size = {"size": counted | _active(head, config)} if whole else {}
+    size = {"size": counted | _active(head)} if whole else {}
     fields = {**_context(config), **size, **_licence(head.values), **_kind(config)}
     return Described(name, fields, computed, sum(tensor.size for tensor in head.tensors) or None)
 
@@ -111,9 +111,9 @@ def _number(told: Any) -> int:
     return told if isinstance(told, int) and told > 0 else 0
 
 
-def _active(head: Head, config: Mapping[str, Any]) -> dict[str, int]:
+def _active(head: Head) -> dict[str, int]:
     """How many parameters a token uses, where only some of several experts are woken, or layers have inputs."""
-    experts, active = experts_of(config)
+    experts, active = (int(head.of_architecture(f"expert_{key}") or 0) for key in ("count", "used_count"))
     several = [tensor for tensor in head.tensors if "_exps." in tensor.name]
     asleep = 0
     if several and 0 < active < experts:

@@ -107,6 +107,9 @@ def test_it_answers_with_drafts(name: str, tmp_path: Path) -> None:
     path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER)
     told = of_head(path.name, read_head(path))
     assert told.step == "slots"
+    size = told.fields["size"]
+    with_experts = any("_exps." in tensor.name for tensor in read_head(path).tensors)
+    assert ("active" in size) == (with_experts or "looked_up" in size)
     named = entry(path).model_copy(update={"kind": told.fields["kind"]})
     assert {expected_step(one, "cpu") for one in (named, entry(path))} == {"slots"}
     with one_thread():
@@ -230,6 +233,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     [
         ({"ssm.state_size": None}, "does not say all of what it is"),
         ({"embedding_length": None}, "does not say all of what it is"),
+        ({"ssm.group_count": 4}, "cannot be put in order"),
         ({"feed_forward_length": 64}, "does not fit what it says of the model"),
     ],
 )

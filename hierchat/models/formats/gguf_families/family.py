@@ -51,7 +51,7 @@ def joined(axis: int) -> Callable[..., Floats]:
 
 
 def minus_one(tensor: Floats) -> Floats:
-    """A norm that counts from one, where files count from zero."""
+    """Weights of a norm to which transformers adds one; files have the sum."""
     return tensor - np.float32(1)
 
 
