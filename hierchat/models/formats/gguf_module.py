@@ -1,4 +1,4 @@
-"""A GGUF file as safetensors of transformers' module, tensor by tensor: what one is made of is all that is in memory."""
+"""A GGUF file as safetensors of transformers' module, one tensor in memory at a time."""
 
 from __future__ import annotations
 
