@@ -268,7 +268,7 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_logit_scale(config.logits_scaling)
     _add_rotations(model, writer)
-    _add_tokens(config, writer, tokenizer)
+    add_tokens(config, writer, tokenizer)
     heads = {"attn_q": config.num_attention_heads, "attn_k": said["num_key_value_heads"]}
     pairs_neighbours = GGUF_ARCHITECTURES[kind].gguf_pairs_neighbours and not architecture.pairs_neighbours
     for name in dict.fromkeys(tensors(architecture, said)):
@@ -355,12 +355,12 @@ def _add_rotations(model: Any, writer: gguf.GGUFWriter) -> None:
         writer.add_tensor(ROPE_FACTORS, factors.astype(np.float32))
 
 
-def _add_tokens(config: Any, writer: gguf.GGUFWriter, tokenizer: Any) -> None:
+def add_tokens(config: Any, writer: gguf.GGUFWriter, tokenizer: Any, split: str = "smollm") -> None:
     tokens = [token for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
     tokens += [f"<pad{i}>" for i in range(config.vocab_size - len(tokens))]
     control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
+    writer.add_tokenizer_pre(split)
     writer.add_token_list(tokens)
     writer.add_token_types([control if token in tokenizer.all_special_tokens else normal for token in tokens])
     writer.add_token_merges(["a b"])

@@ -83,11 +83,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 """Kinds that come with and without several experts, by other names: with them."""
 
 
-def tiny_config(kind: str) -> Any:
+def tiny_config(kind: str, **changed: Any) -> Any:
     """transformers' configuration of this kind, or of one of VARIANTS, with every size made small."""
     kind, also = VARIANTS.get(kind, (kind, {}))
     usual = AutoConfig.for_model(kind)
-    return AutoConfig.for_model(kind, **{**_shrunk(usual), **ALSO.get(kind, {}), **also})
+    return AutoConfig.for_model(kind, **{**_shrunk(usual), **ALSO.get(kind, {}), **also, **changed})
 
 
 def _shrunk(usual: Any) -> dict[str, Any]:

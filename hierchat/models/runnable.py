@@ -34,7 +34,9 @@ from hierchat.models.architectures.windows import FULL, SLIDING
 from hierchat.models.errors import UnsupportedError
 from hierchat.models.formats.block_types import TYPES
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
+from hierchat.models.formats.gguf_families.registry import FAMILIES
 from hierchat.models.formats.gguf_head import Head
+from hierchat.models.formats.gguf_splits import unknown_tokenizer
 from hierchat.models.formats.layouts import BLOCK
 
 Step = Literal["kernels", "slots", "plain"]
@@ -184,8 +186,20 @@ def gguf_unsupported(head: Head) -> str | None:
     return f"block type {odd[0]}" if odd else None
 
 
+def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> Step:
+    """What will compute a GGUF file, as `step` says it of a configuration."""
+    if own and not gguf_unsupported(head):
+        return "kernels"
+    return step(gguf_config(head), own=False, device=device)
+
+
 def gguf_refused(head: Head) -> str | None:
-    """The same through transformers, which reads the files of some architectures only."""
+    """The same through transformers, which reads the files of some architectures only; we read those of FAMILIES into
+    its modules."""
+    if head.architecture in FAMILIES:
+        if odd := sorted({tensor.type for tensor in head.tensors} - set(TYPES)):
+            return f"its tensors are in {odd[0]}"
+        return unknown_tokenizer(head)
     alone = set(GGUF_ARCHITECTURES) - (READ_BY_TRANSFORMERS if head.shards == 1 else set())
     if head.architecture in alone:
         own = gguf_unsupported(head)
@@ -193,6 +207,6 @@ def gguf_refused(head: Head) -> str | None:
     if head.shards > 1:
         return "no way is known here to read such a model in several files"
     if head.architecture not in READ_BY_TRANSFORMERS:
-        known = sorted(READ_BY_TRANSFORMERS | set(GGUF_ARCHITECTURES))
+        known = sorted(READ_BY_TRANSFORMERS | set(GGUF_ARCHITECTURES) | set(FAMILIES))
         return f"no way is known here to read such a file (known are {', '.join(known)})"
     return "it has several experts in a layer" if gguf_config(head).get("num_local_experts") else None

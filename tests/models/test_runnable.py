@@ -150,7 +150,7 @@ def head(
         (head("granite", "NVFP4"), "block type NVFP4", "and does not compute block type NVFP4"),
         (head("starcoder2"), "architecture starcoder2 (known are exaone4, gemma2, ", None),
         (head("gpt-oss", "MXFP4", "blk.0.ffn_down_exps.bias", **EIGHT), None, "only the CPU engine"),
-        (head("wordpainter"), "architecture wordpainter", "a file (known are exaone4, gemma2, gemma3, "),
+        (head("wordpainter"), "architecture wordpainter", "a file (known are cohere2, exaone4, gemma2, "),
         (Head({}, ()), "architecture ", "no way is known"),
     ],
 )

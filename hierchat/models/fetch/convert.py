@@ -21,6 +21,7 @@ from hierchat.models.fetch.describe import describe, describe_tokenizer, first_l
 from hierchat.models.formats import block_model
 from hierchat.models.formats.codebooks import widening
 from hierchat.models.formats.gguf_blocks import read_gguf
+from hierchat.models.formats.gguf_families.registry import FAMILIES
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.memory import require_free
@@ -134,6 +135,11 @@ def _made(target: Path, source: str, report: Report, write: Callable[[Path], Non
 
 
 def _write(gguf: Path, folder: Path, report: Report) -> None:
+    if read_head(gguf).architecture in FAMILIES:
+        from hierchat.models.fetch.convert_module import convert_module
+
+        convert_module(gguf, folder, report)
+        return
     import torch
     from transformers import AutoModelForCausalLM
 

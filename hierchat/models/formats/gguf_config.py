@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from hierchat.models.architectures.architecture import Architecture
-from hierchat.models.architectures.names import EMBEDDING, HEAD, LONG_FACTORS, MATRICES
+from hierchat.models.architectures.names import EMBEDDING, HEAD, MATRICES
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
 from hierchat.models.architectures.windows import FULL, SLIDING
+from hierchat.models.errors import BrokenFileError
+from hierchat.models.formats.gguf_families.registry import FAMILIES
 from hierchat.models.formats.gguf_head import Head
+from hierchat.models.formats.gguf_rope import rotary_part, scaling_of
 
 MODEL_TYPES = {
     **{name: architecture.model_type for name, architecture in GGUF_ARCHITECTURES.items()},
@@ -58,7 +61,15 @@ def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
 
 
 def gguf_config(head: Head) -> dict[str, Any]:
-    """A GGUF file's configuration in transformers' terms, as far as it is asked for here."""
+    """A GGUF file's configuration in transformers' terms, as far as it is asked for here; of FAMILIES all of it. Raises
+    BrokenFileError where such a file says too little."""
+    if family := FAMILIES.get(head.architecture):
+        try:
+            return family.config(head)
+        except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+            raise BrokenFileError(
+                f"A GGUF file of {head.architecture} does not say all of what it is. Choose another file."
+            ) from error
     kind = MODEL_TYPES.get(head.architecture, head.architecture.replace("-", "_"))
     window = head.of_architecture("attention.sliding_window")
     if kind == "olmo2" and window:
@@ -79,8 +90,8 @@ def gguf_config(head: Head) -> dict[str, Any]:
         "attn_logit_softcapping": head.of_architecture("attn_logit_softcapping"),
         "final_logit_softcapping": head.of_architecture("final_logit_softcapping"),
         **_experts(head, kind),
-        "rope_scaling": _scaling(head),
-        "partial_rotary_factor": _rotary_part(head),
+        "rope_scaling": scaling_of(head),
+        "partial_rotary_factor": rotary_part(head),
         **(_multipliers(head) if kind == "granite" else {}),
         **(_of_gemma4(head) if kind == "gemma4_text" else {}),
     }
@@ -137,15 +148,6 @@ def _of_gemma4(head: Head) -> dict[str, Any]:
     return found
 
 
-def _rotary_part(head: Head) -> float | None:
-    """Of a head's numbers, where rotary positions do not turn all of them."""
-    turned, heads = head.of_architecture("rope.dimension_count"), head.of_architecture("attention.head_count")
-    if not turned or not heads:
-        return None
-    size = head.of_architecture("attention.key_length") or head.of_architecture("embedding_length") // heads
-    return turned / size if turned < size else None
-
-
 def _multipliers(head: Head) -> dict[str, float | None]:
     return {
         "embedding_multiplier": head.of_architecture("embedding_scale"),
@@ -160,28 +162,6 @@ def _query_scalar(head: Head, kind: str) -> int | None:
     if head.of_architecture("block_count") == _LAYERS_OF_27B[kind]:
         return int(head.of_architecture("embedding_length") // head.of_architecture("attention.head_count"))
     return head.of_architecture("attention.key_length")
-
-
-def _scaling(head: Head) -> dict[str, Any] | None:
-    kind = head.of_architecture("rope.scaling.type")
-    if any(tensor.name == LONG_FACTORS for tensor in head.tensors):
-        kind = "longrope"  # older files do not say it
-    if kind in (None, "none"):
-        return None
-    found = {
-        "rope_type": kind,
-        "factor": head.of_architecture("rope.scaling.factor"),
-        "original_max_position_embeddings": head.of_architecture("rope.scaling.original_context_length"),
-        "beta_fast": head.of_architecture("rope.scaling.yarn_beta_fast"),
-        "beta_slow": head.of_architecture("rope.scaling.yarn_beta_slow"),
-        "truncate": False if head.architecture == "gpt-oss" else None,  # as it was trained
-    }
-    if kind == "longrope":
-        found["attention_factor"] = head.of_architecture("rope.scaling.attn_factor")
-    if both := head.of_architecture("rope.scaling.yarn_log_multiplier"):
-        found |= {"mscale": both, "mscale_all_dim": both}
-    found["llama_4_scaling_beta"] = head.of_architecture("attention.temperature_scale")
-    return {key: value for key, value in found.items() if value is not None}
 
 
 WHOLE = frozenset(GGUF_ARCHITECTURES) - {"gemma2", "gemma3"}

@@ -1,5 +1,5 @@
-"""The tokenizer of a GGUF file with BPE of bytes, or of characters as Gemma 4 has it, built from its vocabulary and
-merges in a second.
+"""The tokenizer of a GGUF file with BPE of bytes, or of characters as Gemma has it, built from its vocabulary and
+merges (or scores) in a second.
 
 It is the one that transformers makes of the file, without transformers' way there, which reads the file with gguf's
 own reader; and with what transformers leaves out: the digits of SmolLM, the normal form of Qwen, the whole words of
@@ -15,60 +15,11 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from hierchat.models.formats.gguf_head import read_head
-
-_QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_LLAMA3 = _QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|")
-_CASED = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ENDS"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*ENDS"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_GPT4O = _CASED.replace("ENDS", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
-_TEKKEN = _CASED.replace("ENDS", "").replace("{1,3}", "")
-_SEED = _QWEN2.replace(r"\p{N}]+[\r\n]*", r"\p{N}\r\n]+")
-_DIGITS, _GPT2 = "digits", "gpt2"
-_DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")
-SPLITS: dict[str, str | tuple[str, ...]] = {
-    "a.x-4.0": _GPT2,
-    "chatglm-bpe": _LLAMA3,
-    "dbrx": _LLAMA3,
-    "deepseek-coder": _DEEPSEEK_CODER,
-    "deepseek-r1-qwen": _QWEN2,
-    "exaone4": _GPT2,
-    "falcon3": _LLAMA3,
-    "glm4": _LLAMA3,
-    "gpt-4o": _GPT4O,
-    "kormo": _QWEN2,
-    "llama-bpe": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "llama3": _LLAMA3,
-    "megrez": _QWEN2,
-    "mellum": _GPT2,
-    "midm-2.0": _LLAMA3,
-    "minerva-7b": _DIGITS,
-    "pixtral": _LLAMA3,
-    "qwen2": _QWEN2,
-    "refact": _DIGITS,
-    "seed-coder": _SEED,
-    "smaug-bpe": _LLAMA3,
-    "smollm": _DIGITS,
-    "starcoder": _DIGITS,
-    "tekken": _TEKKEN,
-    "trillion": _GPT2,
-}
-"""How text is split before merging, by the file's name for it: a pattern, several of which each splits what those
-before it left, GPT-2's way, or each digit by itself and the rest as GPT-2 did."""
-_COMPOSED = ("qwen2",)
-"""Whose text is brought into Unicode's composed form (NFC) first, as their publisher's tokenizers do."""
-_WHOLE_WORDS = ("falcon3", "llama-bpe", "llama-v3", "llama3", "midm-2.0", "pixtral", "tekken")
-"""Whose words are tokens wherever the vocabulary has them, also where no merges lead there."""
+from hierchat.models.formats.gguf_splits import COMPOSED, DIGITS, GPT2, SCORED, SPLITS, WHOLE_WORDS
 
 _PREFIX = "tokenizer.ggml."
-_ARRAYS = tuple(f"{_PREFIX}{key}" for key in ("tokens", "merges", "token_type"))
-_CONTROL, _USER_DEFINED = 3, 4
+_ARRAYS = tuple(f"{_PREFIX}{key}" for key in ("tokens", "scores", "merges", "token_type"))
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 _SPACE = "\u2581"
 _NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
@@ -80,7 +31,11 @@ def write_tokenizer(gguf: Path, folder: Path) -> bool:
     said = {key.removeprefix(_PREFIX): value for key, value in values.items() if key.startswith(_PREFIX)}
     try:
         named = {name: _token(said, f"{key}_token_id") for name, key in _NAMED.items()}
-        tokenizer = _of_characters(said, named) if said.get("model") == "gemma4" else _build(said, named)
+        if values.get("general.architecture") == SCORED:
+            said["merges"] = _merges_by_score(said)
+            tokenizer = _of_characters(said, named)
+        else:
+            tokenizer = _of_characters(said, named) if said.get("model") == "gemma4" else _build(said, named)
     except Exception:  # the tokenizers library raises nothing more exact; transformers says what is wrong
         return False
     if tokenizer is None:
@@ -112,7 +67,7 @@ def _build(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | No
             continuing_subword_prefix="",
             end_of_word_suffix="",
             fuse_unk=False,
-            ignore_merges=split in _WHOLE_WORDS,
+            ignore_merges=split in WHOLE_WORDS,
         )
     )
     by_type = list(zip(tokens, types, strict=False))
@@ -123,7 +78,7 @@ def _build(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | No
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in control])
     plain = [token for token, kind in by_type if kind == _USER_DEFINED and token in vocabulary]
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in plain])
-    if split in _COMPOSED:
+    if split in COMPOSED:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = _splitter(SPLITS[split], bytes_only)
     tokenizer.decoder = decoders.ByteLevel()
@@ -135,9 +90,9 @@ def _splitter(
     pattern: str | tuple[str, ...], bytes_only: pre_tokenizers.PreTokenizer
 ) -> pre_tokenizers.PreTokenizer:
     as_gpt2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if pattern == _GPT2:
+    if pattern == GPT2:
         return as_gpt2
-    if pattern == _DIGITS:
+    if pattern == DIGITS:
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), as_gpt2])
     patterns = (pattern,) if isinstance(pattern, str) else pattern
     splits = [pre_tokenizers.Split(Regex(one), "isolated") for one in patterns]
@@ -145,7 +100,7 @@ def _splitter(
 
 
 def _of_characters(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | None:
-    """As the publisher's tokenizer of Gemma 4: spaces are a character of their own, and what no token has becomes
+    """As the publisher's tokenizers of Gemma: spaces are a character of their own, and what no token has becomes
     bytes."""
     if said.get("add_space_prefix"):
         return None
@@ -167,6 +122,24 @@ def _of_characters(said: dict[str, Any], named: dict[str, str | None]) -> Tokeni
     )
     tokenizer.post_processor = _around(tokenizer, said, named)
     return tokenizer
+
+
+def _merges_by_score(said: dict[str, Any]) -> list[str]:
+    """What leads to each token: two others. The higher its score, the earlier."""
+    normal = {
+        token: (-score, number)
+        for number, (token, score, kind) in enumerate(
+            zip(said["tokens"], said["scores"], said["token_type"], strict=True)
+        )
+        if kind == _NORMAL and " " not in token
+    }
+    found = [
+        (normal[token][0], normal[token[:at]][1], normal[token[at:]][1], f"{token[:at]} {token[at:]}")
+        for token in normal
+        for at in range(1, len(token))
+        if token[:at] in normal and token[at:] in normal
+    ]
+    return [merge for *_, merge in sorted(found)]
 
 
 def _token(said: dict[str, Any], key: str) -> str | None:

@@ -16,7 +16,7 @@ from hierchat.models.fetch.weights import weight_bytes
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.memory import best_device, require_blocks_fit, require_fit
 from hierchat.models.progress import Report, silent
-from hierchat.models.runnable import gguf_refused, gguf_unsupported, refused, unsupported
+from hierchat.models.runnable import gguf_refused, gguf_unsupported, refused, step_of_kind, unsupported
 
 LEAST_BYTES, FLOAT_BYTES = 0.53, 4
 """Per weight on the CPU engine: in blocks of 4 bits, unless its files are smaller, and where all become floats."""
@@ -29,6 +29,8 @@ def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
     if backend == "blocks":
         return True
     if not device.startswith("cpu") or not has_blocks(entry):
+        return False
+    if entry.kind and step_of_kind(entry.kind, own=True) != "kernels":
         return False
     return backend is None or (backend == "float32" and not entry.blocks)  # packed blocks are rounded
 

@@ -18,7 +18,7 @@ from hierchat.models.formats.gguf_shards import without_number
 from hierchat.models.load.check import by_engine, require_runnable_head
 from hierchat.models.memory import best_device
 from hierchat.models.own import add_model, free_name
-from hierchat.models.runnable import Step, gguf_unsupported, refused, step, unsupported
+from hierchat.models.runnable import Step, gguf_step, refused, step, unsupported
 
 CONTEXT = 8192
 """Positions that an added model gets at most; models.yaml may say more."""
@@ -62,8 +62,7 @@ def of_head(name: str, head: Head) -> Described:
     try:
         require_runnable_head(entry.model_copy(update={"name": name}), head, device)
         config = gguf_config(head)
-        own = by_engine(entry, device, None) and not gguf_unsupported(head)
-        computed: Step = "kernels" if own else step(config, own=False)
+        computed = gguf_step(head, own=by_engine(entry, device, None), device=device)
     except (KeyError, TypeError, ZeroDivisionError) as error:
         raise BrokenFileError(f"{name} does not say what model it is. Choose another file.") from error
     embeddings = [tensor for tensor in head.tensors if tensor.name in _EMBEDDINGS]
@@ -71,7 +70,7 @@ def of_head(name: str, head: Head) -> Described:
     whole = head.parameters
     rest = Head({}, tuple(inner)).parameters
     counted = {"parameters": whole, "embeddings": whole - rest, "slot": _slot(config)}
-    size = {"size": counted | _active(head, config)} if whole else {}
+    size = {"size": counted | _active(head)} if whole else {}
     fields = {**_context(config), **size, **_licence(head.values), **_kind(config)}
     return Described(name, fields, computed, sum(tensor.size for tensor in head.tensors) or None)
 
@@ -112,9 +111,9 @@ def _number(told: Any) -> int:
     return told if isinstance(told, int) and told > 0 else 0
 
 
-def _active(head: Head, config: Mapping[str, Any]) -> dict[str, int]:
+def _active(head: Head) -> dict[str, int]:
     """How many parameters a token uses, where only some of several experts are woken, or layers have inputs."""
-    experts, active = experts_of(config)
+    experts, active = (int(head.of_architecture(f"expert_{key}") or 0) for key in ("count", "used_count"))
     several = [tensor for tensor in head.tensors if "_exps." in tensor.name]
     asleep = 0
     if several and 0 < active < experts:

@@ -17,7 +17,8 @@ from transformers import GemmaTokenizer
 from hierchat.models.fetch import describe as describing
 from hierchat.models.fetch.describe import describe
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.formats.gguf_tokenizer import SPLITS, write_tokenizer
+from hierchat.models.formats.gguf_splits import SPLITS
+from hierchat.models.formats.gguf_tokenizer import write_tokenizer
 from hierchat.models.load.load_tokenizer import read_tokenizer
 from tests.models.formats.vocabulary import MERGES, SPECIAL, write_vocabulary
 
@@ -42,6 +43,10 @@ THEIR_OWN = {
     **dict.fromkeys(["kormo", "megrez"], _AS_QWEN2),
     "deepseek-coder": ["It", "'", "s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
     "minerva-7b": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
+    "command-r": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
+    "lfm2": _AS_LLAMA3,
+    "olmo": _AS_GPT2,
+    "qwen35": _AS_QWEN2,
     "gpt-4o": ["It's", " HTMLParser", " ", "123", "45", ".\n"],
     "refact": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
     "seed-coder": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
@@ -206,8 +211,9 @@ def test_an_unknown_split_is_read_all_the_same(tmp_path: Path, ours: Path, trans
     assert _json(ours / "tokenizer.json") == _json(transformers_alone(file) / "tokenizer.json")
 
 
-def test_gemma_4_as_its_publisher_has_it(tmp_path: Path, ours: Path) -> None:
-    """Characters, a mark in place of a space, and bytes for what no token has."""
+@pytest.mark.parametrize("scored", [False, True], ids=["gemma 4", "gemma 3n"])
+def test_gemma_as_its_publisher_has_it(scored: bool, tmp_path: Path, ours: Path) -> None:
+    """Characters, a mark in place of a space, and bytes for what no token has. `scored`: no merges, but scores."""
     control = ["<pad>", "<eos>", "<bos>", "<unk>", "<turn|>"]
     merges = ["h e", "l l", "he ll", "\u2581 t", "\u2581t he", "\n \n", "a b", "ab \u2581"]
     letters = ["\u2581", "\n", *"abcdefghijklmnopqrstuvwxyz,."]
@@ -215,11 +221,14 @@ def test_gemma_4_as_its_publisher_has_it(tmp_path: Path, ours: Path) -> None:
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
     tokens = [*control, "<|channel>", *bytes_, *letters, *words]
     kinds = dict.fromkeys(control, gguf.TokenType.CONTROL) | {"<|channel>": gguf.TokenType.USER_DEFINED}
-    writer = gguf.GGUFWriter(tmp_path / "tiny.gguf", "gemma4")
-    writer.add_tokenizer_model("gemma4")
+    writer = gguf.GGUFWriter(tmp_path / "tiny.gguf", "gemma3n" if scored else "gemma4")
+    writer.add_tokenizer_model("llama" if scored else "gemma4")
     writer.add_token_list(tokens)
     writer.add_token_types([kinds.get(token, gguf.TokenType.NORMAL) for token in tokens])
-    writer.add_token_merges(merges)
+    if scored:
+        writer.add_token_scores([-float(words.index(token)) if token in words else -1e3 for token in tokens])
+    else:
+        writer.add_token_merges(merges)
     for number, name in enumerate(("padding", "eos", "bos", "unknown")):
         writer.add_uint32(f"tokenizer.ggml.{name}_token_id", number)
     writer.add_add_bos_token(True)

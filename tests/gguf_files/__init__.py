@@ -1,0 +1,1 @@
+"""GGUF files of families that run through transformers, as llama.cpp's converter writes them."""

@@ -1,0 +1,90 @@
+"""A module of transformers as a GGUF file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.architectures import add_tokens, tensors_of
+from tests.gguf_files.changes import Floats, tensors_in
+from tests.gguf_files.heads import head_of
+from tests.gguf_files.models import FAMILIES, GUESSING, STEP
+
+_SPLITS = {
+    **dict.fromkeys(("qwen35", "qwen35moe"), "qwen35"),
+    **dict.fromkeys(("granitehybrid", "granitemoe"), "dbrx"),
+    **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), "pixtral"),
+    **dict.fromkeys(("lfm2", "lfm2moe"), "lfm2"),
+    "cohere2": "command-r",
+    "olmoe": "olmo",
+    "glm4moe": "glm4",
+}
+
+
+def write_family(
+    name: str, model: Any, path: Path, tokenizer: Any, *, packed: bool = False, **changed: Any
+) -> Path:
+    """`packed`: matrices in eight bits; `changed`: values of the head, None for those to leave out."""
+    architecture, config = FAMILIES[name][0], model.config
+    writer = gguf.GGUFWriter(path, architecture)
+    guessing = int(name in GUESSING)
+    for key, value in {**head_of(architecture, config, guessing), **changed}.items():
+        _add(writer, f"{architecture}.{key}", value)
+    if architecture == "gemma3n":
+        _add_characters(config, writer)
+    else:
+        add_tokens(config, writer, tokenizer, _SPLITS.get(architecture, "qwen2"))
+    for said, floats in tensors_in(architecture, config, tensors_of(model), guessing):
+        in_blocks = packed and floats.ndim > 1 and floats.shape[-1] % 32 == 0 and "norm" not in said
+        if in_blocks and "conv" not in said and "gate_inp" not in said:
+            kind = gguf.GGMLQuantizationType.Q8_0
+            writer.add_tensor(said, _eight_bits(floats), raw_dtype=kind)
+        else:
+            writer.add_tensor(said, np.ascontiguousarray(floats))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add_characters(config: Any, writer: gguf.GGUFWriter) -> None:
+    """Gemma's kind of vocabulary: scores, a mark in place of a space, and bytes for what no token has."""
+    control, some = ["<unk>", "<bos>", "<eos>"], ["\u2581", "a", "b", "ab", "\u2581ab"]
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = [*control, *bytes_, *some]
+    tokens += [f"<pad{i}>" for i in range(config.vocab_size - len(tokens))]
+    kinds = gguf.TokenType
+    types = dict.fromkeys(control, kinds.CONTROL) | dict.fromkeys(bytes_, kinds.BYTE)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([-float(number) for number in range(len(tokens))])
+    writer.add_token_types([types.get(token, kinds.NORMAL) for token in tokens])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_add_space_prefix(False)
+
+
+def _eight_bits(floats: Floats) -> NDArray[np.uint8]:
+    """Blocks of Q8_0 whose scale is STEP."""
+    numbers = (floats / STEP).astype(np.int8).reshape(*floats.shape[:-1], -1, 32).view(np.uint8)
+    scales = np.full((*numbers.shape[:-1], 1), STEP, np.float16).view(np.uint8)
+    return np.concatenate([scales, numbers], axis=-1).reshape(*floats.shape[:-1], -1)
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    elif value is not None:
+        writer.add_array(key, value)

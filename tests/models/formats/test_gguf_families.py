@@ -1,0 +1,253 @@
+"""GGUF files of families that neither our kernels compute nor transformers' own reader reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from hierchat.config import GenerationSettings
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.torch.runner import TorchRunner
+from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalogue
+from hierchat.models.errors import BrokenFileError, UnsupportedError
+from hierchat.models.formats.gguf_families.registry import FAMILIES as READ
+from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.load.add import add
+from hierchat.models.load.before_fetch import remote_head, require_worth_fetching
+from hierchat.models.load.described import of_head
+from hierchat.models.load.expected import expected_step
+from hierchat.models.load.load import load
+from hierchat.models.load.loaded import LoadedModel
+from hierchat.models.runnable import gguf_refused
+from tests.engine.drafters import Adversary, Noise
+from tests.fake_hub import REPO, FakeHub
+from tests.gguf_files import changes
+from tests.gguf_files.models import FAMILIES, GUESSING, VOCABULARY, tiny_module
+from tests.gguf_files.writer import write_family
+from tests.models.conftest import tiny_tokenizer
+from tests.models.shards import cut
+from tests.threads import one_thread
+from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
+
+TEXT = random_tokens(40, seed=1, vocabulary=VOCABULARY)
+FIRST = next(iter(FAMILIES))
+ASIDE = {
+    "initializer_range",
+    "num_nextn_predict_layers",
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "transformers_version",
+}
+"""Of a configuration, what says nothing of how it computes."""
+TOKENIZER = tiny_tokenizer(("ab",))
+
+
+def entry(path: Path) -> ModelEntry:
+    return ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)))
+
+
+def loaded_from(path: Path) -> LoadedModel:
+    return load(entry(path), "cpu", backend="float32")
+
+
+def logits(model: Any) -> np.ndarray:
+    with one_thread(), torch.inference_mode():
+        return model(torch.tensor([TEXT]), use_cache=False).logits[0].float().numpy()
+
+
+def config_of(model: Any) -> dict[str, Any]:
+    """What it says of how it computes."""
+    said = model.config.to_dict()
+    rotations = said.get("rope_parameters") or {}
+    rotations.pop("mrope_section", None)  # of texts all axes are the same
+    if rotations.get("partial_rotary_factor") == 1.0:
+        del rotations["partial_rotary_factor"]
+    return {key: value for key, value in said.items() if key not in ASIDE}
+
+
+def assert_same(found: Any, model: Any) -> None:
+    """Weight by weight and logit by logit."""
+    mine, theirs = found.state_dict(), model.state_dict()
+    assert mine.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert torch.equal(mine[name], tensor), name
+    said, given = config_of(found), config_of(model)
+    assert {key: said[key] for key in given} == given
+    copied = AutoModelForCausalLM.from_config(found.config)  # bits depend on where in memory weights begin
+    copied.load_state_dict(mine)
+    assert np.array_equal(logits(copied.eval()), logits(model))
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["float32", "eight bits"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_path: Path) -> None:
+    model = tiny_module(name)
+    path = write_family(name, model, tmp_path / "tiny.gguf", TOKENIZER, packed=packed)
+    found = loaded_from(path)
+    assert_same(found.model, model)
+    assert {tensor.type for tensor in read_head(path).tensors} == {"F32", *["Q8_0"] * packed}
+    assert found.end_ids == {2}
+    text = "It is there, 12345."
+    ids = found.tokenizer(text)["input_ids"]
+    assert found.tokenizer.decode(ids) == text
+    if FAMILIES[name][0] != "gemma3n":
+        assert ids == TOKENIZER(text)["input_ids"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_it_answers_with_drafts(name: str, tmp_path: Path) -> None:
+    path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER)
+    told = of_head(path.name, read_head(path))
+    assert told.step == "slots"
+    size = told.fields["size"]
+    with_experts = any("_exps." in tensor.name for tensor in read_head(path).tensors)
+    assert ("active" in size) == (with_experts or "looked_up" in size)
+    named = entry(path).model_copy(update={"kind": told.fields["kind"]})
+    assert {expected_step(one, "cpu") for one in (named, entry(path))} == {"slots"}
+    with one_thread():
+        runner = TorchRunner(loaded_from(path).model, context_length=240, packed=False)
+        if not runner.exact:
+            pytest.skip("its rows are not exact here, so it would answer without drafts")
+        engine = LocalEngine(runner.open(), (), text_of)
+        wanted = GenerationSettings(temperature=0.8, max_new_tokens=16, seed=3)
+        plain = tokens_of(fresh_steps(engine, TEXT, wanted))
+        for drafter in (Noise(nodes=12), Adversary(plain)):
+            assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
+
+
+@pytest.mark.parametrize("name", ["qwen35", "qwen35moe", "lfm2"])
+def test_a_file_is_what_transformers_makes_of_it(name: str, tmp_path: Path) -> None:
+    """Where its own reader knows the architecture."""
+    path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER, packed=True)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
+    mine, right = loaded_from(path).model.state_dict(), theirs.state_dict()
+    assert mine.keys() == right.keys()
+    for key, tensor in right.items():
+        torch.testing.assert_close(mine[key], tensor, rtol=1e-6, atol=0)
+
+
+def test_all_families_are_tried() -> None:
+    assert {architecture for architecture, *_ in FAMILIES.values()} == set(READ)
+
+
+def test_what_older_converters_left_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Qwen3-Next's projections; and gate and up of experts, which newer ones may join."""
+    gates: dict[str, changes.Floats] = {}
+
+    def unsplit(config: Any, name: str, tensor: changes.Floats) -> changes.Named:
+        layer = name.split(".")[2] if ".layers." in name else ""
+        if name.endswith("experts.gate_proj.weight"):
+            gates[layer] = tensor
+        elif name.endswith("experts.up_proj.weight"):
+            yield f"=blk.{layer}.ffn_gate_up_exps.weight", np.concatenate([gates[layer], tensor], axis=1)
+        elif "in_proj_qkvz" in name:
+            yield name, tensor
+        else:
+            yield from changes.of_qwen3next(config, name, tensor)
+
+    monkeypatch.setitem(changes.CHANGES, "qwen3next", unsplit)
+    model = tiny_module("qwen3next")
+    path = write_family("qwen3next", model, tmp_path / "tiny.gguf", TOKENIZER)
+    assert {"blk.0.ssm_in.weight", "blk.0.ffn_gate_up_exps.weight"} <= {
+        one.name for one in read_head(path).tensors
+    }
+    assert_same(loaded_from(path).model, model)
+
+
+def test_in_several_files(tmp_path: Path) -> None:
+    model = tiny_module(FIRST)
+    whole = write_family(FIRST, model, tmp_path / "tiny.gguf", TOKENIZER)
+    pieces = cut(whole, tmp_path / "pieces", 20)
+    assert len(pieces) > 2
+    assert_same(loaded_from(pieces[1]).model, model)
+
+
+def test_added_by_its_path(tmp_path: Path) -> None:
+    """What *Models* would say of it, and that it loads as users load it."""
+    path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER)
+    name = add(str(path), read_catalogue())
+    found = read_catalogue().entry(name)
+    assert (found.kind, expected_step(found, "cpu")) == (FAMILIES[FIRST][1], "slots")
+    assert found.size
+    assert load(found, "cpu").note.startswith("tiny brings no chat template")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """With two files: one that runs, and one whose way to split text nobody knows."""
+    model = tiny_module(FIRST)
+    good = write_family(FIRST, model, tmp_path / "good.gguf", TOKENIZER).read_bytes()
+    key = b"tokenizer.ggml.pre"
+    at = good.index(key) + len(key) + 12  # behind the kind of the value and its length
+    odd = good[:at] + b"oddity" + good[at + 6 :]
+    with FakeHub({"good.gguf": good, "odd.gguf": odd}) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub
+        hub.shutdown()
+
+
+def test_what_the_hub_has_is_judged_before_it_is_fetched(hub: FakeHub, cache: Path) -> None:
+    good, odd = (Gguf(repo=REPO, file=f"{name}.gguf") for name in ("good", "odd"))
+    assert of_head("good.gguf", remote_head(good)).step == "slots"
+    require_worth_fetching(ModelEntry(name="tiny", source=ModelSource(gguf=good)), "cpu")
+    with pytest.raises(UnsupportedError, match=r"its way to split text is not known here \(oddity\)"):
+        require_worth_fetching(ModelEntry(name="tiny", source=ModelSource(gguf=odd)), "cpu")
+    assert not list(cache.rglob("*.gguf"))
+
+
+def test_a_layer_that_guesses_further_tokens_is_left_out(tmp_path: Path) -> None:
+    name = next(iter(GUESSING))
+    path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER)
+    layers = loaded_from(path).model.config.num_hidden_layers
+    assert f"blk.{layers}.nextn.enorm.weight" in {tensor.name for tensor in read_head(path).tensors}
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER)
+    whole = path.read_bytes()
+    half = tmp_path / "half.gguf"
+    half.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BrokenFileError, match=r"half\.gguf is no whole GGUF file"):
+        loaded_from(half)
+    renamed = tmp_path / "renamed.gguf"
+    renamed.write_bytes(whole.replace(b"blk.1.ffn_down.weight", b"blk.9.ffn_down.weight"))
+    with pytest.raises(BrokenFileError, match=r"lacks the tensor blk\.1\.ffn_down\.weight"):
+        loaded_from(renamed)
+    foreign = tmp_path / "foreign.gguf"
+    foreign.write_bytes(whole.replace(b"blk.4.", b"other.").replace(b"nextn.enorm", b"of_the_moon"))
+    with pytest.raises(UnsupportedError, match="which qwen3_5_text does not have"):
+        loaded_from(foreign)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"ssm.state_size": None}, "does not say all of what it is"),
+        ({"embedding_length": None}, "does not say all of what it is"),
+        ({"ssm.group_count": 4}, "cannot be put in order"),
+        ({"feed_forward_length": 64}, "does not fit what it says of the model"),
+    ],
+)
+def test_heads_that_say_too_little_or_something_else(
+    changed: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER, **changed)
+    with pytest.raises(BrokenFileError, match=said):
+        loaded_from(path)
+
+
+def test_tensors_that_cannot_be_unpacked_are_known_from_the_head(tmp_path: Path) -> None:
+    path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER)
+    head = read_head(path)
+    assert gguf_refused(head) is None
+    object.__setattr__(head.tensors[0], "type", "NVFP4")
+    assert gguf_refused(head) == "its tensors are in NVFP4"
