@@ -1,6 +1,8 @@
-"""Stands between Playwright and a Firefox that it starts: answers what Firefox does not know yet, passes on the rest.
+"""Stands between Playwright and a Firefox that it starts, and passes on what they say.
 
-Playwright 1.65 sets the colour scheme of each page by a command that Firefox 153 lacks, and gives up without an answer.
+Playwright 1.65 gives up where Firefox does not know a command: 153 cannot set the colour scheme of a page, and the 140
+of Debian 12 cannot record what comes over the network or name a folder for downloads. None of it is needed here, so
+what Firefox does not know counts as done.
 `firefox_between.py FIREFOX [its arguments]` behaves as Firefox itself.
 """
 
@@ -16,7 +18,8 @@ from websockets.asyncio.connection import Connection
 from websockets.asyncio.server import ServerConnection, serve
 
 LISTENING = re.compile(r"(WebDriver BiDi listening on )(ws://\S+)")
-UNKNOWN = {"emulation.setMediaFeaturesOverride"}
+RESULTS = {"network.addDataCollector": {"collector": "none"}}
+"""What is expected back of those that are not known; of the others nothing."""
 OPEN = {"max_size": None, "ping_interval": None, "compression": None}
 
 
@@ -36,8 +39,10 @@ async def listen(address: str) -> int:
 
     async def join(playwright: ServerConnection) -> None:
         async with connect(f"{address}/session", **OPEN) as firefox:
+            asked: dict[int, str] = {}
             ways = [
-                asyncio.create_task(way) for way in (there(playwright, firefox), back(firefox, playwright))
+                asyncio.create_task(way)
+                for way in (there(playwright, firefox, asked), back(firefox, playwright, asked))
             ]
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
 
@@ -45,17 +50,21 @@ async def listen(address: str) -> int:
     return server.sockets[0].getsockname()[1]
 
 
-async def there(playwright: Connection, firefox: Connection) -> None:
+async def there(playwright: Connection, firefox: Connection, asked: dict[int, str]) -> None:
+    """`asked`: the command of each number that has no answer yet."""
     async for message in playwright:
-        asked = json.loads(message)
-        if asked["method"] in UNKNOWN:
-            await playwright.send(json.dumps({"type": "success", "id": asked["id"], "result": {}}))
-        else:
-            await firefox.send(message)
+        command = json.loads(message)
+        asked[command["id"]] = command["method"]
+        await firefox.send(message)
 
 
-async def back(firefox: Connection, playwright: Connection) -> None:
+async def back(firefox: Connection, playwright: Connection, asked: dict[int, str]) -> None:
     async for message in firefox:
+        answer = json.loads(message)
+        method = asked.pop(answer.get("id"), "")
+        if answer.get("error") == "unknown command":
+            result = RESULTS.get(method, {})
+            message = json.dumps({"type": "success", "id": answer["id"], "result": result})
         await playwright.send(message)
 
 

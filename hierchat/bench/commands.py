@@ -15,8 +15,9 @@ from hierchat.bench.arms.choice import parse_arms
 from hierchat.bench.arms.names import DRAFT, PLAN
 from hierchat.bench.arms.own import OWN, Carried, OwnArm
 from hierchat.bench.errors import ArmError
-from hierchat.bench.figures import report
-from hierchat.bench.figures.table import show, show_forwards
+from hierchat.bench.figures import forwards, report
+from hierchat.bench.figures import inside_vllm as of_vllm
+from hierchat.bench.figures.table import show, show_tables
 from hierchat.bench.inside_vllm import command as inside_vllm
 from hierchat.bench.measure import (
     agreement,
@@ -201,7 +202,14 @@ def _show(result: dict[str, Any], out: Path | None) -> int:
 def _forward(args: argparse.Namespace) -> int:
     result = forward.measure(args)
     _show(result, args.json)
-    show_forwards(result)
+    show_tables(forwards.tables(result))
+    return 0
+
+
+def _vllm(args: argparse.Namespace) -> int:
+    result = inside_vllm.measure(args)
+    _show(result, args.json)
+    show_tables(of_vllm.tables(result))
     return 0
 
 
@@ -224,6 +232,6 @@ _KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "tokens": lambda args: _show(tokens.measure(args), args.json),
     "start": lambda args: _show(start.measure(args), args.json),
     "page": page.measure,
-    "vllm": lambda args: _show(inside_vllm.measure(args), args.json),
+    "vllm": _vllm,
 }
 """What does the work of each command."""

@@ -269,7 +269,10 @@ class ReplyHandlers:
         chats = self._views.chats(session, reply.user_id, query)
         if session.conversation != reply.conversation_id:
             return chats
-        return chats | self._views.conversation(session, reply.user_id)
+        try:
+            return chats | self._views.conversation(session, reply.user_id)
+        except NotFound:  # it could not begin, and its conversation went with it: its end tells why
+            return chats
 
     def _drawn(self) -> Draw:
         """Draws states of a reply one after the other."""

@@ -6,11 +6,13 @@ import inspect
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import gradio as gr
 import pytest
 from playwright.sync_api import Browser, expect
 
+from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Store
 from hierchat.store.errors import translated
@@ -434,3 +436,25 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     assert "Second" in str(late["hc-title"])
     assert "Second" in str(late["hc-thread"])
     assert late["hc-bus"] == str(second)
+
+
+@pytest.mark.browser
+def test_a_reply_that_cannot_begin_says_why_however_soon_it_ends(
+    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have ended, and its conversation be gone, before the page has drawn it."""
+    begin = service.in_progress.begin
+
+    def begin_and_end(reply: ReplyInProgress, *rest: Any, **more: Any) -> bool:
+        begun = begin(reply, *rest, **more)
+        assert reply.wait(20)
+        return begun
+
+    monkeypatch.setattr(service.in_progress, "begin", begin_and_end)
+    service.script.raises = MessageTooLong("Too long.")
+    chat.send("Is anybody here?")
+    said(chat, "Too long.")
+    expect(chat.page.locator("#hc-box textarea")).to_have_value("Is anybody here?")
+    monkeypatch.undo()
+    service.script.raises = None
+    sane(chat)

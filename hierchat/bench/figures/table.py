@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from hierchat.bench.figures import forwards
-
 FILE_WIDTH = 140
 """Columns where the output is no terminal, which would say how many it has."""
 
 
-def show_forwards(result: dict[str, Any], console: Console | None = None) -> None:
-    """What forwards cost, and what limits them."""
+def show_tables(
+    tables: Iterable[tuple[Sequence[str], list[list[str]]]], console: Console | None = None
+) -> None:
+    """Tables of which each is a head and rows of cells."""
     console = console or _console()
-    for head, rows in forwards.tables(result):
+    for head, rows in tables:
         table = _table(*head)
         for row in rows:
             table.add_row(*row)

@@ -43,6 +43,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 mine, questions = questions[: args.limit * count], questions[args.limit * count :]
                 together.append(bench.measure(mine, count, tell, again=not log))
         said = {key: own.about[key] for key in ("vllm", "model", "most_drafts")}
+        widest = max(counts) * (1 + said["most_drafts"])
+        said["step_ms"] = own.step_ms(widest)
     settings = {
         "questions": args.questions.name,
         "limit": args.limit,

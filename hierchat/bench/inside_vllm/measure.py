@@ -2,6 +2,9 @@
 
 Each question is new to all of them: what `history` and the other servers know of it is what they wrote in answer to
 those before. Then those that remember are asked the same again: the best there can be is seen.
+
+Reading the prompts takes all arms the same time. It is measured alone, with replies of one token, so that the figures
+can be told with it and without.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ NAMED: Mapping[str, Mapping[str, int]] = {
 """Arms of our own server and what tells them apart: no drafts; without the texts that ship; with them; with the
 history of a user, too."""
 LEARNS = "history"
+READING = "reading"
+"""No arm, but the prompts alone: replies of one token."""
 ROUNDS = 3
 """Of a group: so many questions for each of several requests at once, so that most of the time none is missing."""
 
@@ -45,17 +50,28 @@ class Arm:
     """Of our own drafter alone: another's tells nothing."""
     texts: list[list[int]] = field(default_factory=list)
 
-    def as_dict(self, plain: Arm) -> dict[str, Any]:
-        """`plain`: the arm without drafts, over the same questions."""
+    def per_second(self, reading: float) -> float | None:
+        """Tokens, where `reading` of the seconds and the first token of each reply do not count; None: no time is
+        left."""
+        left = self.seconds - reading
+        return (self.tokens - (len(self.texts) if reading else 0)) / left if left > 0 else None
+
+    def as_dict(self, plain: Arm, reading: float) -> dict[str, Any]:
+        """`plain`: the arm without drafts, over the same questions. `reading`: seconds that their prompts take."""
+        counted = self.counted and self.forwards > 0
         timed = self.draft_ms is not None and self.forwards > 0
+        decoding, plainly = self.per_second(reading), plain.per_second(reading)
         return {
             "tokens": self.tokens,
             "seconds": round(self.seconds, 3),
             "tokens_per_second": round(self.tokens / self.seconds, 2),
             "speedup": round(self.tokens / self.seconds / (plain.tokens / plain.seconds), 3),
-            "tokens_per_forward": (
-                round(self.behind / self.forwards, 3) if self.counted and self.forwards else None
-            ),
+            "without_prompts": {
+                "tokens_per_second": round(decoding, 2) if decoding else None,
+                "speedup": round(decoding / plainly, 3) if decoding and plainly else None,
+            },
+            "tokens_per_forward": round(self.behind / self.forwards, 3) if counted else None,
+            "drafts_per_forward": round(self.proposed / self.forwards, 3) if counted else None,
             "proposed": self.proposed if self.counted else None,
             "accepted": self.accepted if self.counted else None,
             "draft_ms_per_forward": round((self.draft_ms or 0.0) / self.forwards, 3) if timed else None,
@@ -79,13 +95,14 @@ class Bench:
     def measure(self, questions: Sequence[str], count: int, tell: Tell, *, again: bool) -> dict[str, Any]:
         """The figures for `count` requests at once. `again`: ask those that remember a second time. Raises
         RequestError."""
-        arms = self._pass(questions, count, self.arms, "", tell)
+        arms = self._pass(questions, count, (READING, *self.arms), "", tell)
         second = self._pass(questions, count, (LEARNS, *self._peers), " again", tell) if again else {}
-        plain = arms["none"]
+        plain, reading = arms["none"], arms.pop(READING).seconds
         return {
             "together": count,
-            "arms": {name: arm.as_dict(plain) for name, arm in arms.items()},
-            "again": {name: arm.as_dict(plain) for name, arm in second.items()},
+            "reading_seconds": round(reading, 3),
+            "arms": {name: arm.as_dict(plain, reading) for name, arm in arms.items()},
+            "again": {name: arm.as_dict(plain, reading) for name, arm in second.items()},
         }
 
     def _pass(
@@ -135,6 +152,8 @@ class Bench:
     def _write(self, question: str, name: str, reply: str) -> list[int]:
         if peer := self._peers.get(name):
             return peer.write(question, self._most)
+        if name == READING:
+            return self._own.write_for("", question, 1, reply, **NAMED["none"])
         named = {**NAMED[name], "hierchat_learn": int(name == LEARNS)}
         return self._own.write_for(_user(name), question, self._most, reply, **named)
 

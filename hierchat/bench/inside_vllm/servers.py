@@ -91,6 +91,13 @@ class OwnServer(Server):
             question, most, {"hierchat_user": whose, "hierchat_reply": self._run + reply, **named}
         )
 
+    def step_ms(self, widest: int) -> list[float]:
+        """What the drafter thinks that forwards over 1 to `widest` rows take. Raises RequestError."""
+        try:
+            return list(self._channel.figures()["step_ms"])[:widest]
+        except DrafterError as error:
+            raise RequestError(str(error)) from error
+
     def figures(self, user: str, reply: str) -> dict[str, Any]:
         """What the drafter tells of a reply. Raises RequestError."""
         whose = f"bench {self._run} {user}" if user else ""

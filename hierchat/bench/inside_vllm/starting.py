@@ -18,7 +18,8 @@ from hierchat.serve_vllm.prepare import prepare
 from hierchat.serve_vllm.process import Vllm, VllmEnded
 from hierchat.verify.asking.errors import RequestError, unknown
 
-METHODS: Mapping[str, Mapping[str, Any]] = {
+METHODS: Mapping[str, Mapping[str, Any] | None] = {
+    "plain": None,
     "ngram": {
         "method": "ngram",
         "num_speculative_tokens": 5,
@@ -27,7 +28,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     },
     "suffix": {"method": "suffix", "num_speculative_tokens": 32},
 }
-"""vLLM's own ways to draft without a model, with the numbers of its documentation."""
+"""vLLM as it is, and its own ways to draft without a model, with the numbers of its documentation."""
 Say = Callable[[str], None]
 
 
@@ -62,8 +63,8 @@ def started(
         own = ends.enter_context(closing(OwnServer(launch.url, launch.key, launch.channel, launch.token)))
         peers: dict[str, Server] = {}
         for name in methods:
-            way = json.dumps(METHODS[name])
-            peer = Launch(launch.name, launch.model, cuda, False, more=[*more, "--speculative-config", way])
+            way = ["--speculative-config", json.dumps(METHODS[name])] if METHODS[name] else []
+            peer = Launch(launch.name, launch.model, cuda, False, more=[*more, *way])
             start(peer, name, {"PYTHONPATH": str(arctic_folder())} if name == "suffix" else {})
             peers[name] = ends.enter_context(closing(Server(peer.url, peer.key)))
         yield own, peers

@@ -23,7 +23,10 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_NAMES = (
+    *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+    "chromium-headless-shell",
+)
 
 
 def chromium() -> str | None:

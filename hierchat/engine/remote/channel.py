@@ -45,6 +45,10 @@ class Channel:
         """What is known of a reply, with its steps from number `begin` on."""
         return self._ask("reply", user=user, reply=reply, **{"from": begin})
 
+    def figures(self) -> dict[str, Any]:
+        """What it has learned of the engine, and how much it holds."""
+        return self._ask("figures")
+
     def forget_all(self, user: str) -> None:
         """Have nothing left of a user."""
         self._ask("forget", user=user, all=True)

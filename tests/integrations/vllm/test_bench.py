@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hierchat.bench.inside_vllm.measure import Arm
 from hierchat.cli import main
 from tests.integrations.vllm.fake_runner import Engine, recites
 from tests.integrations.vllm.test_proposer import POEM
@@ -29,8 +31,11 @@ def url(engine: Engine, environment: pytest.MonkeyPatch) -> Iterator[str]:
         def do_GET(self) -> None:
             if self.path == "/metrics":
                 Answers.counted += 1  # what is asked before and behind a group is 7 apart
-                name = "vllm:spec_decode_num_accepted_tokens_total"
-                self._give(f'# HELP {name}\n{name}{{engine="0"}} {7 * (Answers.counted // 2)}\n'.encode())
+                lines = []
+                for what, each in (("draft", 9), ("accepted", 7)):
+                    name = f"vllm:spec_decode_num_{what}_tokens_total"
+                    lines += [f"# HELP {name}", f'{name}{{engine="0"}} {each * (Answers.counted // 2)}']
+                self._give("\n".join(lines).encode())
             else:
                 self._send({"data": [{"id": "tiny"}]})
 
@@ -78,7 +83,9 @@ def given(questions: Path, url: str) -> list[str]:
     return ["bench", "vllm", "--questions", str(questions), "--url", url, "--max-new-tokens", "40"]
 
 
-def test_arms_are_compared_with_no_drafts(given: list[str], engine: Engine, tmp_path: Path) -> None:
+def test_arms_are_compared_with_no_drafts(
+    given: list[str], engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out.json"
     assert main([*given, "--together", "1,2", "--limit", "2", "--json", str(out)]) == 0
     found = json.loads(out.read_text())
@@ -96,7 +103,21 @@ def test_arms_are_compared_with_no_drafts(given: list[str], engine: Engine, tmp_
         assert again["tokens_per_forward"] > 3
         assert again["differing"] == 0
         assert 0 < again["accepted"] <= again["proposed"]
+        assert again["drafts_per_forward"] > 1
+        assert one["reading_seconds"] > 0
+        assert set(again["without_prompts"]) == {"tokens_per_second", "speedup"}
+    printed = capsys.readouterr().out
+    assert re.search(r"^history, again +[\d.]+ +[\d.]+ ", printed, re.MULTILINE)
     assert engine.proposer._books.held() == (0, 0)  # the bench's user is gone
+
+
+def test_prompts_can_be_set_aside() -> None:
+    """Neither their seconds nor the tokens that reading them brings count."""
+    plain, quick = Arm(seconds=12.0, tokens=22, texts=[[]] * 2), Arm(seconds=7.0, tokens=22, texts=[[]] * 2)
+    assert quick.per_second(0.0) == 22 / 7
+    found = quick.as_dict(plain, 2.0)["without_prompts"]
+    assert found == {"tokens_per_second": 20 / 5, "speedup": 2.0}
+    assert quick.as_dict(plain, 7.0)["without_prompts"] == {"tokens_per_second": None, "speedup": None}
 
 
 def test_another_vllm_is_an_arm(given: list[str], url: str, tmp_path: Path) -> None:
@@ -107,7 +128,7 @@ def test_another_vllm_is_an_arm(given: list[str], url: str, tmp_path: Path) -> N
     assert list(found["arms"])[-1] == list(found["again"])[-1] == "ngram"
     other = found["arms"]["ngram"]
     assert (other["tokens"], other["differing"], other["draft_ms_per_forward"]) == (3 * 40, 0, None)
-    assert other["accepted"] == 21  # 7 in each of the three groups
+    assert (other["proposed"], other["accepted"]) == (27, 21)  # 9 and 7 in each of the three groups
     assert other["tokens_per_forward"] == round(3 * 39 / (3 * 39 - 21), 3)
     with pytest.raises(SystemExit):
         main([*given, "--peer", "ngram"])
