@@ -26,11 +26,16 @@ class Items:
     def item(self, block: Block, status: str = "completed") -> dict[str, Any]:
         """One of its outputs; in progress, without its text."""
         kind = _kind(block)
-        head = {"id": f"{_IDS[kind]}_{self._mark}{block.number}", "type": kind, "status": status}
+        head: dict[str, Any] = {
+            "id": f"{_IDS[kind]}_{self._mark}{block.number}",
+            "type": kind,
+            "status": status,
+        }
         if block.id:
             return head | {"call_id": block.id, "name": block.name, "arguments": block.text}
         content = [] if status == "in_progress" else [_part(block, block.text)]
-        return head | ({"summary": []} if block.thought else {"role": "assistant"}) | {"content": content}
+        more: dict[str, Any] = {"summary": []} if block.thought else {"role": "assistant"}
+        return head | more | {"content": content}
 
     def told(self, change: Change) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events that tell of a change, without `response.` before their names, and their fields."""

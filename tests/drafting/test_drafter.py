@@ -106,7 +106,7 @@ def test_the_target_teaches_its_successors() -> None:
 def test_what_was_found_likely_is_of_this_chat_where_its_words_stand_here() -> None:
     """In the first reply of all there are no earlier chats."""
     table = Successors()
-    drafter = Drafter(successors=table, width=3)
+    drafter = Drafter(successors=table, width=40)
     drafter.begin([4, 5])
     drafter.observe([6, 4], np.array([[20] * TOP, [30] * TOP], np.int32))
     drafter.observe([5], np.full((1, TOP), 40, np.int32))

@@ -26,7 +26,7 @@ def written(path: Path, text: str) -> Path:
 def test_shipped_catalogue() -> None:
     catalogue = read_catalogue()
     assert catalogue.default == "smollm2-135m"
-    assert len(catalogue.models) == 38
+    assert len(catalogue.models) == 55
     for entry in catalogue.models.values():
         assert entry.size
         sizes = [catalogue.models[draft].size.parameters for draft in entry.drafts]  # type: ignore[union-attr]

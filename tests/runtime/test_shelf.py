@@ -167,7 +167,7 @@ def test_speed_is_expected_from_memory_until_it_was_measured(
 def test_a_look_beside_another_program_is_mended_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = iter([1.0, 3.0, 2.0])
     monkeypatch.setattr("hierchat.engine.bandwidth.gigabytes_per_second", lambda *asked: next(rates))
-    shelf, kept = shelf_of(), []
+    shelf, kept = shelf_of(on_hub("tiny")), []
     for _ in range(3):
         shelf.measure()
         wait(lambda: not shelf.busy)

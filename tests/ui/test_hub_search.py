@@ -170,3 +170,13 @@ def test_a_look_at_what_does_not_fit_offers_nothing() -> None:
     assert "Add and load" in hub_view.found(shown, None)
     assert "Add and load" not in hub_view.found(large, None)
     assert "It needs about 900 GB." in hub_view.found(large, None)
+
+
+def test_where_there_is_nothing_to_choose_the_file_is_told_once() -> None:
+    shown = drawn()
+    assert shown.look
+    files = (HubFile("config.json", 700), HubFile("model.safetensors", 1_200_000_000))
+    lone = replace(shown.look, model=HubModel(shown.look.repo, files=files), file="")
+    said = hub_view.found(replace(shown, look=lone), None)
+    assert said.count("1.2 GB") == said.count("safetensors") == 1
+    assert 'role="group"' not in said

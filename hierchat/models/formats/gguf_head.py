@@ -65,8 +65,11 @@ class Head:
         return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
     def of_architecture(self, key: str) -> Any:
-        """A value that belongs to the architecture, such as "block_count"; None where it is not there."""
-        return self.values.get(f"{self.architecture}.{key}")
+        """A value that belongs to the architecture, such as "block_count"; None where it is not there, or differs from
+        layer to layer."""
+        each = self.of_layers(key)
+        alike = each[0] if each and each.count(each[0]) == len(each) else None
+        return self.values.get(f"{self.architecture}.{key}", alike)
 
     def of_layers(self, key: str) -> list[Any]:
         """A value that belongs to the architecture, for each layer; empty where the file does not give it so."""

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hierchat.models.architectures.layers import slot_size
+from hierchat.models.architectures.names import HEAD
+from hierchat.models.architectures.of_text import PREFIX, of_text
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry
 from hierchat.models.errors import BrokenFileError, MissingError
 from hierchat.models.fetch.hub import fetch_beginning, list_files
@@ -21,6 +23,7 @@ from hierchat.models.load.before_fetch import remote_head
 _JSON = 16 << 20
 """Bytes of a configuration, or of the head of safetensors, at most."""
 _FLOATS = ("BF16", "F16", "F32")
+_HEAD = HEAD.transformers
 _INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
@@ -52,7 +55,8 @@ def _of_repository(entry: ModelEntry, hub: Hub) -> Iterator[str]:
         return
     config = _json(hub, "config.json")
     yield from _of_config(entry, hub.repo, config)
-    if entry.size and (parameters := _parameters(hub, files)) not in (None, entry.size.parameters):
+    texts = PREFIX if config.get("text_config") else ""
+    if entry.size and (parameters := _parameters(hub, files, texts)) not in (None, entry.size.parameters):
         yield f"{hub.repo} has {parameters:,} parameters; the catalogue says {entry.size.parameters:,}."
 
 
@@ -68,7 +72,7 @@ def _of_config(entry: ModelEntry, name: str, config: Mapping[str, Any]) -> Itera
     if entry.kind and kind != entry.kind:
         yield f"{name} is of the kind {kind}; the catalogue says {entry.kind}."
     try:
-        slot = slot_size(config)
+        slot = slot_size(of_text(config))
     except (KeyError, TypeError, ZeroDivisionError):
         return
     types = config.get("layer_types") or ()
@@ -83,8 +87,9 @@ def _json(hub: Hub, file: str) -> dict[str, Any]:
         raise BrokenFileError(f"{file} of {hub.repo} is no JSON.") from error
 
 
-def _parameters(hub: Hub, files: list[str]) -> int | None:
-    """Numbers in all tensors; None where some are packed."""
+def _parameters(hub: Hub, files: list[str], texts: str) -> int | None:
+    """Numbers in all tensors; None where some are packed. `texts`: how the names of those begin that texts need beside
+    the head, where others are for pictures or sounds."""
     names = [_WEIGHTS]
     if _INDEX in files:
         names = sorted(set(_json(hub, _INDEX).get("weight_map", {}).values()))
@@ -94,7 +99,11 @@ def _parameters(hub: Hub, files: list[str]) -> int | None:
         size = struct.unpack("<Q", data)[0] if len(data) == 8 else 0
         try:
             head = json.loads(fetch_beginning(hub.repo, hub.revision, name, 8 + min(size, _JSON))[8:])
-            tensors = [tensor for key, tensor in head.items() if key != "__metadata__"]
+            tensors = [
+                tensor
+                for key, tensor in head.items()
+                if key.startswith((texts, _HEAD)) and key != "__metadata__"
+            ]
             if any(tensor["dtype"] not in _FLOATS for tensor in tensors):
                 return None
             counted += sum(math.prod(tensor["shape"]) for tensor in tensors)

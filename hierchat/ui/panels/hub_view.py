@@ -11,7 +11,7 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.formats.gguf_shards import without_number
 from hierchat.models.runnable import STEPS
 from hierchat.ui.actions import button
-from hierchat.ui.panels.models_view import count_line, fetch_line, fit_line, speed_line
+from hierchat.ui.panels.models_view import count_line, facts_line, fetch_line, fit_line, speed_line
 from hierchat.ui.status import error, waiting
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _facts(model: HubModel) -> str:
         _("by {author}").format(author=model.author),
         plural("{n:,} download", "{n:,} downloads", model.downloads) if model.downloads is not None else "",
     ]
-    return " · ".join(html.escape(fact) for fact in facts if fact)
+    return facts_line(facts)
 
 
 def _look(look: Look, row: ModelRow | None) -> str:
@@ -122,9 +122,11 @@ def _look(look: Look, row: ModelRow | None) -> str:
         f'<p class="hc-fit">{_(_PACKED)}</p>' if look.model and look.model.packed and not look.file else ""
     )
     size = next((one.size for one in look.choices if one.name == look.file), None)
-    facts = [_("{size} to fetch").format(size=gigabytes(size))] if size else []
-    facts += [speed_line(speed)] if speed and fit.verdict != "no" else []
-    told = f'<p class="hc-model-facts">{" · ".join(facts)}</p>'
+    facts = [look.choices[0].name or _("safetensors")] if _alone(look) else []
+    facts += [_("{size} to fetch").format(size=gigabytes(size))] if size else []
+    drawn = [facts_line(facts)] if facts else []
+    drawn += [speed_line(speed)] if speed and fit.verdict != "no" else []
+    told = f'<p class="hc-model-facts">{" · ".join(drawn)}</p>'
     return f'<div class="hc-hub-look">{chips}{told}{fit_line(fit, step)}{packed}{_take(look, row)}</div>'
 
 
@@ -141,11 +143,16 @@ def _take(look: Look, row: ModelRow | None) -> str:
     return f'<div class="hc-model-acts">{take}</div>'
 
 
+def _alone(look: Look) -> bool:
+    """Whether there is nothing to choose among."""
+    return [one.name for one in look.choices] == [look.file]
+
+
 def _chips(look: Look) -> str:
     """The files to choose among, the chosen one marked."""
     files = look.choices
-    if len(files) < 2 and (not files or look.file == files[0].name):
-        return f'<p class="hc-model-facts">{html.escape(_file(files[0]))}</p>' if files else ""
+    if not files or _alone(look):
+        return ""
     names = [_short(file.name) for file in files]
     chips = "".join(
         button(

@@ -168,8 +168,13 @@ def _facts(row: ModelRow) -> str:
         size,
         row.licence if row.licence != "unknown" else _("licence unknown"),
     ]
-    drawn = [html.escape(fact) for fact in facts if fact]
-    return " · ".join([*drawn, speed_line(row.speed)] if row.speed else drawn)
+    drawn = facts_line(facts)
+    return f"{drawn} · {speed_line(row.speed)}" if row.speed else drawn
+
+
+def facts_line(facts: Iterable[str]) -> str:
+    """Those that are not empty, each in one piece where there is room: no line ends within "Apache-2.0"."""
+    return " · ".join(f'<span class="hc-fact">{html.escape(fact)}</span>' for fact in facts if fact)
 
 
 def speed_line(speed: Speed) -> str:

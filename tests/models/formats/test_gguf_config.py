@@ -15,6 +15,14 @@ def head(architecture: str, **values: Any) -> Head:
     return Head({"general.architecture": architecture, **own}, ())
 
 
+@pytest.mark.parametrize(("each", "found"), [([4, 4, 4], 4), ([0, 4, 0], None), ([], None)])
+def test_what_all_layers_have_alike_is_one_value(each: list[int], found: int | None) -> None:
+    """Granite 4's files name key-value heads layer by layer, also where all layers have attention."""
+    layered = {"granite.attention.head_count_kv": each}
+    said = gguf_config(Head({"general.architecture": "granite", "granite.block_count": 3}, (), layered))
+    assert said.get("num_key_value_heads") == found
+
+
 def test_a_window_that_the_file_does_not_name_is_none() -> None:
     """transformers takes files called Mistral for models with its default window."""
     found = completed({"model_type": "mistral", "sliding_window": 4096}, head("llama"))

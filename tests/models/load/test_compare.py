@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +62,23 @@ def test_what_agrees_says_nothing(hub: FakeHub) -> None:
 def test_what_differs_is_said(hub: FakeHub, fields: dict[str, Any], said: str) -> None:
     hub.files.setdefault("gone.gguf", b"no model")
     assert any(said in sentence for sentence in differences(entry(**fields)))
+
+
+def test_of_a_model_that_sees_texts_alone_count(hub: FakeHub) -> None:
+    text = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 8, "head_dim": 4}
+    windows = ["sliding_attention", "full_attention"]
+    config = {"model_type": "gemma4", "text_config": text | {"layer_types": windows, "global_head_dim": 6}}
+    names = ("model.language_model.norm.weight", "lm_head.weight", "model.vision_tower.norm.weight")
+    told = {name: {"dtype": "BF16", "shape": [7], "data_offsets": [0, 14]} for name in names}
+    head = json.dumps(told).encode()
+    hub.files |= {
+        "config.json": json.dumps(config).encode(),
+        "model.safetensors": struct.pack("<Q", len(head)) + head + bytes(42),
+    }
+    agreed = {"parameters": 14, "slot": 2 * 2 * (4 + 6)}
+    assert list(differences(entry(kind="gemma4", size=agreed))) == []
+    (said,) = differences(entry(kind="gemma4", size=agreed | {"slot": 3}))
+    assert "keeps 40 numbers a position" in said
 
 
 def test_the_command(hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
