@@ -207,11 +207,11 @@ class Chat:
         """Rendered texts of replies, the growing one too, oldest first."""
         return self.page.locator("#hc-chat .hc-reply .hc-text")
 
-    def shot(self, name: str) -> None:
-        """A screenshot for the eye, in a folder that git ignores, where HIERCHAT_SHOTS is set."""
+    def shot(self, name: str, picture: bytes = b"") -> None:
+        """A screenshot for the eye, or this picture, in a folder that git ignores, where HIERCHAT_SHOTS is set."""
         if os.environ.get("HIERCHAT_SHOTS"):
             SCREENSHOTS.mkdir(exist_ok=True)
-            self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
+            (SCREENSHOTS / f"{name}.png").write_bytes(picture or self.page.screenshot())
 
 
 @cache
@@ -222,7 +222,13 @@ def _resting(browser: Browser) -> list[BrowserContext]:
 
 @contextmanager
 def visiting(
-    browser: Browser, address: str, width: int = 1280, height: int = 800, dark: bool = False, *, alone: bool = False
+    browser: Browser,
+    address: str,
+    width: int = 1280,
+    height: int = 800,
+    dark: bool = False,
+    *,
+    alone: bool = False,
 ) -> Iterator[Chat]:
     """A fresh visitor of the page at `address`. `alone`: nobody after them gets what they set, such as a clock."""
     kept = not alone and browser.browser_type.name == "chromium"
