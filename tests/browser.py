@@ -5,15 +5,26 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Locator, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Locator,
+    LocatorAssertions,
+    Page,
+    PageAssertions,
+    Playwright,
+    expect,
+    sync_playwright,
+)
 
 from hierchat.accounts.passwords import hashed
 from hierchat.store import Store
@@ -34,7 +45,31 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 PATIENCE_MS = 30_000
-expect.set_options(timeout=PATIENCE_MS)  # two cores may have much else to do
+"""Two cores may have much else to do."""
+PIECE_MS = 2_400
+"""What Playwright is to wait for less than 2.5 seconds it looks at every 100 ms, everything else every 500."""
+
+
+def _in_pieces(assertion: Callable[..., None]) -> Callable[..., None]:
+    """The same assertion of Playwright's, which looks every 100 ms however long it may wait."""
+
+    @wraps(assertion)
+    def waiting(self: Any, *args: Any, timeout: float | None = None, **kwargs: Any) -> None:
+        left = PATIENCE_MS if timeout is None else timeout
+        give_up = time.monotonic() + left / 1e3
+        while left > PIECE_MS:
+            with suppress(AssertionError):
+                return assertion(self, *args, timeout=PIECE_MS, **kwargs)
+            left = (give_up - time.monotonic()) * 1e3
+        return assertion(self, *args, timeout=max(left, 1), **kwargs)
+
+    return waiting
+
+
+for _kind in (LocatorAssertions, PageAssertions):
+    for _name, _assertion in list(vars(_kind).items()):
+        if _name.startswith(("to_", "not_to_")):
+            setattr(_kind, _name, _in_pieces(_assertion))
 
 
 def chromium() -> str | None:
@@ -172,28 +207,53 @@ class Chat:
         """Rendered texts of replies, the growing one too, oldest first."""
         return self.page.locator("#hc-chat .hc-reply .hc-text")
 
-    def shot(self, name: str) -> None:
-        """A screenshot for the eye, in a folder that git ignores."""
-        SCREENSHOTS.mkdir(exist_ok=True)
-        self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
+    def shot(self, name: str, picture: bytes = b"") -> None:
+        """A screenshot for the eye, or this picture, in a folder that git ignores, where HIERCHAT_SHOTS is set."""
+        if os.environ.get("HIERCHAT_SHOTS"):
+            SCREENSHOTS.mkdir(exist_ok=True)
+            (SCREENSHOTS / f"{name}.png").write_bytes(picture or self.page.screenshot())
+
+
+@cache
+def _resting(browser: Browser) -> list[BrowserContext]:
+    """Its contexts between two visitors. They hold the page's scripts, which a new one would fetch and compile."""
+    return []
 
 
 @contextmanager
 def visiting(
-    browser: Browser, address: str, width: int = 1280, height: int = 800, dark: bool = False
+    browser: Browser,
+    address: str,
+    width: int = 1280,
+    height: int = 800,
+    dark: bool = False,
+    *,
+    alone: bool = False,
 ) -> Iterator[Chat]:
-    """A fresh visitor of the page at `address`."""
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-    )
+    """A fresh visitor of the page at `address`. `alone`: nobody after them gets what they set, such as a clock."""
+    kept = not alone and browser.browser_type.name == "chromium"
+    context = _resting(browser).pop() if kept and _resting(browser) else browser.new_context()
     page = context.new_page()
+    if kept:
+        context.clear_cookies()
+        session = context.new_cdp_session(page)
+        session.send("Storage.clearDataForOrigin", {"origin": address.rstrip("/"), "storageTypes": "all"})
+        session.detach()
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme="dark" if dark else "light")
     origin = urlsplit(address).netloc
     foreign: list[str] = []
     page.on("request", lambda r: None if _own(r.url, origin) else foreign.append(r.url))
     try:
         yield Chat(page, address, foreign)
     finally:
-        context.close()
+        if kept:
+            for opened in context.pages:
+                opened.close()
+            context.clear_permissions()
+            _resting(browser).append(context)
+        else:
+            context.close()
 
 
 def _own(url: str, origin: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +46,13 @@ _STEP: dict[str, Any] = {
     "concurrency_limit": 1,
 }
 
+# After every event Gradio would sum up the last 10,000, for a view that is switched off here.
+_NO_SUMS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**9)}
+
 
 def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `log_ins`: where there is a login."""
+    os.environ |= _NO_SUMS
     page = Page(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True)
     with page as app, marked():
         models = ModelsPanel(service, shared=lambda: bool(app.share_url))

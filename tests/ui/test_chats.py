@@ -151,24 +151,27 @@ def test_the_line_names_the_model_where_it_changes(chat: Chat, service: FakeServ
     chat.shot("writers")
 
 
-def test_a_title_of_the_model_comes_quietly(chat: Chat, service: FakeService) -> None:
-    chat.page.clock.install()
-    chat.open()
-    service.script.seconds = 0
-    service.script.reading_seconds = 0
-    chat.send("What is a suffix array?")
-    chat.page.clock.run_for(3000)
-    expect(chat.replies).to_have_count(1)
-    expect(titles(chat)).to_have_text(["What is a suffix array?"])
-    user = service.store.ensure_user("local")
-    (waiting,) = [one for one in service.store.untitled("k", 0.0) if one.user_id == user]
-    assert service.store.title_by_model(waiting, "k", "Suffix arrays")
-    service.titles.count += 1
-    titles(chat).first.focus()
-    chat.page.clock.run_for(10_000)
-    expect(titles(chat)).to_have_text(["Suffix arrays"])
-    expect(chat.page.locator("#hc-title")).to_have_text("Suffix arrays")
-    expect(titles(chat).first).to_be_focused()
+def test_a_title_of_the_model_comes_quietly(
+    chromium: Browser, server: tuple[FakeService, str], service: FakeService
+) -> None:
+    with driving.visiting(chromium, server[1], alone=True) as chat:
+        chat.page.clock.install()
+        chat.open()
+        service.script.seconds = 0
+        service.script.reading_seconds = 0
+        chat.send("What is a suffix array?")
+        chat.page.clock.run_for(3000)
+        expect(chat.replies).to_have_count(1)
+        expect(titles(chat)).to_have_text(["What is a suffix array?"])
+        user = service.store.ensure_user("local")
+        (waiting,) = [one for one in service.store.untitled("k", 0.0) if one.user_id == user]
+        assert service.store.title_by_model(waiting, "k", "Suffix arrays")
+        service.titles.count += 1
+        titles(chat).first.focus()
+        chat.page.clock.run_for(10_000)
+        expect(titles(chat)).to_have_text(["Suffix arrays"])
+        expect(chat.page.locator("#hc-title")).to_have_text("Suffix arrays")
+        expect(titles(chat).first).to_be_focused()
 
 
 def test_titles_of_the_model_can_be_switched_off(chat: Chat, service: FakeService) -> None:

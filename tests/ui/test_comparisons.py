@@ -203,8 +203,8 @@ def test_a_result_is_kept_opened_saved_and_deleted(chat: Chat, service: FakeServ
     assert png[:4] == bare_png[:4] == b"\x89PNG"
     heights = [int.from_bytes(data[20:24]) for data in (png, bare_png)]
     assert heights[0] > heights[1]
-    (driving.SCREENSHOTS / "comparison-saved.png").write_bytes(png)
-    (driving.SCREENSHOTS / "comparison-saved-dark.png").write_bytes(bare_png)
+    chat.shot("comparison-saved", png)
+    chat.shot("comparison-saved-dark", bare_png)
     page.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Replay at true speed").click()
     expect(page.locator(".hc-one .hc-race").first).to_contain_text("tokens")

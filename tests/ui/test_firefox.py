@@ -130,8 +130,15 @@ def test_a_comparison(fox: Browser, server: tuple[FakeService, str], service: Fa
         expect(page.locator(".hc-racing")).to_have_count(0)
 
 
-@pytest.mark.parametrize("width", [1280, 390], ids=["wide", "narrow"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        pytest.param("light", 1280, id="light-wide", marks=pytest.mark.large),
+        pytest.param("light", 390, id="light-narrow"),
+        pytest.param("dark", 1280, id="dark-wide"),
+        pytest.param("dark", 390, id="dark-narrow", marks=pytest.mark.large),
+    ],
+)
 def test_both_themes_and_widths(
     fox: Browser,
     dark_fox: Browser,

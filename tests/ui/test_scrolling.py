@@ -49,9 +49,13 @@ def open_chat(chat: Chat, title: str) -> None:
     expect(chat.page.locator("#hc-title")).to_contain_text(title)
 
 
-def write_slowly(chat: Chat, service: FakeService, seconds: float = 40) -> None:
-    service.script.reply, service.script.seconds = LONG, seconds
-    chat.send("Something long")
+def write_slowly(chat: Chat, service: FakeService) -> None:
+    """Below a reply that is longer than the window."""
+    service.script.reply, service.script.seconds = LONG.replace("Paragraph", "Line"), 0
+    chat.ask("Something long")
+    service.script.reply, service.script.seconds = LONG, 40
+    chat.send("And once more")
+    expect(chat.page.locator("#hc-growing p")).not_to_have_count(0)
     chat.page.wait_for_function(
         "(() => { const e = document.querySelector('#hc-chat'); return e.scrollHeight > e.clientHeight + 200 })()"
     )
@@ -132,6 +136,7 @@ def test_one_can_scroll_up_while_a_reply_is_written_and_come_back(
 
 def test_the_end_of_a_reply_leaves_the_place(chat: Chat, service: FakeService) -> None:
     write_slowly(chat, service)
+    expect(chat.page.locator("#hc-growing p").nth(9)).to_be_attached()
     wheel(chat, -250)
     chat.page.wait_for_timeout(400)
     seen = chat.page.evaluate(
@@ -140,7 +145,7 @@ def test_the_end_of_a_reply_leaves_the_place(chat: Chat, service: FakeService) -
     before = top_of(chat, seen)
     service.script.seconds = 0
     chat.idle()
-    expect(chat.replies).to_have_count(1)
+    expect(chat.replies).to_have_count(2)
     assert top_of(chat, seen) == pytest.approx(before, abs=2)
 
 
