@@ -1,4 +1,4 @@
-"""100,000 draws of each processor against the exact distribution, and wrong samplers that this must catch.
+"""200,000 draws of each processor against the exact distribution, and wrong samplers that this must catch.
 
 Seeds are fixed, so that a right sampler either always passes or never does.
 """
@@ -25,9 +25,7 @@ from hierchat.engine.sampling.noise import (
 from hierchat.engine.sampling.sampler import Counts, choose
 
 Array = np.ndarray
-DRAWS, SAMPLED = 200_000, 100_000
-"""Of noise by itself, and through all of the sampler: what a wrong one is caught by with the first lies far below RIGHT
-with the second, too."""
+DRAWS = 200_000
 RIGHT, WRONG = 1e-3, 1e-9
 """p-values: a right sampler's lies above the first, a wrong one's below the second."""
 LOGITS = np.random.default_rng(5).normal(0, 1.5, 12).astype(np.float32)
@@ -122,11 +120,11 @@ def pairs_fit(first: Array, second: Array, chances: Array) -> float:
     return fit(first * len(chances) + second, np.outer(chances, chances).ravel())
 
 
-def drawn(kind: dict[str, object], along: str) -> Array:
+def drawn(kind: dict[str, object], along: str, count: int = DRAWS) -> Array:
     settings, counts = made(kind), Counts(PROMPT, REPLY)
     if along == "positions":
-        return np.array([choose(LOGITS, at, 7, settings, counts) for at in range(SAMPLED)])
-    return np.array([choose(LOGITS, 300, at, settings, counts) for at in range(SAMPLED)])
+        return np.array([choose(LOGITS, at, 7, settings, counts) for at in range(count)])
+    return np.array([choose(LOGITS, 300, at, settings, counts) for at in range(count)])
 
 
 IN_ALL = ("bias", "frequency", "presence")
@@ -151,7 +149,7 @@ def test_draws_of_combinations_over_seeds_have_it_too(kind: dict[str, object]) -
 
 @pytest.mark.parametrize("along", ["positions", "seeds"])
 def test_neighbours_are_independent(along: str) -> None:
-    draws = drawn({"top_k": 5}, along)
+    draws = drawn({"top_k": 5}, along, DRAWS // 2)
     assert pairs_fit(draws[::2], draws[1::2], exact(LOGITS, made({"top_k": 5}))) > RIGHT
 
 
