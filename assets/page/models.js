@@ -76,13 +76,12 @@ function sayShown(list) {
 }
 
 on('input', (event) => { if (event.target === narrowField()) narrowModels(); });
-// Escape empties it, and stops no reply.
+// Not every browser does that.
 on('keydown', (event) => {
-  if (event.key !== 'Escape' || event.target !== narrowField() || !event.target.value || event.isComposing) return;
-  event.preventDefault();
+  if (event.key !== 'Escape' || event.target !== narrowField() || event.isComposing) return;
   event.target.value = '';
   narrowModels();
-}, { capture: true });
+});
 
 acts.hc_models_to = ({ text }) => {
   const field = find(`#${text}`);
