@@ -52,21 +52,65 @@ on('drop', (event) => {
   copyModel(event.dataTransfer.files[0]);
 });
 
+// The list is narrowed by a rule of style, which holds for what is drawn anew, too.
+const narrowing = new CSSStyleSheet();
+document.adoptedStyleSheets.push(narrowing);
+window.hcEnd.signal.addEventListener('abort', () => narrowing.replaceSync(''));
+let narrowed = ''; // selector of the models that are shown; empty: all
+const narrowField = () => find('#hc-models-words');
+
+function narrowModels() {
+  const words = narrowField().value.toLowerCase().split(/\s+/).filter(Boolean);
+  narrowed = words.map((word) => `[data-words*="${CSS.escape(word)}"]`).join('');
+  const others = `.hc-model:not(${narrowed}), .hc-models-group:not(:has(.hc-model${narrowed})), .hc-models-rest > summary`;
+  narrowing.replaceSync(narrowed && `#hc-models-list :is(${others}) { display: none !important; }`);
+  renewModels();
+}
+
+function sayShown(list) {
+  const all = list.querySelectorAll('.hc-model').length;
+  const n = narrowed && list.querySelectorAll(`.hc-model${narrowed}`).length;
+  const found = n ? _('Shown: {n} of {all} models.', { n, all }) : _('No model of the list has these words.');
+  const said = narrowed ? found : '';
+  if (find('#hc-models-shown').textContent !== said) find('#hc-models-shown').textContent = said; // told once, not once a second
+}
+
+on('input', (event) => { if (event.target === narrowField()) narrowModels(); });
+// Not every browser does that.
+on('keydown', (event) => {
+  if (event.key !== 'Escape' || event.target !== narrowField() || event.isComposing) return;
+  event.target.value = '';
+  narrowModels();
+});
+
+acts.hc_models_to = ({ text }) => {
+  const field = find(`#${text}`);
+  if (text === 'hc-hub-words' && !field.value) field.value = narrowField().value; // sent when Search is pressed
+  field.focus({ preventScroll: true });
+  field.scrollIntoView({ block: 'center' });
+};
+
 // A question takes the place of the button that was pressed, and the focus.
 let questioned = '';
-const draftsOpen = new Set(); // models whose draft models are shown: an update takes the attribute away
+const unfoldedModels = new Set(); // what was unfolded stays so: an update takes the attribute away
+const foldOf = (node) => node.closest('.hc-model')?.dataset.model ?? ''; // a model's drafts; else those of no use here
 on('click', (event) => {
-  const summary = event.target.closest('.hc-draft-models summary');
-  const name = summary?.closest('.hc-model').dataset.model;
-  if (name && !draftsOpen.delete(name)) draftsOpen.add(name);
+  const summary = event.target.closest('#hc-models-list summary');
+  if (summary && !unfoldedModels.delete(foldOf(summary))) unfoldedModels.add(foldOf(summary));
 }, { capture: true });
-when('#hc-models-list', (list) => changes(list, () => {
-  for (const details of list.querySelectorAll('.hc-draft-models')) {
-    const open = draftsOpen.has(details.closest('.hc-model').dataset.model);
+
+function renewModels() {
+  const list = find('#hc-models-list');
+  for (const details of list.querySelectorAll('details')) {
+    const open = unfoldedModels.has(foldOf(details)) || Boolean(narrowed && !foldOf(details));
     if (details.open !== open) details.open = open;
   }
+  sayShown(list);
   const question = list.querySelector('.hc-ask-remove');
   const about = question?.getAttribute('aria-label') || '';
   if (about && about !== questioned) question.querySelector('.hc-bordered').focus();
   questioned = about;
-}, { childList: true, subtree: true, attributes: true, attributeFilter: ['aria-label', 'open', 'data-model'] }));
+}
+when('#hc-models-list', (list) => changes(list, renewModels, {
+  childList: true, subtree: true, attributes: true, attributeFilter: ['aria-label', 'open', 'data-model', 'data-words'],
+}));

@@ -69,6 +69,8 @@ class ModelRow:
     draft_only: bool = False
     step: Step | None = None
     """What will compute it; None where that is not known before it is here."""
+    maker: str = ""
+    """Whose repository of the hub it is; empty where it comes from elsewhere."""
 
 
 Advice = tuple[str, ModelRow]
@@ -285,6 +287,7 @@ class Shelf:
             own=entry.name in own,
             draft_only=entry.draft_only,
             step=expected_step(entry, self._device, self._host.backend),
+            maker=_maker(entry.source),
         )
 
     def _fit(self, entry: ModelEntry, have: int) -> Fit:
@@ -342,6 +345,11 @@ def _same_place(one: ModelSource, other: ModelSource) -> bool:
     if one.gguf and other.gguf:
         return (one.gguf.repo, one.gguf.file) == (other.gguf.repo, other.gguf.file)
     return bool(one.hub and other.hub and one.hub.repo == other.hub.repo)
+
+
+def _maker(source: ModelSource) -> str:
+    place = source.hub or source.gguf
+    return (place.repo or "").partition("/")[0] if place else ""
 
 
 def _parameters(entry: ModelEntry) -> int:

@@ -51,6 +51,7 @@ def test_fetched_loaded_ejected_and_removed(hub: FakeHub) -> None:
     shelf = shelf_of(on_hub("tiny"))
     assert shelf.names == []
     assert (row(shelf, "tiny").state, row(shelf, "tiny").have) == ("absent", 0)
+    assert row(shelf, "tiny").maker == REPO.split("/")[0]
     with pytest.raises(ModelError, match=r"tiny is not on this machine\. Fetch it first"):
         shelf.load("tiny")
     assert not [path for _, path, _ in hub.asked if path.endswith(".gguf")]

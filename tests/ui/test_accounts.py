@@ -73,6 +73,8 @@ def test_what_others_than_the_owner_see(
         expect(page.locator("#hc-models-list li").first).to_be_visible()
         visitor.shot(f"not-owner-models-{look}")
         expect(page.locator("#hc-models-add")).to_be_hidden()
+        expect(page.locator(".hc-narrowing button:visible")).to_have_count(0)
+        expect(page.locator("#hc-models-words")).to_be_visible()
         for action in ("Fetch", "Remove", "Eject"):
             expect(page.locator("#hc-models-list").get_by_role("button", name=action)).to_have_count(0)
 

@@ -11,8 +11,8 @@ from hierchat.language import _, later
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch.hub import endpoint
 from hierchat.ui import status
-from hierchat.ui.panels import hub_view
-from hierchat.ui.panels import models_view as view
+from hierchat.ui.panels import hub_view, models_list
+from hierchat.ui.panels.models_view import adding
 from hierchat.ui.panels.panel import Who
 from hierchat.ui.sessions import Session
 
@@ -45,10 +45,11 @@ class ModelsPanel:
     def build(self) -> None:
         """Its components."""
         self._said = gr.HTML("", elem_id="hc-models-said")
+        gr.HTML(models_list.narrowing(), elem_id="hc-models-narrowing")
         self._list = gr.HTML("", elem_id="hc-models-list", apply_default_css=False, js_on_load=None)
         gr.HTML(hub_view.searching(endpoint()), elem_id="hc-hub-search")
         self._found = gr.HTML("", elem_id="hc-hub-found", apply_default_css=False, js_on_load=None)
-        gr.HTML(view.adding(), elem_id="hc-models-add")
+        gr.HTML(adding(), elem_id="hc-models-add")
 
     def wire(self, who: Who, live: Any) -> None:
         """Its buttons stand in generated HTML: `acts` says what they do."""
@@ -131,7 +132,7 @@ class ModelsPanel:
             return {self._said: status.error(str(error)), self._list: "", self._found: ""}
         frees = shelf.frees(removing) if removing else 0
         may_change = not self._refusal(user_id)
-        drawn = view.models(rows, shelf.best(rows), host.status, removing, frees, may_change)
+        drawn = models_list.models(rows, shelf.best(rows), host.status, removing, frees, may_change)
         found = self._searched(rows, hub_said) if may_change else ""
         return {self._said: said, self._list: drawn, self._found: found}
 

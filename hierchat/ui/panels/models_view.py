@@ -1,15 +1,14 @@
-"""The list of models as HTML. Pure functions."""
+"""One model of the list as HTML, and the form that adds one. Pure functions."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hierchat.language import _, later, plural
 from hierchat.models.cache import gigabytes
 from hierchat.models.runnable import STEPS
-from hierchat.runtime.shelf import TINY
 from hierchat.ui.actions import button
 from hierchat.ui.status import progress_bar
 
@@ -36,37 +35,6 @@ _HOW = later(
     "A name on the hub, the path of a folder with safetensors, or of a GGUF file. A GGUF file can be dropped here, "
     "too: it is copied into the models' folder. Nothing is fetched yet."
 )
-_FIXED = later(
-    "You can load models that are here. Only the owner fetches, adds and removes them, and not over a public link."
-)
-
-
-def models(
-    rows: Sequence[ModelRow],
-    best: ModelRow | None,
-    host: HostStatus,
-    removing: str,
-    frees: int,
-    may_change: bool,
-) -> str:
-    """All of it. `removing`: the model about which is asked, `frees` bytes."""
-    here = [row for row in rows if row.state == "here"]
-    others = [row for row in rows if row.state != "here"]
-    loaded = next((row for row in rows if row.loaded), None)
-
-    def entries(group: Iterable[ModelRow]) -> str:
-        return "".join(
-            _entry(row, best, host, frees if row.name == removing else None, may_change) for row in group
-        )
-
-    none = f'<p class="hc-quiet">{_("None yet. Fetch one below.")}</p>'
-    # The form below goes, by the style sheet.
-    fixed = "" if may_change else f'<p class="hc-quiet hc-models-fixed">{_(_FIXED)}</p>'
-    return (
-        f"{_present(loaded, host, best)}{fixed}"
-        f"<h2>{_('On this machine')}</h2>{_list(entries(here)) if here else none}"
-        f"<h2>{_('To fetch')}</h2>{_list(entries(others))}"
-    )
 
 
 def tiny_line(better: tuple[str, ModelRow] | None) -> str:
@@ -97,10 +65,6 @@ def adding() -> str:
     )
 
 
-def _list(entries: str) -> str:
-    return f'<ul class="hc-models">{entries}</ul>'
-
-
 def _advice(best: ModelRow) -> str:
     rest = (
         _("is here: load it")
@@ -110,21 +74,8 @@ def _advice(best: ModelRow) -> str:
     return f"{best.name} {rest}"
 
 
-def _present(loaded: ModelRow | None, host: HostStatus, best: ModelRow | None) -> str:
-    if loaded is None:
-        said = _("No model is loaded. Load one of those that are on this machine, or fetch one first.")
-        if host.phase not in ("none", "failed"):
-            said = _("{name} is on its way.").format(name=host.name)
-        return f'<p class="hc-present">{html.escape(said)}</p>'
-    hint = ""
-    if best and loaded.parameters and loaded.parameters < min(TINY, best.parameters or 0):
-        hint = _(" It is tiny. {name} is the best one for this machine.").format(name=html.escape(best.name))
-    return f'<p class="hc-present"><strong>{html.escape(loaded.name)}</strong> {_("answers.")}{hint}</p>'
-
-
-def _entry(
-    row: ModelRow, best: ModelRow | None, host: HostStatus, frees: int | None, may_change: bool
-) -> str:
+def model(row: ModelRow, best: ModelRow | None, host: HostStatus, frees: int | None, may_change: bool) -> str:
+    """Its entry. `frees`: bytes that removing it frees, where that is asked about."""
     marks = []
     if row.loaded:
         marks.append(_("answers now"))
@@ -141,11 +92,17 @@ def _entry(
     badges = "".join(f'<span class="hc-badge">{mark}</span>' for mark in marks)
     asked = _asked(row, frees) if frees is not None else ""
     return (
-        f'<li class="hc-model" data-model="{html.escape(row.name)}"><h3>{html.escape(row.name)}</h3>{badges}'
+        f'<li class="hc-model" data-model="{html.escape(row.name)}" data-words="{html.escape(_words(row))}">'
+        f"<h3>{html.escape(row.name)}</h3>{badges}"
         f'<p class="hc-model-facts">{_facts(row)}</p>'
         f"{fit_line(row.fit, _(STEPS[row.step]) if row.step else '')}{_drafts(row, may_change)}{fetch_line(row.fetch)}"
         f"{asked or _buttons(row, host, may_change)}</li>"
     )
+
+
+def _words(row: ModelRow) -> str:
+    """By which the list is narrowed."""
+    return f"{row.name} {row.maker} {row.licence}".lower()
 
 
 def fit_line(fit: Fit, step: str) -> str:
@@ -167,6 +124,7 @@ def _facts(row: ModelRow) -> str:
         count_line(row.parameters),
         size,
         row.licence if row.licence != "unknown" else _("licence unknown"),
+        _("by {author}").format(author=row.maker) if row.maker else "",
     ]
     drawn = facts_line(facts)
     return f"{drawn} · {speed_line(row.speed)}" if row.speed else drawn
