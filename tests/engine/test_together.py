@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import get_args
 
 import pytest
@@ -141,6 +142,8 @@ def test_a_long_prompt_is_read_in_pieces_between_the_steps_of_another(engine: Lo
     reading = engine.generate(long, how(0, 4), user=2)
     thread = threading.Thread(target=lambda: order.extend(read for _ in reading for read in ["long"]))
     thread.start()
+    while len(engine._together._members) < 2 and thread.is_alive():
+        time.sleep(0.001)  # else all may be written before there is a second one
     rest = list(writing)
     thread.join()
     assert rest[-1].finish == "length"
