@@ -152,7 +152,7 @@ def test_a_search_opens_the_thought_that_it_found(chat: Chat, service: FakeServi
     service.script.reply, service.script.seconds = REPLY, 0
     chat.ask("Hello")
     closed(fold_of(chat))
-    chat.page.get_by_role("button", name="New chat").first.click()
+    chat.page.locator("#hc-new").click()
     expect(chat.page.locator("#hc-empty")).to_be_visible()  # its answer would draw the whole list again
     chat.page.locator("#hc-search input, #hc-search textarea").fill("greeting")
     expect(chat.page.locator("#hc-list")).to_contain_text("greeting")  # what was found
