@@ -36,7 +36,11 @@ class ServeError(Exception):
 def add_serve(commands: Any) -> None:
     """The flags."""
     parser = commands.add_parser("serve", help="the chat, in the browser; what a call without a command does")
-    parser.add_argument("--model", metavar="NAME", help="a name from `models list` (its default)")
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="a name from `models list` (its default), or a folder or GGUF file, which joins that list",
+    )
     parser.add_argument(
         "--backend",
         choices=get_args(Backend),
@@ -76,8 +80,19 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
     from hierchat.models.catalogue import read_catalogue
     from hierchat.runtime.host import ModelHost
 
-    host = ModelHost(read_catalogue(), backend=args.backend, added=added)
-    name = args.model or host.names[0]
+    catalogue, name = read_catalogue(), args.model
+    if (
+        name
+        and name not in catalogue.models
+        and name not in (added or {})
+        and Path(name).expanduser().exists()
+    ):
+        from hierchat.models.load.add import of_path
+
+        name = of_path(Path(name), catalogue)
+        catalogue = read_catalogue()
+    host = ModelHost(catalogue, backend=args.backend, added=added)
+    name = name or host.names[0]
     if name not in host.names:
         raise ServeError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")
     _require_address(args.host, args.port)

@@ -45,6 +45,17 @@ def add(said: str, catalogue: Catalogue) -> str:
     return add_described(told, catalogue)
 
 
+def of_path(path: Path, catalogue: Catalogue) -> str:
+    """The name of the model in this file or folder, which joins the user's models.yaml if it is not there. Raises a
+    ModelError."""
+    wanted = path.expanduser().absolute()
+    for name, entry in catalogue.models.items():
+        parts = (entry.source.gguf, entry.source.folder) if entry.source else ()
+        if any(part and part.path and Path(part.path) == wanted for part in parts):
+            return name
+    return add(str(wanted), catalogue)
+
+
 def _path(said: str) -> Path | None:
     """The file or folder that is meant; None for a name on the hub."""
     with suppress(OSError, RuntimeError, ValueError):

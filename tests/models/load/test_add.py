@@ -12,7 +12,7 @@ import pytest
 from hierchat.config import models_dir
 from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.errors import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
-from hierchat.models.load.add import add
+from hierchat.models.load.add import add, of_path
 from hierchat.models.load.before_fetch import require_worth_fetching
 from hierchat.models.load.expected import expected_step
 from hierchat.models.load.fit import fit, refusal
@@ -40,6 +40,13 @@ def hub(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Fa
 def added(said: str) -> ModelEntry:
     name = add(said, read_catalogue())
     return read_catalogue().entry(name)
+
+
+def test_a_path_is_one_model_however_often_it_is_named(tiny_gguf: Path, tiny_folder: Path) -> None:
+    names = [of_path(path, read_catalogue()) for path in (tiny_gguf, tiny_folder, tiny_gguf, tiny_folder)]
+    assert names[:2] == names[2:]
+    assert len(set(names)) == 2
+    assert set(names) <= set(read_catalogue().models)
 
 
 def test_a_gguf_file_by_its_path(tiny_gguf: Path) -> None:
