@@ -85,7 +85,7 @@ class OwnServer(Server):
 
     def write_for(self, user: str, question: str, most: int, reply: str, **named: int) -> list[int]:
         """A reply for one of the bench's users, "": nobody; `named`: further vllm_xargs."""
-        whose = f"bench {self._run} {user}" if user else ""
+        whose = self._whose(user)
         self._users.add(whose)
         return self.write(
             question, most, {"hierchat_user": whose, "hierchat_reply": self._run + reply, **named}
@@ -100,9 +100,8 @@ class OwnServer(Server):
 
     def figures(self, user: str, reply: str) -> dict[str, Any]:
         """What the drafter tells of a reply. Raises RequestError."""
-        whose = f"bench {self._run} {user}" if user else ""
         try:
-            return self._channel.reply(whose, self._run + reply, 0)
+            return self._channel.reply(self._whose(user), self._run + reply, 0)
         except DrafterError as error:
             raise RequestError(str(error)) from error
 
@@ -116,3 +115,7 @@ class OwnServer(Server):
             raise RequestError(str(error)) from error
         finally:
             self._channel.close()
+
+    def _whose(self, user: str) -> str:
+        """What the drafter calls one of the bench's users."""
+        return f"bench {self._run} {user}" if user else ""

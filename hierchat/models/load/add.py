@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hierchat.config import models_dir
-from hierchat.models.catalogue import Catalogue
+from hierchat.models.catalogue import Catalogue, ModelSource
 from hierchat.models.errors import BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.fetch.hub_search import HubModel, hub_model
 from hierchat.models.formats.gguf_head import read_head
@@ -30,10 +30,8 @@ def add(said: str, catalogue: Catalogue) -> str:
     if not said:
         raise MissingError("Type the name of a model on the hub, or the path of a folder or of a GGUF file.")
     path = _path(said)
-    if path is not None and path.is_dir():
-        told = _folder(path)
-    elif path is not None:
-        told = _file(path)
+    if path is not None:
+        told = _local(path)
     elif found := _REPO.match(said):
         repo, file = found["repo"], found["file"]
         told = describe(HubModel(repo) if file else hub_model(repo), file)
@@ -48,12 +46,10 @@ def add(said: str, catalogue: Catalogue) -> str:
 def of_path(path: Path, catalogue: Catalogue) -> str:
     """The name of the model in this file or folder, which joins the user's models.yaml if it is not there. Raises a
     ModelError."""
-    wanted = path.expanduser().absolute()
-    for name, entry in catalogue.models.items():
-        parts = (entry.source.gguf, entry.source.folder) if entry.source else ()
-        if any(part and part.path and Path(part.path) == wanted for part in parts):
-            return name
-    return add(str(wanted), catalogue)
+    told = _local(path.expanduser().absolute())
+    wanted = ModelSource.model_validate(told.fields["source"])
+    known = (name for name, entry in catalogue.models.items() if entry.source == wanted)
+    return next(known, None) or add_described(told, catalogue)
 
 
 def _path(said: str) -> Path | None:
@@ -67,6 +63,10 @@ def _path(said: str) -> Path | None:
         if path.is_absolute() or said.startswith(("~", ".")):
             raise MissingError(f"There is no file or folder {said} on this machine. Check the path.")
     return None
+
+
+def _local(path: Path) -> Described:
+    return _folder(path) if path.is_dir() else _file(path)
 
 
 def _file(path: Path) -> Described:

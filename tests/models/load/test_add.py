@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,14 @@ def test_a_path_is_one_model_however_often_it_is_named(tiny_gguf: Path, tiny_fol
     assert names[:2] == names[2:]
     assert len(set(names)) == 2
     assert set(names) <= set(read_catalogue().models)
+
+
+def test_so_is_a_folder_of_one_gguf_file(tiny_gguf: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    shutil.copy(tiny_gguf, folder / "tiny.gguf")
+    paths = (folder, folder / "tiny.gguf", folder)
+    assert len({of_path(path, read_catalogue()) for path in paths}) == 1
 
 
 def test_a_gguf_file_by_its_path(tiny_gguf: Path) -> None:
