@@ -70,6 +70,7 @@ def test_identical(talk: Talk, order: tuple[Arm, Arm]) -> None:
     assert last.arms["second"].figures.tokens_per_forward > 1
 
 
+@pytest.mark.usefixtures("every_frame")
 def test_both_arms_are_streamed_one_after_the_other(talk: Talk, order: tuple[Arm, Arm]) -> None:
     frames = list(talk.comparing("hello"))
     running = [frame.running for frame in frames if frame.running]

@@ -21,6 +21,7 @@ def complete(talk: Talk, *said: Said, **settings: object) -> list:
     return list(talk.service.complete(said, talk._settings(settings), talk.user, talk.stop))
 
 
+@pytest.mark.usefixtures("every_frame")
 def test_the_reply_is_the_one_that_the_chat_gives(talk: Talk) -> None:
     frames = complete(talk, Said("user", "hello"))
     assert talk.messages() == []

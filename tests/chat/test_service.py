@@ -56,6 +56,7 @@ def test_question_and_reply_are_stored(talk: Talk) -> None:
     assert reply.text == last.text != ""
 
 
+@pytest.mark.usefixtures("every_frame")
 def test_frames_go_from_waiting_to_done(talk: Talk) -> None:
     frames = list(talk.sending(LONG[:200]))
     phases = [frame.phase for frame in frames]
@@ -358,13 +359,13 @@ def test_stop_before_the_model_is_ready(store: Store) -> None:
 
 def test_stop_while_the_prompt_is_read(talk: Talk) -> None:
     read: list[int] = []
-    spy(talk.sequence, "read", lambda tokens: read.append(len(tokens)))
-    frames = talk.sending(LONG)
-    for frame in frames:
-        if frame.phase == "reading":
-            break
-    talk.stop.set()
-    last = list(frames)[-1]
+
+    def reading(tokens: Sequence[int]) -> None:
+        read.append(len(tokens))
+        talk.stop.set()
+
+    spy(talk.sequence, "read", reading)
+    last = talk.send(LONG)
     assert (last.phase, last.finish, last.text) == ("done", "stopped", "")
     assert last.prompt_read < last.prompt_tokens
     assert sum(read) < last.prompt_tokens - 1

@@ -51,9 +51,11 @@ def ann(store: Store) -> Talk:
 
 
 def read_already(talk: Talk, text: str) -> int:
-    """Tokens of the prompt that the first frame says are read."""
-    frames = [frame for frame in talk.sending(text, max_new_tokens=4) if frame.phase != "waiting"]
-    return frames[0].prompt_read
+    """Tokens of the prompt that were not read again for this reply. (The first frame would tell it, too, where the
+    reader is as quick as the engine.)"""
+    figures = talk.send(text, max_new_tokens=4).figures
+    assert figures.prompt_read is not None
+    return figures.prompt_tokens - 1 - figures.prompt_read  # its last token opens the first forward
 
 
 def sources(frame: Frame) -> set[str]:
