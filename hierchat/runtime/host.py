@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from hierchat import logs
@@ -182,7 +183,7 @@ class ModelHost:
             require_wanted()
             self.status = HostStatus(name, "loading", message=name)
             if self.hosted and (trouble := self._trouble(name, self._prepare, require_wanted)):
-                self._go_on(self.hosted, trouble)
+                self.status = _ready(self.hosted, trouble)
                 return
             with self.scheduler.turn(first=True):
                 self._exchange(name, require_wanted)
@@ -192,14 +193,11 @@ class ModelHost:
         self.hosted = None  # its memory counts
         # With a model given up for this one, it is loaded to its end: one of the two must answer.
         trouble = self._trouble(name, self._host, None if before else require_wanted)
-        if trouble and before and before != name and self._trouble(before, self._host) is None:
-            assert self.hosted is not None
-            self._go_on(self.hosted, trouble)
-        elif trouble:
+        if not trouble:
+            return
+        again = partial(self._host, trouble=trouble)
+        if not before or before == name or self._trouble(before, again) is not None:
             self.status = HostStatus(name, "failed", message=trouble)
-
-    def _go_on(self, present: Hosted, trouble: str) -> None:
-        self.status = _ready(present, f"{trouble} {present.name} goes on answering.")
 
     def _trouble(
         self, name: str, work: Callable[[str, Report], None], require_wanted: Callable[[], None] | None = None
@@ -227,10 +225,11 @@ class ModelHost:
             return f"{name} could not be loaded. {logs.said(error)}"
         return None
 
-    def _host(self, name: str, report: Report) -> None:
+    def _host(self, name: str, report: Report, *, trouble: str = "") -> None:
+        """`trouble`: why another model, for which this one was given up, did not come."""
         self.hosted = hosted = self._load(name, report)
         self.scheduler.places = hosted.engine.places
-        self.status = _ready(hosted, hosted.note)
+        self.status = _ready(hosted, trouble)
         if hosted.is_local and self._lacks_shipped(hosted):
             threading.Thread(
                 target=self._read_shipped, args=(hosted,), name="texts that ship", daemon=True
@@ -270,11 +269,12 @@ class ModelHost:
         )
 
 
-def _ready(hosted: Hosted, message: str) -> HostStatus:
+def _ready(hosted: Hosted, trouble: str) -> HostStatus:
+    """`trouble`: why another model did not come."""
     return HostStatus(
         hosted.name,
         "ready",
-        message=message,
+        message=f"{trouble} {hosted.name} goes on answering." if trouble else hosted.note,
         exact=hosted.engine.exact,
         drafts=hosted.drafts,
         resamples=isinstance(hosted.engine, LearnsElsewhere),

@@ -361,8 +361,9 @@ def test_stop_while_the_prompt_is_read(talk: Talk) -> None:
     read: list[int] = []
 
     def reading(tokens: Sequence[int]) -> None:
+        if not read:
+            talk.stop.set()
         read.append(len(tokens))
-        talk.stop.set()
 
     spy(talk.sequence, "read", reading)
     last = talk.send(LONG)

@@ -90,6 +90,21 @@ def test_a_failing_replacement_keeps_the_model(host: ModelHost, store: Store) ->
     assert talk_on(store, host).send("hello").finish == "length"
 
 
+def test_a_model_that_goes_on_is_ready_only_once_that_is_said(host: ModelHost) -> None:
+    start(host, "tiny")
+    seen = []
+
+    class Watched(ModelHost):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "status":
+                seen.append(value)
+
+    host.__class__ = Watched
+    start(host, "broken")
+    assert [status for status in seen if status.phase == "ready"] == [host.status]
+
+
 def test_another_model_takes_over(host: ModelHost, store: Store) -> None:
     start(host, "tiny")
     start(host, "another")
