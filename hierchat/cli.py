@@ -28,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.set_up(args.verbose)
     try:
         require_folders()
+        if _says_model_here(args):
+            args.model = _chosen(args.model)
         return _run(args)
     except KeyboardInterrupt:
         return 130
@@ -42,6 +44,19 @@ def _with_command(arguments: Sequence[str]) -> list[str]:
     first = next(iter(arguments[before:]), "--")
     implied = ["serve"] if first.startswith("-") and first not in ("-h", "--help") else []
     return [*arguments[:before], *implied, *arguments[before:]]
+
+
+def _says_model_here(args: argparse.Namespace) -> bool:
+    """Whether --model is of this program, not of a server or of vLLM."""
+    elsewhere = getattr(args, "url", None) or getattr(args, "kind", None) == "vllm"
+    return bool(getattr(args, "model", None)) and not elsewhere
+
+
+def _chosen(said: str) -> str:
+    from hierchat.models.catalogue import read_catalogue
+    from hierchat.models.load.add import chosen
+
+    return chosen(said, read_catalogue())
 
 
 def _run(args: argparse.Namespace) -> int:

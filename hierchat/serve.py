@@ -80,19 +80,8 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
     from hierchat.models.catalogue import read_catalogue
     from hierchat.runtime.host import ModelHost
 
-    catalogue, name = read_catalogue(), args.model
-    if (
-        name
-        and name not in catalogue.models
-        and name not in (added or {})
-        and Path(name).expanduser().exists()
-    ):
-        from hierchat.models.load.add import of_path
-
-        name = of_path(Path(name), catalogue)
-        catalogue = read_catalogue()
-    host = ModelHost(catalogue, backend=args.backend, added=added)
-    name = name or host.names[0]
+    host = ModelHost(read_catalogue(), backend=args.backend, added=added)
+    name = args.model or host.names[0]
     if name not in host.names:
         raise ServeError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")
     _require_address(args.host, args.port)

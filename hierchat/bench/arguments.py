@@ -75,7 +75,9 @@ def add_bench(commands: Any) -> None:
     tokens = kinds.add_parser("tokens", help="a GGUF file's tokenizer against llama.cpp's")
     tokens.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
     for one in (forward, agreement, tokens):
-        one.add_argument("--model", help="a name from `models list`")
+        one.add_argument(
+            "--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file"
+        )
         one.add_argument("--json", type=Path, help="write the figures here")
     for one in (forward, agreement):
         one.add_argument("--backend", help="such as blocks or float16; by default the best here")
@@ -86,7 +88,7 @@ def add_bench(commands: Any) -> None:
     simulated.add_argument("--json", type=Path, help="write the figures here")
 
     start = kinds.add_parser("start", help="a first start with empty folders, and the ones after it")
-    start.add_argument("--model", metavar="NAME", help="a name from `models list`")
+    start.add_argument("--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file")
     start.add_argument("--starts", type=positive, default=2, metavar="N", help="one after another (2)")
     start.add_argument("--json", type=Path, help="write the figures here")
 
@@ -138,7 +140,7 @@ def add_bench(commands: Any) -> None:
     talk.add_argument(
         "--questions", type=Path, help="JSON lines with `turns`; by default ten built-in questions"
     )
-    talk.add_argument("--model", help="a name from `models list`")
+    talk.add_argument("--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file")
     talk.add_argument("--turns", type=positive, default=10)
     talk.add_argument("--max-new-tokens", type=int, default=128)
     talk.add_argument("--temperature", type=float, default=0.0)

@@ -20,7 +20,9 @@ def add_chat(commands: Any) -> None:
     parser.add_argument(
         "message", nargs="*", metavar="MESSAGE", help="answered once; what is piped in goes with it"
     )
-    parser.add_argument("--model", metavar="NAME", help="a name from `models list` (its default)")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="a name from `models list` (its default), a folder, or a GGUF file"
+    )
     parser.add_argument("--system", metavar="TEXT", help="the system prompt of this chat")
     parser.add_argument(
         "--temperature", type=values.temperature, metavar="N", help="0 takes the likeliest token"
@@ -61,7 +63,9 @@ def add_learn(commands: Any) -> None:
         ),
     )
     parser.add_argument("--minutes", type=values.minutes, default=10.0, metavar="N", help="how long (10)")
-    parser.add_argument("--model", metavar="NAME", help="a name from `models list` (its default)")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="a name from `models list` (its default), a folder, or a GGUF file"
+    )
     parser.add_argument("--user", metavar="NAME", help="for whom: local (the default), or an account's name")
     parser.add_argument("--backend", choices=get_args(Backend), help="what computes it")
     parser.add_argument("--db", type=Path, metavar="FILE", help="the database")

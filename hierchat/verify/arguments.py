@@ -72,7 +72,9 @@ def add_request(parser: argparse.ArgumentParser) -> None:
         "--top-k", type=int, default=0, metavar="K", help="as in the chat; 0, the default, is off"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S")
-    parser.add_argument("--model", metavar="NAME", help="a name from `models list`")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file"
+    )
     parser.add_argument("--backend", metavar="NAME", help="such as blocks or float32; by default the fastest")
 
 

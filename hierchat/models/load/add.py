@@ -43,10 +43,13 @@ def add(said: str, catalogue: Catalogue) -> str:
     return add_described(told, catalogue)
 
 
-def of_path(path: Path, catalogue: Catalogue) -> str:
-    """The name of the model in this file or folder, which joins the user's models.yaml if it is not there. Raises a
-    ModelError."""
-    told = _local(path.expanduser().absolute())
+def chosen(said: str, catalogue: Catalogue) -> str:
+    """The name of the model that a flag says. A file or folder joins the user's models.yaml if it is not there; what is
+    neither that nor in the catalogue stays as it is. Raises a ModelError."""
+    path = None if said in catalogue.models else _path(said)
+    if path is None:
+        return said
+    told = _local(path)
     wanted = ModelSource.model_validate(told.fields["source"])
     known = (name for name, entry in catalogue.models.items() if entry.source == wanted)
     return next(known, None) or add_described(told, catalogue)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from hierchat.cli import main
 from hierchat.config import models_dir
 from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.errors import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
-from hierchat.models.load.add import add, of_path
+from hierchat.models.load.add import add, chosen
 from hierchat.models.load.before_fetch import require_worth_fetching
 from hierchat.models.load.expected import expected_step
 from hierchat.models.load.fit import fit, refusal
@@ -44,10 +45,31 @@ def added(said: str) -> ModelEntry:
 
 
 def test_a_path_is_one_model_however_often_it_is_named(tiny_gguf: Path, tiny_folder: Path) -> None:
-    names = [of_path(path, read_catalogue()) for path in (tiny_gguf, tiny_folder, tiny_gguf, tiny_folder)]
+    names = [chosen(str(path), read_catalogue()) for path in (tiny_gguf, tiny_folder, tiny_gguf, tiny_folder)]
     assert names[:2] == names[2:]
     assert len(set(names)) == 2
     assert set(names) <= set(read_catalogue().models)
+
+
+def test_every_command_takes_a_path(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("hierchat.cli.serve", lambda args: asked.append(args.model) or 0)
+    monkeypatch.setattr("hierchat.terminal.command.run", lambda args: asked.append(args.model) or 0)
+    path = str(tiny_gguf)
+    assert main(["--model", path]) == main(["chat", "hello", "--model", path]) == 0
+    assert main(["chat", "hello", "--model", path, "--url", "http://127.0.0.1:1"]) == 0
+    assert asked == ["tiny.q8_0", "tiny.q8_0", path]  # a server's models are called as it likes
+
+
+def test_what_names_no_path_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a folder here is called like a model of the catalogue."""
+    name = read_catalogue().default
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir()
+    assert chosen(name, read_catalogue()) == name
+    assert chosen("nobody", read_catalogue()) == "nobody"
+    with pytest.raises(MissingError, match="Check the path"):
+        chosen("./nowhere.gguf", read_catalogue())
 
 
 def test_so_is_a_folder_of_one_gguf_file(tiny_gguf: Path, tmp_path: Path) -> None:
@@ -55,7 +77,7 @@ def test_so_is_a_folder_of_one_gguf_file(tiny_gguf: Path, tmp_path: Path) -> Non
     folder.mkdir()
     shutil.copy(tiny_gguf, folder / "tiny.gguf")
     paths = (folder, folder / "tiny.gguf", folder)
-    assert len({of_path(path, read_catalogue()) for path in paths}) == 1
+    assert len({chosen(str(path), read_catalogue()) for path in paths}) == 1
 
 
 def test_a_gguf_file_by_its_path(tiny_gguf: Path) -> None:
