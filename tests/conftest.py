@@ -29,6 +29,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.flaky(reruns=2))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why tests were run again: what passes at last still has a cause."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"run again: {report.nodeid} ({report.when})", sep="-")
+        terminalreporter.write_line(report.longreprtext[-3000:])
+
+
 @pytest.fixture(autouse=True)
 def no_texts_that_ship(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny model of a test's own has its texts alone; those that ship are millions of its tokens."""
