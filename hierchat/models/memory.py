@@ -16,7 +16,7 @@ DEVICE = "HIERCHAT_DEVICE"
 _SPARE = 1.15  # activations, fragments, the tokenizer
 _SLOT_BYTES = 2.1  # of a key or value on the CPU engine: int16 and its share of a scale
 _BLOCKS_SPARE = 150_000_000  # buffers, the tokenizer, compiled code
-_MODULES_SPARE = 500_000_000  # torch and transformers, too
+_MODULES_SPARE = 700_000_000  # torch and transformers, too
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Bytes per quantised weight; nf4 with its doubly quantised scales.
 _QUANTISED = {"int8": 1.0, "nf4": 0.52}
