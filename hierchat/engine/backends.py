@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from hierchat.engine.ladder import INEXACT, LIMIT_S, Landing, NoRung, NotRight, 
 from hierchat.engine.runner import Runner
 from hierchat.models.errors import DeviceError, DoesNotFitError, UnsupportedError
 from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.load.load_module import BlockModule
 from hierchat.models.load.loaded import LoadedModel
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.models.runnable import graphed, slotted
@@ -62,6 +64,10 @@ def land(
             sequences=sequences,
         )
         return Landing(runner, "kernels")
+    if isinstance(loaded.model, BlockModule):
+        from hierchat.engine.torch.over_blocks import over_blocks
+
+        loaded = replace(loaded, model=over_blocks(loaded.model))
     if rung is None:
         return land_over(loaded, rungs(loaded))
     return land_over(loaded, [one for one in rungs(loaded) if one.name == rung], keeping=False)

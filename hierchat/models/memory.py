@@ -16,6 +16,7 @@ DEVICE = "HIERCHAT_DEVICE"
 _SPARE = 1.15  # activations, fragments, the tokenizer
 _SLOT_BYTES = 2.1  # of a key or value on the CPU engine: int16 and its share of a scale
 _BLOCKS_SPARE = 150_000_000  # buffers, the tokenizer, compiled code
+_MODULES_SPARE = 700_000_000  # torch and transformers, too
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Bytes per quantised weight; nf4 with its doubly quantised scales.
 _QUANTISED = {"int8": 1.0, "nf4": 0.52}
@@ -122,24 +123,32 @@ def require_fit(
     )
 
 
-def blocks_needed(weights: int, slot: int, context_length: int) -> int:
-    """Of a model of `weights` bytes in blocks, `slot` numbers per position."""
-    return int(weights + context_length * slot * _SLOT_BYTES + _BLOCKS_SPARE)
+def blocks_needed(weights: int, slot: int, context_length: int, *, modules: bool = False) -> int:
+    """Of a model of `weights` bytes in blocks, `slot` numbers per position. `modules`: of transformers, over our
+    kernels; keys and values are floats there."""
+    each, spare = _beside_blocks(modules)
+    return int(weights + context_length * slot * each + spare)
 
 
-def require_blocks_fit(name: str, weights: int, slot: int, context_length: int, held: int = 0) -> None:
-    """Raises DoesNotFitError when a model of `weights` bytes in blocks, `slot` numbers per position, does not fit.
-    `held`: bytes that will be free, too."""
-    needed = blocks_needed(weights, slot, context_length)
+def require_blocks_fit(
+    name: str, weights: int, slot: int, context_length: int, held: int = 0, *, modules: bool = False
+) -> None:
+    """Raises DoesNotFitError when such a model does not fit. `held`: bytes that will be free, too."""
+    needed = blocks_needed(weights, slot, context_length, modules=modules)
     if needed <= (free := free_memory("cpu") + held):
         return
-    left = free - weights - _BLOCKS_SPARE
-    positions = int(left / (slot * _SLOT_BYTES)) // 256 * 256 if slot else 0
+    each, spare = _beside_blocks(modules)
+    positions = int((free - weights - spare) / (slot * each)) // 256 * 256 if slot else 0
     hint = f"`context_length: {positions}` would fit." if positions >= 512 else "Choose a smaller model."
     raise DoesNotFitError(
         f"{name} needs about {gigabytes(needed)} of memory ({context_length} positions), and "
         f"{gigabytes(free)} are free. {hint}"
     )
+
+
+def _beside_blocks(modules: bool) -> tuple[float, int]:
+    """Bytes of a key or value, and what a model in blocks takes besides."""
+    return (_WIDTHS["float32"], _MODULES_SPARE) if modules else (_SLOT_BYTES, _BLOCKS_SPARE)
 
 
 def _weights(size: Size, dtype: str, quantisation: Quantisation) -> float:

@@ -26,9 +26,17 @@ _SPLITS = {
 
 
 def write_family(
-    name: str, model: Any, path: Path, tokenizer: Any, *, packed: bool = False, **changed: Any
+    name: str,
+    model: Any,
+    path: Path,
+    tokenizer: Any,
+    *,
+    packed: bool = False,
+    plain: str = "-",
+    **changed: Any,
 ) -> Path:
-    """`packed`: matrices in eight bits; `changed`: values of the head, None for those to leave out."""
+    """`packed`: matrices in eight bits, but for those whose names hold `plain`; `changed`: values of the head, None for
+    those to leave out."""
     architecture, config = FAMILIES[name][0], model.config
     writer = gguf.GGUFWriter(path, architecture)
     guessing = int(name in GUESSING)
@@ -40,7 +48,7 @@ def write_family(
         add_tokens(config, writer, tokenizer, _SPLITS.get(architecture, "qwen2"))
     for said, floats in tensors_in(architecture, config, tensors_of(model), guessing):
         in_blocks = packed and floats.ndim > 1 and floats.shape[-1] % 32 == 0 and "norm" not in said
-        if in_blocks and "conv" not in said and "gate_inp" not in said:
+        if in_blocks and "conv" not in said and "gate_inp" not in said and plain not in said:
             kind = gguf.GGMLQuantizationType.Q8_0
             writer.add_tensor(said, _eight_bits(floats), raw_dtype=kind)
         else:

@@ -34,9 +34,9 @@ def one(model: str, rung: str, device: str) -> dict[str, Any]:
 
 def _through_transformers(entry: ModelEntry, device: str) -> Backend | None:
     """On the processor our own kernels would compute it, and no rung of the ladder."""
-    from hierchat.models.load.check import by_engine
+    from hierchat.models.load.check import by_engine, through_modules
 
-    return "float16" if by_engine(entry, device, None) else None
+    return "float16" if by_engine(entry, device, None) and not through_modules(entry) else None
 
 
 if __name__ == "__main__":

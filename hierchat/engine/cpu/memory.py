@@ -253,7 +253,7 @@ def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
     widest = max(shape.hidden, inner, attention)
     return Work(
         x=np.zeros((padded, shape.hidden), np.float32),
-        **_activations(padded, widest),
+        **activations(padded, widest),
         qkv=tuple(
             np.zeros((padded, one.heads + 2 * one.kv_heads, one.head_dim), np.float32) for one in shapes
         ),
@@ -270,7 +270,7 @@ def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
     )
 
 
-def _activations(places: int, widest: int) -> dict[str, Any]:
+def activations(places: int, widest: int) -> dict[str, Any]:
     """Room for so many rows as products read them: plain, integers, levels and sums."""
     return {
         "plain": np.zeros(places * widest, np.float32),
@@ -294,7 +294,7 @@ def make_woken(shape: Shape, rows: int, threads: int) -> Woken:
         counts=np.zeros((threads, shape.experts), np.int64),
         begins=np.zeros((threads, shape.experts), np.int64),
         numbers=np.zeros((threads, most), np.int64),
-        **_activations(places, widest),
+        **activations(places, widest),
         gate=np.zeros((places, shape.inner), np.float32),
         up=np.zeros((places, shape.inner), np.float32),
         out=np.zeros((places, shape.hidden), np.float32),

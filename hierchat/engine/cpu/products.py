@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
+from hierchat.engine.cpu.code import product_address
 from hierchat.engine.cpu.dot import SUMS
 from hierchat.engine.cpu.isa import ISAS
 from hierchat.engine.cpu.jit import kernel
 from hierchat.engine.cpu.llvm import call_product
 from hierchat.engine.cpu.memory import BLOCKS, FUNCTION, PLAIN, ROW_BYTES, WEIGHTS
-from hierchat.jit import INSTRUCTIONS
+from hierchat.engine.cpu.unpacking import PLAIN as PLAIN_TYPES
+from hierchat.jit import INSTRUCTIONS, LANES
 from hierchat.models.formats.layouts import BLOCK
+from hierchat.models.formats.quantised_blocks import Blocks
 
 HEIGHTS = ISAS[INSTRUCTIONS].heights
 ROWS = HEIGHTS[-1]
 """Most rows of activations in one pass over the weights."""
 HEIGHT_OF = np.array([min(height for height in HEIGHTS if height >= rows) for rows in range(ROWS + 1)])
 """By the rows that are left, those that a pass computes: some too many, where there is no kernel for so many."""
+
+
+def record(matrix: Blocks) -> list[int]:
+    """A matrix as the kernels find it; the model keeps the arrays alive."""
+    assert matrix.lanes == LANES
+    assert matrix.data.flags.c_contiguous
+    return [
+        product_address(matrix.name),
+        matrix.data.ctypes.data,
+        matrix.rows,
+        matrix.columns // BLOCK,
+        matrix.row_bytes,
+        matrix.name in PLAIN_TYPES,
+    ]
 
 
 @kernel

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from hierchat.engine.cpu.attention import lay_out
-from hierchat.engine.cpu.code import product_address
 from hierchat.engine.cpu.forward import COUNTERS, COUNTERS_BESIDE, LAST_COUNTERS, PARTS, forward
 from hierchat.engine.cpu.memory import (
     CHUNK,
@@ -30,15 +29,14 @@ from hierchat.engine.cpu.memory import (
 )
 from hierchat.engine.cpu.pages import Pages
 from hierchat.engine.cpu.phases import COUNTER
-from hierchat.engine.cpu.products import ROWS
+from hierchat.engine.cpu.products import ROWS, record
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.cpu.team import Team
-from hierchat.engine.cpu.unpacking import PLAIN
 from hierchat.engine.errors import clear_memory_errors
 from hierchat.engine.rows import ArrayRows, Rows
 from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
-from hierchat.jit import INSTRUCTIONS, LANES
+from hierchat.jit import INSTRUCTIONS
 from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
 from hierchat.models.architectures.layers import expert_width, has_experts_beside, layer_heads, sources
 from hierchat.models.architectures.registry import ARCHITECTURES
@@ -46,8 +44,6 @@ from hierchat.models.architectures.rope import rotations, tables, turned
 from hierchat.models.architectures.sizes import experts_of, query_scales, shared_by_active
 from hierchat.models.architectures.windows import windows
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.layouts import BLOCK
-from hierchat.models.formats.quantised_blocks import Blocks
 from hierchat.models.memory import free_memory
 
 MOST_ROWS = 128
@@ -357,20 +353,6 @@ def _inputs(model: BlockModel, shape: Shape) -> Inputs | None:
     room = (padded_rows(MOST_ROWS), shape.layers, len(norm))
     # The embedding's part is divided by the root of `hidden` before its norm, which but for epsilon undoes that
     return Inputs(np.zeros(room, np.float32), np.zeros(room, np.float32), norm, shape.epsilon * shape.hidden)
-
-
-def record(matrix: Blocks) -> list[int]:
-    """A matrix as the kernels find it; the model keeps the arrays alive."""
-    assert matrix.lanes == LANES
-    assert matrix.data.flags.c_contiguous
-    return [
-        product_address(matrix.name),
-        matrix.data.ctypes.data,
-        matrix.rows,
-        matrix.columns // BLOCK,
-        matrix.row_bytes,
-        matrix.name in PLAIN,
-    ]
 
 
 def _beside(model: BlockModel, shape: Shape) -> Beside | None:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.engine.cpu.memory import Shape, make_work
-from hierchat.engine.cpu.products import HEIGHTS, ROWS, product
+from hierchat.engine.cpu.products import HEIGHTS, ROWS, product, record
 from hierchat.engine.cpu.rows import quantise
-from hierchat.engine.cpu.runner import CpuRunner, record
+from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.unpacking import POWERS
 from hierchat.models.architectures.names import MATRICES
 from hierchat.models.formats.block_model import BlockModel

@@ -2,8 +2,9 @@
 
 transformers' modules multiply all rows of an expert at once, and how many these are changes last bits. Here rows are
 gathered by expert and multiplied in tiles: every product has one shape. Of an expert's weights all tiles take the same
-part before the next one, so that it is read once and then lies in the processor's cache. What chooses among the experts
-is asked for one row at a time: the last numbers of a tensor are computed in another way than those before them.
+part before the next one, so that it is read once and then lies in the processor's cache. Weights in blocks need no
+tiles. What chooses among the experts is asked for one row at a time: the last numbers of a tensor are computed in
+another way than those before them.
 """
 
 from __future__ import annotations
@@ -11,16 +12,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
+
+from hierchat.engine.cpu.multiply import room
+from hierchat.engine.torch.blocks import BlockLinear
+from hierchat.models.formats.module_tensors import has_experts
 
 TILE = 8
 """Rows of a product, filled up with others: the smallest number for which two cores compute as long as they read."""
 PART = 8 << 20
 """Bytes of an expert's weights that one product reads."""
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Group(NamedTuple):
+    """The rows of an expert: so many from `begin` on, and others that fill them up to `height`."""
+
+    expert: int
+    begin: int
+    rows: int
+    height: int
 
 
 class Experts:
@@ -77,17 +91,19 @@ def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: tor
     order = experts.argsort(stable=True)
     active = chosen.shape[1]
     place = torch.empty_like(order)  # where a row's expert puts what it brings
-    brought: list[torch.Tensor] = []
+    groups: list[Group] = []
+    pieces: list[torch.Tensor] = []
     begin = at = 0
+    in_tiles = not all(isinstance(getattr(module, name), BlockLinear) for name in _matrices(module))
     for expert, count in enumerate(torch.bincount(experts).tolist()):
         if count:
             pairs = order[begin : begin + count]
-            height = -(-count // TILE) * TILE
-            gathered = rows[functional.pad(pairs // active, (0, height - count))]
-            brought.append(_through(module, expert, gathered))
+            height = -(-count // TILE) * TILE if in_tiles else room(count)
+            pieces.append(functional.pad(pairs // active, (0, height - count)))
             place[pairs] = torch.arange(at, at + count)
+            groups.append(Group(expert, at, count, height))
             begin, at = begin + count, at + height
-    together = torch.cat(brought)
+    together = _through(module, groups, rows[torch.cat(pieces)])
     out = torch.zeros_like(rows)
     total = out[: len(chosen)]
     for rank, places in enumerate(place.view(chosen.shape).unbind(1)):
@@ -95,17 +111,40 @@ def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: tor
     return out
 
 
-def _through(module: Any, expert: int, rows: torch.Tensor) -> torch.Tensor:
-    """One expert over whole tiles, as transformers.integrations.moe has it."""
-    inner = _product(module, "gate_up_proj" if module.has_gate else "up_proj", expert, rows)
+def _matrices(module: Any) -> tuple[str, str]:
+    return "gate_up_proj" if module.has_gate else "up_proj", "down_proj"
+
+
+def _through(module: Any, groups: list[Group], rows: torch.Tensor) -> torch.Tensor:
+    """All experts that rows wake, as transformers.integrations.moe has it."""
+    first, last = _matrices(module)
+    inner = _product(module, first, groups, rows)
     activated = module._apply_gate if module.has_gate else module.act_fn
-    out = _product(module, "down_proj", expert, torch.cat([activated(tile) for tile in inner.split(TILE)]))
+    out = _product(module, last, groups, torch.cat([activated(tile) for tile in inner.split(TILE)]))
     return module.post_expert_norm(out) if module.has_post_expert_norm else out
 
 
-def _product(module: Any, name: str, expert: int, rows: torch.Tensor) -> torch.Tensor:
-    weight = getattr(module, name)[expert]
-    if not module.is_transposed:
+def _product(module: Any, name: str, groups: list[Group], rows: torch.Tensor) -> torch.Tensor:
+    weights = getattr(module, name)
+    if isinstance(weights, BlockLinear):
+        experts, begins, counts, _ = zip(*groups, strict=True)
+        out = weights.by_expert(rows, experts, begins, counts)
+    else:
+        out = torch.cat(
+            [
+                _in_tiles(weights[one.expert], module.is_transposed, rows[one.begin : one.begin + one.height])
+                for one in groups
+            ]
+        )
+    if module.has_bias:
+        heights = torch.tensor([one.height for one in groups])
+        biases = getattr(module, f"{name}_bias")[[one.expert for one in groups]]
+        out = out + biases.repeat_interleave(heights, dim=0)
+    return out
+
+
+def _in_tiles(weight: torch.Tensor, is_transposed: bool, rows: torch.Tensor) -> torch.Tensor:
+    if not is_transposed:
         weight = weight.T  # [in, out]
     out = rows.new_empty(len(rows), weight.shape[1])
     width = max(PART // (weight.shape[0] * weight.itemsize) // TILE * TILE, TILE)
@@ -113,7 +152,7 @@ def _product(module: Any, name: str, expert: int, rows: torch.Tensor) -> torch.T
         columns = slice(part, part + width)
         for tile in range(0, len(rows), TILE):
             out[tile : tile + TILE, columns] = rows[tile : tile + TILE] @ weight[:, columns]
-    return out + getattr(module, f"{name}_bias")[expert] if module.has_bias else out
+    return out
 
 
 def _apart(gate: torch.nn.Module, inputs: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
@@ -124,5 +163,7 @@ def _apart(gate: torch.nn.Module, inputs: tuple[torch.Tensor, ...], out: torch.T
 
 def _in_one_form(module: torch.nn.Module) -> bool:
     """Whether a module holds experts as transformers' interface for them has it, in floats."""
-    down = getattr(module, "down_proj", None)
-    return hasattr(module, "has_post_expert_norm") and isinstance(down, torch.Tensor) and down.dtype in FLOATS
+    if not has_experts(module):
+        return False
+    down = module.down_proj
+    return isinstance(down, BlockLinear) or (isinstance(down, torch.Tensor) and down.dtype in FLOATS)

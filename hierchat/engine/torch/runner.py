@@ -15,6 +15,7 @@ from hierchat.engine.runner import Segment, in_turn
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.slotted import SlottedSequence
 from hierchat.engine.torch import attention
+from hierchat.engine.torch.blocks import is_over_blocks
 from hierchat.engine.torch.by_node import by_node
 from hierchat.engine.torch.experts import Experts
 from hierchat.engine.torch.layout import CHUNK, lay_out
@@ -71,7 +72,8 @@ class TorchRunner:
         self.hidden: torch.Tensor | None = None
         """[1, rows, hidden]: what the head read in the last forward."""
         model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
-        self._threads = Threads()
+        # Those of torch would wait for work on the cores that multiply blocks (docs/log.md)
+        self._threads = Threads(1 if self.backend == "blocks" else None)
         self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
         self.most_sequences = MOST_SEQUENCES
         self.quantum = quantum or 1
@@ -168,7 +170,9 @@ class TorchSequence(SlottedSequence):
 
 
 def precision(model: Any) -> str:
-    """What a transformers model computes in: a dtype, nf4 or int8."""
+    """What a transformers model computes in: a dtype, nf4 or int8, or the blocks of its file."""
+    if is_over_blocks(model):
+        return "blocks"
     if getattr(model, "is_loaded_in_4bit", False):
         return "nf4"
     if getattr(model, "is_loaded_in_8bit", False):

@@ -23,8 +23,9 @@ FIRST_REST, LONGEST_REST = 16, 256
 class Threads:
     """Watches forwards and sets torch's threads. Call `enter` in the thread that computes, before each forward."""
 
-    def __init__(self) -> None:
-        self.most = torch.get_num_threads()
+    def __init__(self, most: int | None = None) -> None:
+        """`most`: None for all of them."""
+        self.most = most or torch.get_num_threads()
         self._fastest: dict[int, float] = {}
         self._disturbed = self._quiet = self._alone = 0
         self._rest = FIRST_REST

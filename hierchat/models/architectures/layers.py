@@ -24,6 +24,8 @@ from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.architectures.sizes import experts_of, heads_of
 from hierchat.models.architectures.windows import FULL, layer_kinds
 
+WITHOUT_SLOTS = {"conv", "linear_attention", "mamba", "mlp", "moe"}
+"""transformers' names of layers that have no keys and values."""
 Heads = tuple[int, int, int]
 """Query heads, key-value heads, numbers per head."""
 
@@ -60,7 +62,8 @@ def slot_size(config: Mapping[str, Any]) -> int:
     heads = layer_heads(config)
     shared = ARCHITECTURES.get(str(config.get("model_type"))) and config.get("num_kv_shared_layers")
     kept = set(sources(config)) if shared else range(len(heads))
-    return sum(2 * heads[layer][1] * heads[layer][2] for layer in kept)
+    without = [kind in WITHOUT_SLOTS for kind in config.get("layer_types") or [None] * len(heads)]
+    return sum(2 * heads[layer][1] * heads[layer][2] for layer in kept if not without[layer])
 
 
 def layer_input_size(config: Mapping[str, Any], architecture: Architecture) -> int:

@@ -1,6 +1,6 @@
 """Model files made into what loads in seconds: done once, kept in the cache under the source's identity.
 
-A GGUF becomes a folder of blocks for the CPU engine, or of float32 safetensors for transformers; safetensors become
+A GGUF becomes a folder of blocks for our kernels, or of float32 safetensors for transformers; safetensors become
 blocks where models.yaml asks for it.
 """
 
@@ -18,7 +18,7 @@ from hierchat.models import cache
 from hierchat.models.architectures.of_text import of_text
 from hierchat.models.errors import UnsupportedError
 from hierchat.models.fetch.describe import describe, describe_tokenizer, first_line
-from hierchat.models.formats import block_model
+from hierchat.models.formats import block_model, block_module
 from hierchat.models.formats.codebooks import widening
 from hierchat.models.formats.gguf_blocks import read_gguf
 from hierchat.models.formats.gguf_families.registry import FAMILIES
@@ -59,7 +59,7 @@ def is_converted(folder: Path) -> bool:
 def _layout(folder: Path) -> list[int] | None:
     """What the layout of a folder of blocks depends on: its version, and the rows that this processor computes side by
     side."""
-    if not (folder / block_model.FILE).exists():
+    if not any((folder / file).exists() for file in (block_model.FILE, block_module.FILE)):
         return None
     from hierchat.jit import LANES
 
@@ -165,6 +165,11 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     message = f"{gguf.name}, once"
     report(Progress("converting", 0, None, message))
     head = read_head(gguf)
+    if head.architecture in FAMILIES:
+        from hierchat.models.fetch.convert_module import convert_module_blocks
+
+        convert_module_blocks(gguf, folder, report)
+        return
     if reason := gguf_unsupported(head):
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
     cache.require_space(int(1.5 * sum(tensor.size * widening(tensor.type) for tensor in head.tensors)))

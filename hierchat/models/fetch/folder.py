@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hierchat.models.architectures.layers import slot_size
+from hierchat.models.architectures.layers import WITHOUT_SLOTS, slot_size
 from hierchat.models.architectures.of_text import of_text
 from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.catalogue import Size
@@ -40,20 +40,21 @@ def read_folder(folder: Path) -> Facts:
         embeddings=sum(
             n for name, n in numels.items() if "embed" in name or "wte" in name or "lm_head" in name
         ),
-        slot=_slot(config),
+        slot=slot_of(config),
     )
     return Facts(size, getattr(config, "max_position_embeddings", None) or 2048, identity_of(folder))
 
 
-def _slot(config: Any) -> int:
-    """Numbers per position of the key-value cache."""
+def slot_of(config: Any) -> int:
+    """Numbers per position of the key-value cache, by transformers' configuration."""
     said = of_text(config.to_dict())
     if said.get("model_type") in ARCHITECTURES:
         return slot_size(said)
     heads = getattr(config, "num_attention_heads", 0)
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_size = getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0)
-    return 2 * getattr(config, "num_hidden_layers", 0) * kv_heads * head_size
+    kinds = getattr(config, "layer_types", None) or [None] * getattr(config, "num_hidden_layers", 0)
+    return 2 * sum(kind not in WITHOUT_SLOTS for kind in kinds) * kv_heads * head_size
 
 
 def identity_of(folder: Path) -> str:

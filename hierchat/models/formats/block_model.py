@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import mmap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,15 +14,12 @@ from hierchat.models.architectures.layers import matrices_of
 from hierchat.models.architectures.names import EXPERTS
 from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.architectures.sizes import experts_of
-from hierchat.models.errors import BrokenFileError
-from hierchat.models.formats.large_pages import in_large_pages
-from hierchat.models.formats.layouts import VERSION
+from hierchat.models.formats import block_file
 from hierchat.models.formats.quantised_blocks import Blocks
 
 FILE = "blocks.bin"
-_MAGIC = b"hierblok"
-_ALIGNMENT = 64
-_PAGE = 4096
+_LAST = ("embedding", "layer_embedding")
+"""What lies behind the others in a file."""
 
 Floats = NDArray[np.float32]
 
@@ -107,85 +102,33 @@ class BlockModel:
 
 
 def write(model: BlockModel, path: Path) -> None:
-    """One file: a head in JSON, then all arrays, embeddings last, each where a register's loads are aligned."""
-    head: dict[str, Any] = {"config": model.config, "version": VERSION, "vectors": {}, "matrices": {}}
-    arrays: list[NDArray[Any]] = []
-    end = 0
-
-    def place(array: NDArray[Any]) -> int:
-        nonlocal end
-        begin = -(-end // _ALIGNMENT) * _ALIGNMENT
-        end = begin + array.nbytes
-        arrays.append(np.ascontiguousarray(array))
-        return begin
-
-    for name, vector in model.vectors.items():
-        head["vectors"][name] = [place(vector), vector.shape]
-    last = ("embedding", "layer_embedding")
-    for name, matrix in sorted(
-        model.matrices(), key=lambda item: item[0] in last and last.index(item[0]) + 1
-    ):
-        entry = [place(matrix.data), matrix.nbytes, matrix.name, *matrix.shape, matrix.lanes]
-        head["matrices"][name] = entry
-    text = json.dumps(head).encode()
-    with path.open("wb") as file:
-        file.write(_MAGIC + len(text).to_bytes(8, "little") + text)
-        begin = -(-file.tell() // _PAGE) * _PAGE
-        for array in arrays:
-            file.write(bytes(begin - file.tell()))
-            file.write(array.reshape(-1).view(np.uint8).data)
-            begin += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+    """Embeddings come last: see read."""
+    matrices = sorted(model.matrices(), key=lambda item: item[0] in _LAST and _LAST.index(item[0]) + 1)
+    block_file.write(path, {"config": model.config}, model.vectors, dict(matrices))
 
 
 def mapped_bytes(path: Path) -> int:
     """How much of a file stays on disk: of inputs of layers a forward reads a row per token. Raises BrokenFileError."""
-    try:
-        with path.open("rb") as file:
-            if file.read(8) != _MAGIC:
-                raise ValueError("it begins with something else")
-            head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        return int(head["matrices"].get("layer_embedding", (0, 0))[1])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise _broken(path, error) from error
-
-
-def _broken(path: Path, error: Exception) -> BrokenFileError:
-    return BrokenFileError(f"{path} is broken: {error}. Delete it; it is made anew.")
+    with block_file.broken(path):
+        return int(block_file.head_of(path)["matrices"].get("layer_embedding", (0, 0))[1])
 
 
 def read(path: Path) -> BlockModel:
     """What `write` wrote: what a forward reads in large pages where the system has them, the rest mapped. Raises
     BrokenFileError, or MemoryError."""
-    try:
-        with path.open("rb") as file:
-            if file.read(8) != _MAGIC:
-                raise ValueError("it begins with something else")
-            head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-            begin = -(-file.tell() // _PAGE) * _PAGE
-            if head["version"] != VERSION:
-                raise ValueError("it is of another version")
-            data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)[begin:]
-        # Embeddings come last: of one that is not the head a forward reads a row per token, and it stays mapped.
-        last = head["matrices"]["embedding"]
-        size = last[0] if "head" in head["matrices"] else last[0] + last[1]
-        near = in_large_pages(path, begin, min(size, data.nbytes))
-        matrices = {}
-        for name, (at, size, kind, rows, columns, lanes) in head["matrices"].items():
-            whole = near if near is not None and at + size <= near.nbytes else data
-            matrices[name] = Blocks(kind, whole[at : at + size], rows, columns, lanes)
-            if matrices[name].nbytes != -(-rows // lanes) * lanes * matrices[name].row_bytes:
-                raise ValueError("it is cut off")
-        vectors = {}
-        for name, (at, shape) in head["vectors"].items():
-            vectors[name] = data[at : at + 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
+    with block_file.broken(path):
+        head = block_file.head_of(path)
+        # Of an embedding that is not the head a forward reads a row per token, and it stays mapped.
+        far = _LAST if "head" in head["matrices"] else _LAST[1:]
+        vectors, matrices = block_file.read(path, head, far)
         layers = [dict[str, Blocks]() for _ in range(head["config"]["num_hidden_layers"])]
         for name, matrix in matrices.items():
             if "." in name:
                 number, place = name.split(".")
                 layers[int(number)][place] = matrix
         architecture = ARCHITECTURES[head["config"]["model_type"]]
-        for number, layer in enumerate(layers):
-            if layer.keys() != matrices_of(architecture, head["config"], number).keys():
+        for at, layer in enumerate(layers):
+            if layer.keys() != matrices_of(architecture, head["config"], at).keys():
                 raise ValueError("a matrix is missing")
         return BlockModel(
             config=head["config"],
@@ -196,5 +139,3 @@ def read(path: Path) -> BlockModel:
             layer_embedding=matrices.get("layer_embedding"),
             layer_projection=matrices.get("layer_projection"),
         )
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise _broken(path, error) from error

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hierchat.models.errors import BrokenFileError, UnsupportedError
 from hierchat.models.formats.block_types import floats_of
 from hierchat.models.formats.gguf_families.family import Config, Family, Floats, Part
-from hierchat.models.formats.gguf_head import Head, Tensor, read_head
+from hierchat.models.formats.gguf_head import Tensor, read_head
 from hierchat.models.formats.gguf_shards import shards
 from hierchat.models.progress import Progress, Report
 
@@ -30,12 +31,45 @@ _AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class Made:
     """A tensor of the module: out of which of the file."""
 
+    name: str
     shape: Shape
     part: Part
     of: tuple[Tensor, ...]
+
+    def put(self, gguf: Path, pieces: Sequence[NDArray[Any]], shape: Shape) -> NDArray[Any]:
+        """What stands for the file's tensors, put in order: of this shape, but for dimensions of one. Raises
+        BrokenFileError where it is of another."""
+        try:
+            found: NDArray[Any] = self.part.make(*pieces)
+        except (ValueError, IndexError) as error:
+            raise misfit(gguf, f"{self.of[0].name} cannot be put in order") from error
+        if _counted(found.shape) != _counted(shape):
+            said = f"{self.of[0].name} is {list(found.shape)} for {list(shape)} of {self.name}"
+            raise misfit(gguf, said)
+        return found
+
+
+class Contents:
+    """The tensors of a GGUF file, mapped."""
+
+    def __init__(self, gguf: Path) -> None:
+        self._files = [np.memmap(file, np.uint8, "r") for file in shards(gguf)]
+
+    def raw(self, tensor: Tensor) -> NDArray[np.uint8]:
+        """Rows as they lie in the file, uint8 [rows, bytes of a row]."""
+        raw = np.asarray(self._files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
+        return raw.reshape(math.prod(tensor.shape[1:]), -1)
+
+    def floats(self, tensor: Tensor) -> Floats:
+        packed, floats = self.raw(tensor), np.empty(tensor.shape[::-1], np.float32)
+        unpacked = floats.reshape(len(packed), -1)
+        step = max(_AT_ONCE // unpacked.shape[1], 1)
+        for first in range(0, len(packed), step):
+            unpacked[first : first + step] = floats_of(tensor.type, packed[first : first + step])
+        return floats
 
 
 def write_module(
@@ -43,30 +77,13 @@ def write_module(
 ) -> None:
     """`config`: the family's, of this file; `wanted`: the module's tensors and their shapes. Raises BrokenFileError
     where one cannot be made, UnsupportedError where the file has what the module has not."""
-    made = _planned(gguf, read_head(gguf), family, config, wanted)
-    files = [np.memmap(file, np.uint8, "r") for file in shards(gguf)]
-
-    def read(tensor: Tensor) -> Floats:
-        raw = np.asarray(files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
-        rows, floats = math.prod(tensor.shape[1:]), np.empty(tensor.shape[::-1], np.float32)
-        packed, unpacked = raw.reshape(rows, -1), floats.reshape(rows, -1)
-        step = max(_AT_ONCE // unpacked.shape[1], 1)
-        for first in range(0, rows, step):
-            unpacked[first : first + step] = floats_of(tensor.type, packed[first : first + step])
-        return floats
-
-    message = f"{gguf.name}, once"
+    made = plan(gguf, family, config, wanted)
+    contents, message = Contents(gguf), f"{gguf.name}, once"
     with (folder / FILE).open("wb") as file:
         file.write(_header(wanted))
-        for number, (name, one) in enumerate(made.items()):
+        for number, one in enumerate(made):
             report(Progress("converting", number, len(made), message))
-            try:
-                floats = one.part.make(*(read(tensor) for tensor in one.of))
-            except (ValueError, IndexError) as error:
-                raise _misfit(gguf, f"{one.of[0].name} cannot be put in order") from error
-            if _counted(floats.shape) != _counted(one.shape):
-                said = f"{one.of[0].name} is {list(floats.shape)} for {list(one.shape)} of {name}"
-                raise _misfit(gguf, said)
+            floats = one.put(gguf, [contents.floats(tensor) for tensor in one.of], one.shape)
             np.ascontiguousarray(floats, "<f4").tofile(file)
         report(Progress("converting", len(made), len(made), message))
 
@@ -88,9 +105,9 @@ def _header(wanted: Mapping[str, Shape]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _planned(
-    gguf: Path, head: Head, family: Family, config: Config, wanted: Mapping[str, Shape]
-) -> dict[str, _Made]:
+def plan(gguf: Path, family: Family, config: Config, wanted: Mapping[str, Shape]) -> list[Made]:
+    """Out of what each tensor of the module is made, in order. Raises as write_module does."""
+    head = read_head(gguf)
     tensors = {tensor.name: tensor for tensor in head.tensors}
     parts = sorted(family.parts(config).items(), key=lambda part: -len(part[0]))
     table = _table(family, config)
@@ -100,19 +117,19 @@ def _planned(
             raise BrokenFileError(f"{gguf.name} lacks the tensor {name}. Fetch or copy it again.")
         return tensors[name]
 
-    def of(name: str) -> _Made:
+    def of(name: str) -> Made:
         part = next((part for ending, part in parts if name.endswith(ending)), Part())
         layer = _LAYER.search(name)
         block = f"blk.{layer[1]}." if layer else ""
         if part.whole and block + part.whole in tensors:
-            return _Made(wanted[name], Part(), (tensors[block + part.whole],))
+            return Made(name, wanted[name], Part(), (tensors[block + part.whole],))
         if part.of:
-            return _Made(wanted[name], part, tuple(named(block + one) for one in part.of))
+            return Made(name, wanted[name], part, tuple(named(block + one) for one in part.of))
         found = table(name)
-        return _Made(wanted[name], part, (named(found if found in tensors else f"{found}.weight"),))
+        return Made(name, wanted[name], part, (named(found if found in tensors else f"{found}.weight"),))
 
-    made = {name: of(name) for name in wanted}
-    used = {tensor.name for one in made.values() for tensor in one.of}
+    made = [of(name) for name in wanted]
+    used = {tensor.name for one in made for tensor in one.of}
     layers = config["num_hidden_layers"]
     for name in sorted(tensors.keys() - used):
         block = _BLOCK.match(name)
@@ -139,7 +156,8 @@ def _table(family: Family, config: Config) -> Callable[[str], str]:
     return find
 
 
-def _misfit(gguf: Path, said: str) -> BrokenFileError:
+def misfit(gguf: Path, said: str) -> BrokenFileError:
+    """Tensors of other sizes than its head leads to."""
     return BrokenFileError(f"{gguf.name} does not fit what it says of the model: {said}.")
 
 

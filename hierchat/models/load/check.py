@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
-from hierchat.models.errors import DoesNotFitError, UnsupportedError
-from hierchat.models.fetch.bring import get_gguf, has_blocks
+from hierchat.models.errors import DoesNotFitError, ModelError, UnsupportedError
+from hierchat.models.fetch.bring import get_gguf, has_blocks, is_fetched
 from hierchat.models.fetch.convert import blocks_folder, is_converted
 from hierchat.models.fetch.hub import fetch_hub
 from hierchat.models.fetch.weights import weight_bytes
+from hierchat.models.formats.gguf_families.registry import FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.memory import best_device, require_blocks_fit, require_fit
 from hierchat.models.progress import Report, silent
@@ -23,16 +25,30 @@ LEAST_BYTES, FLOAT_BYTES = 0.53, 4
 
 
 def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
-    """Whether our own CPU engine shall compute a model, if it can; otherwise transformers does."""
+    """Whether our own CPU engine shall compute a model, if it can, or at least its matrices; otherwise transformers
+    does."""
     if entry.engine:
         return False
     if backend == "blocks":
         return True
     if not device.startswith("cpu") or not has_blocks(entry):
         return False
+    if through_modules(entry):
+        return backend is None
     if entry.kind and step_of_kind(entry.kind, own=True) != "kernels":
         return False
     return backend is None or (backend == "float32" and not entry.blocks)  # packed blocks are rounded
+
+
+def through_modules(entry: ModelEntry) -> bool:
+    """Whether on a processor it is transformers' module over our kernels, as far as that is known before it is here."""
+    source = entry.source_on("cpu")
+    if entry.kind or not (source.gguf and is_fetched(entry, "cpu")):
+        return entry.kind in KINDS and bool(source.gguf or source.wheel)
+    with suppress(ModelError):
+        gguf = get_gguf(entry, device="cpu")
+        return gguf is not None and read_head(gguf).architecture in FAMILIES
+    return False
 
 
 def require_runnable(
@@ -51,7 +67,7 @@ def require_runnable(
     own: str | None
     if gguf := None if engine and _is_unpacked(entry, device) else get_gguf(entry, progress, device):
         head = read_head(gguf)
-        own, through = gguf_unsupported(head), gguf_refused(head)
+        own, through = _refusals(head)
     elif folder := _folder_with_config(entry, device, progress):
         config = _config(entry, folder, engine)
         own, through = unsupported(config), refused(config)
@@ -63,9 +79,14 @@ def require_runnable(
 
 def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
     """The same of a GGUF file of which the head alone is here. Raises UnsupportedError."""
-    through = gguf_refused(head)
     engine = by_engine(entry, device, backend)
-    _require_one(entry.name, engine, backend, head.architecture, gguf_unsupported(head), through)
+    _require_one(entry.name, engine, backend, head.architecture, *_refusals(head))
+
+
+def _refusals(head: Head) -> tuple[str | None, str | None]:
+    """Why our own kernels cannot compute a GGUF file, and why transformers cannot."""
+    through = gguf_refused(head)
+    return through if head.architecture in FAMILIES else gguf_unsupported(head), through
 
 
 def _require_one(
@@ -107,7 +128,8 @@ def _require_memory(entry: ModelEntry, device: str, backend: Backend | None, eng
         if backend != "float32":
             least = min(int(LEAST_BYTES * size.parameters), weight_bytes(entry, device) or least)
         least = int(least * size.held)
-        require_blocks_fit(entry.name, least, size.slot, entry.context_length or 0, held)
+        modules = through_modules(entry)
+        require_blocks_fit(entry.name, least, size.slot, entry.context_length or 0, held, modules=modules)
         return
     asked = with_backend(entry, backend)
     try:

@@ -10,7 +10,7 @@ from hierchat.models.catalogue import Backend, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch.bring import is_fetched
 from hierchat.models.fetch.weights import block_bytes
-from hierchat.models.load.check import by_engine, require_runnable
+from hierchat.models.load.check import by_engine, require_runnable, through_modules
 from hierchat.models.memory import blocks_needed, bytes_needed, dtype_on, free_memory
 
 Verdict = Literal["yes", "tight", "no", "unknown"]
@@ -59,7 +59,8 @@ def memory_needed(
         weights = block_bytes(entry, device, weights)
         if weights and size:
             weights = int(weights * size.held)
-        return blocks_needed(weights, size.slot if size else 0, context) if weights else None
+        slot = size.slot if size else 0
+        return blocks_needed(weights, slot, context, modules=through_modules(entry)) if weights else None
     return bytes_needed(size, dtype_on(entry.dtype, device), entry.quantisation, context) if size else None
 
 

@@ -1,8 +1,9 @@
-"""A catalogue model for the CPU engine."""
+"""A catalogue model in blocks: for the CPU engine, or a module of transformers over our kernels."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hierchat.models.architectures.layers import slot_size
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.errors import BrokenFileError, DoesNotFitError
 from hierchat.models.fetch.bring import get_blocks
+from hierchat.models.formats import block_module
 from hierchat.models.formats.block_model import FILE, mapped_bytes, read
 from hierchat.models.load.check import FLOAT_BYTES
 from hierchat.models.load.load_tokenizer import read_tokenizer
@@ -27,17 +29,29 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
     config = _json(folder / "config.json")
     positions = config.get("max_position_embeddings") or 2048
     context_length = min(entry.context_length or positions, positions)
-    require_supported(config)
-    weights = (folder / FILE).stat().st_size - mapped_bytes(folder / FILE)
+    if through_modules := (folder / block_module.FILE).is_file():
+        from hierchat.models.fetch.folder import causal_config, slot_of  # transformers takes seconds
+
+        weights = _near(folder / block_module.FILE, block_module.mapped_bytes)
+        slot = slot_of(causal_config(folder, entry.name))
+    else:
+        require_supported(config)
+        weights, slot = _near(folder / FILE, mapped_bytes), slot_size(config)
     if floats and entry.size:  # both, for a moment
         weights += FLOAT_BYTES * (entry.size.parameters - entry.size.looked_up)
-    require_blocks_fit(entry.name, weights, slot_size(config), context_length)
+    require_blocks_fit(entry.name, weights, slot, context_length, modules=through_modules)
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = read_tokenizer(folder)
+    model: Any
     try:
-        model = read(folder / FILE)
-        if floats:
-            model = model.as_floats()
+        if through_modules:
+            from hierchat.models.load.load_module import read_module
+
+            model = read_module(folder, entry.name)
+        else:
+            model = read(folder / FILE)
+            if floats:
+                model = model.as_floats()
     except MemoryError as error:
         raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
     return LoadedModel(
@@ -52,6 +66,11 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
         model_key=model_key(tokenizer, identity),
         end_ids=_end_ids(folder, tokenizer),
     )
+
+
+def _near(file: Path, mapped: Callable[[Path], int]) -> int:
+    """Bytes that are in memory."""
+    return file.stat().st_size - mapped(file)
 
 
 def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:

@@ -12,7 +12,8 @@ from hierchat.models.load.token_map import tokens_sha256
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """`model` is a BlockModel where the CPU engine computes, else a transformers module in eval mode.
+    """`model` is a BlockModel where the CPU engine computes, a BlockModule where it multiplies for transformers, else a
+    transformers module in eval mode.
 
     `device` and `dtype` as torch names them; `context_length` counts positions. `model_key` is a SHA-256 that names
     the tokens and the weights before quantisation and rounding: history written under it may draft for any precision

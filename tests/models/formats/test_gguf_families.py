@@ -13,18 +13,26 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from hierchat.config import GenerationSettings
+from hierchat.engine.backends import land
 from hierchat.engine.local import LocalEngine
+from hierchat.engine.torch.over_blocks import over_blocks
 from hierchat.engine.torch.runner import TorchRunner
+from hierchat.models.cache import known_sha256_of
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.errors import BrokenFileError, UnsupportedError
+from hierchat.models.fetch.convert import blocks_folder
 from hierchat.models.formats.gguf_families.registry import FAMILIES as READ
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.add import add
 from hierchat.models.load.before_fetch import remote_head, require_worth_fetching
+from hierchat.models.load.check import by_engine
 from hierchat.models.load.described import of_head
 from hierchat.models.load.expected import expected_step
+from hierchat.models.load.fit import memory_needed
 from hierchat.models.load.load import load
+from hierchat.models.load.load_module import BlockModule
 from hierchat.models.load.loaded import LoadedModel
+from hierchat.models.memory import blocks_needed
 from hierchat.models.runnable import gguf_refused
 from tests.engine.drafters import Adversary, Noise
 from tests.fake_hub import REPO, FakeHub
@@ -47,6 +55,8 @@ ASIDE = {
     "transformers_version",
 }
 """Of a configuration, what says nothing of how it computes."""
+ELSEWHERE: list[tuple[str, Any]] = [("cuda", None), ("cpu", "float32"), ("cpu", "float16"), ("cpu", "nf4")]
+"""Devices and backends that compute in floats."""
 TOKENIZER = tiny_tokenizer(("ab",))
 
 
@@ -86,6 +96,21 @@ def assert_same(found: Any, model: Any) -> None:
     assert np.array_equal(logits(copied.eval()), logits(model))
 
 
+def in_blocks(path: Path) -> tuple[Any, LoadedModel]:
+    """transformers' module over the blocks of a file."""
+    loaded = load(entry(path), "cpu")
+    assert isinstance(loaded.model, BlockModule)
+    module = over_blocks(loaded.model)
+    assert not [name for name, tensor in module.state_dict().items() if tensor.is_meta]
+    return module, loaded
+
+
+def assert_near(found: Any, model: Any) -> None:
+    """Activations are rounded to sixteen bits; chunks of states add up what that changes."""
+    wanted = logits(model)
+    assert np.abs(logits(found) - wanted).max() < 0.1 * wanted.std()
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["float32", "eight bits"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_path: Path) -> None:
@@ -107,6 +132,7 @@ def test_it_answers_with_drafts(name: str, tmp_path: Path) -> None:
     path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER)
     told = of_head(path.name, read_head(path))
     assert told.step == "slots"
+    assert told.fields["kind"] in READ[FAMILIES[name][0]].kinds
     size = told.fields["size"]
     with_experts = any("_exps." in tensor.name for tensor in read_head(path).tensors)
     assert ("active" in size) == (with_experts or "looked_up" in size)
@@ -121,6 +147,46 @@ def test_it_answers_with_drafts(name: str, tmp_path: Path) -> None:
         plain = tokens_of(fresh_steps(engine, TEXT, wanted))
         for drafter in (Noise(nodes=12), Adversary(plain)):
             assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["float32", "eight bits"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_processor_computes_it_in_its_blocks(name: str, packed: bool, tmp_path: Path) -> None:
+    model = tiny_module(name)
+    path = write_family(name, model, tmp_path / "tiny.gguf", TOKENIZER, packed=packed)
+    with one_thread():
+        module, loaded = in_blocks(path)
+        assert_near(module, model)
+        runner = TorchRunner(module, context_length=240, packed=False)
+        assert runner.backend == "blocks"
+        if not runner.exact:
+            pytest.skip("its rows are not exact here, so it would answer without drafts")
+        engine = LocalEngine(runner.open(), (), text_of)
+        wanted = GenerationSettings(temperature=0.8, max_new_tokens=16, seed=3)
+        plain = tokens_of(fresh_steps(engine, TEXT, wanted))
+        for drafter in (Noise(nodes=12), Adversary(plain)):
+            assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
+    assert loaded.end_ids == {2}
+    assert not list(blocks_folder(known_sha256_of([path])).glob("*.safetensors"))
+    assert isinstance(land(load(entry(path), "cpu")).runner, TorchRunner)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("granitehybrid", "ffn_up"),  # rows of two tensors, one behind the other
+        ("qwen35moe", "ffn_up_exps"),  # the same of each expert
+        ("qwen3next", "attn_gate"),  # key by key
+        ("olmoe", "ffn_down_exps"),
+    ],
+)
+def test_tensors_of_other_block_types_are_joined(name: str, plain: str, tmp_path: Path) -> None:
+    model = tiny_module(name)
+    path = write_family(name, model, tmp_path / "tiny.gguf", TOKENIZER, packed=True, plain=plain)
+    types = {tensor.type for tensor in read_head(path).tensors if plain in tensor.name}
+    assert types == {"F32"}
+    with one_thread():
+        assert_near(in_blocks(path)[0], model)
 
 
 @pytest.mark.parametrize("name", ["qwen35", "qwen35moe", "lfm2"])
@@ -176,7 +242,15 @@ def test_added_by_its_path(tmp_path: Path) -> None:
     name = add(str(path), read_catalogue())
     found = read_catalogue().entry(name)
     assert (found.kind, expected_step(found, "cpu")) == (FAMILIES[FIRST][1], "slots")
+    assert found.kind in READ[FAMILIES[FIRST][0]].kinds
     assert found.size
+    assert found.context_length
+    read = path.stat().st_size
+    assert memory_needed(found, "cpu") == blocks_needed(
+        read, found.size.slot, found.context_length, modules=True
+    )
+    assert expected_step(found, "cpu", "float32") == "slots"
+    assert {by_engine(found, device, backend) for device, backend in ELSEWHERE} == {False}
     assert load(found, "cpu").note.startswith("tiny brings no chat template")
 
 
@@ -241,8 +315,9 @@ def test_heads_that_say_too_little_or_something_else(
     changed: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER, **changed)
-    with pytest.raises(BrokenFileError, match=said):
-        loaded_from(path)
+    for backend in (None, "float32"):
+        with pytest.raises(BrokenFileError, match=said):
+            load(entry(path), "cpu", backend=backend)
 
 
 def test_tensors_that_cannot_be_unpacked_are_known_from_the_head(tmp_path: Path) -> None:

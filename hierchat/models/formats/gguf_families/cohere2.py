@@ -23,4 +23,4 @@ def _config(head: Head) -> dict[str, Any]:
     )
 
 
-FAMILIES = (Family("cohere2", _config, lambda config: {}),)
+FAMILIES = (Family("cohere2", ("cohere2",), _config, lambda config: {}),)

@@ -25,20 +25,26 @@ def itself(tensor: Floats) -> Floats:
 class Part:
     """How a tensor of the module is made. `of`: names in the file, those of a layer without the layer; none: the one
     that gguf's own table names. `whole`: what stands for it as it is, where the file has it. Dimensions of one are not
-    counted."""
+    counted.
 
-    make: Callable[..., Floats] = itself
+    Of matrices `make` moves whole rows, or with `columns` whole columns, and computes nothing: so it can be asked which
+    go where."""
+
+    make: Callable[..., Any] = itself
     of: tuple[str, ...] = ()
     whole: str = ""
+    columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`parts`: by how names end in transformers, the longest first; what is not named there is as gguf's table says.
+    """`kinds`: transformers' names of what its files may be. `parts`: by how names end in transformers, the longest
+    first; what is not named there is as gguf's table says.
     `unused`: how names of tensors end that a file may have and the module has not. `prefixes`: what names begin with in
     transformers, and in gguf's table."""
 
     gguf: str
+    kinds: tuple[str, ...]
     config: Callable[[Head], dict[str, Any]]
     parts: Callable[[Config], Mapping[str, Part]]
     unused: tuple[str, ...] = ()

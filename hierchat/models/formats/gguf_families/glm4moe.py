@@ -28,4 +28,4 @@ def _config(head: Head) -> dict[str, Any]:
     )
 
 
-FAMILIES = (Family("glm4moe", _config, lambda config: EXPERTS | SCORE_BIAS),)
+FAMILIES = (Family("glm4moe", ("glm4_moe",), _config, lambda config: EXPERTS | SCORE_BIAS),)

@@ -91,6 +91,6 @@ def _parts(config: Config) -> Mapping[str, Part]:
 
 
 FAMILIES = (
-    Family("granitehybrid", _with_states, _parts),
-    Family("granitemoe", _with_experts, _parts),
+    Family("granitehybrid", ("granitemoehybrid",), _with_states, _parts),
+    Family("granitemoe", ("granitemoe", "granitemoeshared"), _with_experts, _parts),
 )

@@ -44,4 +44,7 @@ def _parts(config: Config) -> Mapping[str, Part]:
     return {**EXPERTS, "feed_forward.expert_bias": Part(of=("exp_probs_b.bias",))}
 
 
-FAMILIES = (Family("lfm2", _dense, _parts), Family("lfm2moe", _with_experts, _parts))
+FAMILIES = (
+    Family("lfm2", ("lfm2",), _dense, _parts),
+    Family("lfm2moe", ("lfm2_moe",), _with_experts, _parts),
+)

@@ -71,6 +71,6 @@ def _parts(config: Config) -> Mapping[str, Part]:
 
 
 FAMILIES = tuple(
-    Family(name, _config, _parts, prefixes=("model.", "backbone."))
+    Family(name, ("nemotron_h",), _config, _parts, prefixes=("model.", "backbone."))
     for name in ("nemotron_h", "nemotron_h_moe")
 )

@@ -20,4 +20,4 @@ def _config(head: Head) -> dict[str, Any]:
     )
 
 
-FAMILIES = (Family("olmoe", _config, lambda config: EXPERTS),)
+FAMILIES = (Family("olmoe", ("olmoe",), _config, lambda config: EXPERTS),)

@@ -104,7 +104,7 @@ def _of_qwen35(config: Config) -> Mapping[str, Part]:
         "linear_attn.in_proj_z.weight": Part(rows),
         "linear_attn.in_proj_a.weight": Part(numbers),
         "linear_attn.in_proj_b.weight": Part(numbers),
-        "linear_attn.out_proj.weight": Part(_grouped(config, 1)),
+        "linear_attn.out_proj.weight": Part(_grouped(config, 1), columns=True),
         "linear_attn.A_log": Part(lambda tensor: numbers(STATES["A_log"].make(tensor))),
         "linear_attn.dt_bias": Part(numbers, STATES["dt_bias"].of),
     }
@@ -129,9 +129,17 @@ def _of_qwen3next(config: Config) -> Mapping[str, Part]:
 
 
 FAMILIES = (
-    Family("qwen35", lambda head: _config(head, "qwen3_5_text", **_three_axes(head)), _of_qwen35),
     Family(
-        "qwen35moe", lambda head: _with_experts(head, "qwen3_5_moe_text", **_three_axes(head)), _of_qwen35
+        "qwen35",
+        ("qwen3_5_text",),
+        lambda head: _config(head, "qwen3_5_text", **_three_axes(head)),
+        _of_qwen35,
     ),
-    Family("qwen3next", lambda head: _with_experts(head, "qwen3_next"), _of_qwen3next),
+    Family(
+        "qwen35moe",
+        ("qwen3_5_moe_text",),
+        lambda head: _with_experts(head, "qwen3_5_moe_text", **_three_axes(head)),
+        _of_qwen35,
+    ),
+    Family("qwen3next", ("qwen3_next",), lambda head: _with_experts(head, "qwen3_next"), _of_qwen3next),
 )

@@ -1,0 +1,124 @@
+"""A matrix of blocks times rows, for whoever computes the rest of a model in another way (engine/torch/blocks.py)."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.engine.cpu.dot import GROUP
+from hierchat.engine.cpu.experts import expert_tile
+from hierchat.engine.cpu.jit import kernel
+from hierchat.engine.cpu.memory import BLOCKS, PLAIN, activations
+from hierchat.engine.cpu.phases import COUNTER, done, take, wait
+from hierchat.engine.cpu.products import HEIGHT_OF, ROWS, product, record
+from hierchat.engine.cpu.rows import quantise
+from hierchat.engine.cpu.team import Team
+from hierchat.models.formats.layouts import BLOCK
+from hierchat.models.formats.quantised_blocks import Blocks
+
+Floats = NDArray[np.float32]
+
+
+class Read(NamedTuple):
+    """Rows as products read them; see memory.Work."""
+
+    plain: Floats
+    integers: NDArray[np.int16]
+    levels: Floats
+    sums: NDArray[np.int32]
+
+
+def room(rows: int) -> int:
+    """Places that so many rows of one matrix take: a pass computes some too many where there is no kernel for so
+    few."""
+    return rows // ROWS * ROWS + int(HEIGHT_OF[rows % ROWS])
+
+
+class Multiplier:
+    """Threads and buffers of one model's products. A row's bits depend on that row alone."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._team = Team(threads)
+        self._alone = threading.Lock()
+        self._read = Read(**activations(0, BLOCK))
+        weakref.finalize(self, self._team.close)
+
+    def __call__(self, matrix: Blocks, x: Floats, rows: int) -> Floats:
+        """The first `rows` of x [rows, columns] times a matrix: float32 [rows, rows of the matrix]."""
+        return self.several(matrix, matrix.rows, [0], [0], [rows], x)[:rows]
+
+    def several(
+        self,
+        matrix: Blocks,
+        height: int,
+        numbers: Sequence[int],
+        begins: Sequence[int],
+        counts: Sequence[int],
+        x: Floats,
+    ) -> Floats:
+        """Of matrices of `height` rows that lie one behind the other, number numbers[n] times the rows of x [places,
+        columns] from begins[n] on, counts[n] of them; float32 [places, height]. `begins` leave each its `room`."""
+        assert x.shape[1] == matrix.columns
+        assert x.flags.c_contiguous
+        places = max(len(x), begins[-1] + room(counts[-1]))
+        out = np.empty((places, height), np.float32)
+        counters = np.zeros(2 * COUNTER, np.int64)
+        said, which, firsts, rows = (
+            np.array(some, np.int64) for some in (record(matrix), numbers, begins, counts)
+        )
+        with self._alone:
+            read, threads = self._with_room(places, matrix.columns), self._team.threads
+
+            def job(rank: int) -> None:
+                _multiply(said, height, which, firsts, rows, x, read, out, counters, threads)
+
+            self._team.run(job)
+        return out
+
+    def _with_room(self, places: int, columns: int) -> Read:
+        """Buffers for so many rows of so many numbers. A thread that comes late holds those of its own job."""
+        groups = places * -(-columns // GROUP)
+        if self._read.plain.size < places * columns or self._read.levels.size < groups:
+            self._read = Read(**activations(2 * places, columns))
+        return self._read
+
+
+@kernel
+def _multiply(matrix, height, numbers, begins, counts, x, read, out, counters, threads):  # type: ignore[no-untyped-def]
+    """See Multiplier.several; every thread of the team calls it. `counters` int64 [2 * COUNTER], zeros."""
+    places, columns = out.shape[0], matrix[BLOCKS] * BLOCK
+    group = 0
+    while True:
+        place = take(counters, 0)
+        if place >= places:
+            break
+        while group + 1 < begins.shape[0] and begins[group + 1] <= place:
+            group += 1
+        row, rows = place - begins[group], counts[group]
+        if row < rows:
+            if matrix[PLAIN]:
+                read.plain[place * columns : (place + 1) * columns] = x[place]
+            else:
+                quantise(x[place], begins[group], row, rows, read)
+        done(counters, 0)
+    wait(counters, 0, places)
+    groups, most = counts.shape[0], counts.max()
+    tile = expert_tile(height, groups, most, threads)
+    tiles = (height + tile - 1) // tile
+    while True:
+        task = take(counters, 1)
+        if task >= groups * tiles:
+            break
+        group, first = task // tiles, task % tiles * tile
+        begin = begins[group]
+        product(
+            matrix, numbers[group] * height, first, min(first + tile, height), begin, counts[group], read,
+            out[begin].ctypes.data, height * 4,
+        )  # fmt: skip
+        done(counters, 1)
+    wait(counters, 1, groups * tiles)

@@ -1,0 +1,79 @@
+"""Matrices of transformers' modules in the blocks of their file, multiplied by the CPU engine's kernels.
+
+Rows never mix there: a row's bits are the same in every segment. A forward reads as many bytes as the file has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hierchat.engine.cpu.multiply import Multiplier
+from hierchat.models.formats.block_module import Matrix
+
+
+class BlockLinear(nn.Module):
+    """y = x W^T + b; x [..., in], y [..., out], float32."""
+
+    def __init__(self, matrix: Matrix, multiplier: Multiplier, bias: torch.Tensor | None = None) -> None:
+        super().__init__()
+        self.matrix, self.bias = matrix, bias
+        self._multiplier = multiplier
+        self._columns, self._places = _index(matrix.columns), _index(matrix.places)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        if self._columns is not None:
+            rows = rows[:, self._columns]
+        given = rows.contiguous().numpy()
+        out = self._together([self._multiplier(piece, given, len(given)) for piece in self.matrix.pieces])
+        return (out if self.bias is None else out + self.bias).view(*x.shape[:-1], -1)
+
+    def by_expert(
+        self, rows: torch.Tensor, experts: Sequence[int], begins: Sequence[int], counts: Sequence[int]
+    ) -> torch.Tensor:
+        """Of several experts: rows [places, in], of which counts[n] from begins[n] on are for experts[n]; each has the
+        `room` that so many take. [places, out]"""
+        given, pieces = rows.contiguous().numpy(), self.matrix.pieces
+        heights = [piece.rows // self.matrix.experts for piece in pieces]
+        return self._together(
+            [
+                self._multiplier.several(piece, height, experts, begins, counts, given)
+                for piece, height in zip(pieces, heights, strict=True)
+            ]
+        )
+
+    def _together(self, pieces: list[Any]) -> torch.Tensor:
+        if self._places is None:
+            return torch.from_numpy(pieces[0])
+        return torch.from_numpy(np.concatenate(pieces, axis=1))[:, self._places]
+
+
+class BlockEmbedding(nn.Module):
+    """What an embedding does with its rows, of which those of the tokens are restored."""
+
+    def __init__(self, embedding: nn.Embedding, matrix: Matrix) -> None:
+        super().__init__()
+        self.embedding, self.matrix = embedding, matrix
+        self._hold(torch.empty(0, embedding.embedding_dim))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        (blocks,) = self.matrix.pieces
+        self._hold(torch.from_numpy(blocks.floats(tokens.reshape(-1).numpy())))
+        return self.embedding(torch.arange(tokens.numel()).view(tokens.shape))
+
+    def _hold(self, rows: torch.Tensor) -> None:
+        self.embedding.weight = nn.Parameter(rows, requires_grad=False)
+
+
+def is_over_blocks(module: Any) -> bool:
+    """Whether some matrices are."""
+    return any(isinstance(part, BlockLinear) for part in module.modules())
+
+
+def _index(numbers: Any) -> torch.Tensor | None:
+    return None if numbers is None else torch.from_numpy(np.array(numbers))
