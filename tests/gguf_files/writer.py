@@ -33,10 +33,11 @@ def write_family(
     *,
     packed: bool = False,
     plain: str = "-",
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q8_0,
     **changed: Any,
 ) -> Path:
-    """`packed`: matrices in eight bits, but for those whose names hold `plain`; `changed`: values of the head, None for
-    those to leave out."""
+    """`packed`: matrices in blocks of this kind, but for those whose names hold `plain`; `changed`: values of the head,
+    None for those to leave out."""
     architecture, config = FAMILIES[name][0], model.config
     writer = gguf.GGUFWriter(path, architecture)
     guessing = int(name in GUESSING)
@@ -49,8 +50,9 @@ def write_family(
     for said, floats in tensors_in(architecture, config, tensors_of(model), guessing):
         in_blocks = packed and floats.ndim > 1 and floats.shape[-1] % 32 == 0 and "norm" not in said
         if in_blocks and "conv" not in said and "gate_inp" not in said and plain not in said:
-            kind = gguf.GGMLQuantizationType.Q8_0
-            writer.add_tensor(said, _eight_bits(floats), raw_dtype=kind)
+            exact = kind == gguf.GGMLQuantizationType.Q8_0
+            packed_floats = _eight_bits(floats) if exact else gguf.quants.quantize(floats, kind)
+            writer.add_tensor(said, packed_floats, raw_dtype=kind)
         else:
             writer.add_tensor(said, np.ascontiguousarray(floats))
     writer.write_header_to_file()
