@@ -38,10 +38,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`kinds`: transformers' names of what its files may be. `parts`: by how names end in transformers, the longest
-    first; what is not named there is as gguf's table says.
-    `unused`: how names of tensors end that a file may have and the module has not. `prefixes`: what names begin with in
-    transformers, and in gguf's table."""
+    """`kinds`: transformers' names of what its files may be, with pictures and without. `parts`: by how names end in
+    transformers, the longest first; what is not named there is as gguf's table says. `unused`: how names of tensors end
+    that a file may have and the module has not. `prefixes`: what names begin with in transformers, and in gguf's
+    table."""
 
     gguf: str
     kinds: tuple[str, ...]

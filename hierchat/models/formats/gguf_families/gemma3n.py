@@ -68,7 +68,7 @@ def _parts(config: Config) -> Mapping[str, Part]:
 FAMILIES = (
     Family(
         "gemma3n",
-        ("gemma3n_text",),
+        ("gemma3n_text", "gemma3n"),
         _config,
         _parts,
         unused=("attn_k.weight", "attn_v.weight", "attn_k_norm.weight"),

@@ -131,13 +131,13 @@ def _of_qwen3next(config: Config) -> Mapping[str, Part]:
 FAMILIES = (
     Family(
         "qwen35",
-        ("qwen3_5_text",),
+        ("qwen3_5_text", "qwen3_5"),
         lambda head: _config(head, "qwen3_5_text", **_three_axes(head)),
         _of_qwen35,
     ),
     Family(
         "qwen35moe",
-        ("qwen3_5_moe_text",),
+        ("qwen3_5_moe_text", "qwen3_5_moe"),
         lambda head: _with_experts(head, "qwen3_5_moe_text", **_three_axes(head)),
         _of_qwen35,
     ),
