@@ -41,6 +41,8 @@ def set_up(verbose: bool = False) -> None:
     root.addHandler(_LogFile(log_path()))
     if verbose:
         root.addHandler(_Terminal())
+    else:  # read when it is imported; it advises to install kernels where ours compute
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     root.setLevel(logging.INFO if verbose else logging.WARNING)
     logging.getLogger(APP).setLevel(logging.INFO)
     sys.excepthook = _uncaught
