@@ -12,10 +12,12 @@ import torch
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
+from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch import by_node
 from hierchat.engine.torch.runner import TorchRunner, TorchSequence
-from hierchat.engine.torch.states import StateSlots
+from hierchat.engine.torch.scan import scan
+from hierchat.engine.torch.states import Share, State, StateLayer, StateSlots, alone
 from tests.engine.drafters import Adversary, Noise, Oracle
 from tests.families import tiny_family
 from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
@@ -166,3 +168,36 @@ def test_the_kernel_follows_the_rule_of_the_module(kind: str, monkeypatch: pytes
     found = np.array(read(kind, random_tokens(30, seed=10)).forward(*tree))
     assert np.abs(found - expected).max() < 1e-3 * expected.std()
     assert not np.array_equal(found, expected)  # otherwise one was compared with itself
+
+
+@pytest.mark.parametrize("corrects", [True, False], ids=["Gated DeltaNet", "Mamba 2"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_and_branches_leave_a_state_its_bits(threads: int, corrects: bool) -> None:
+    groups, heads, size, width = 3, 6, 18, 20
+    parents = [-1, 0, 1, 0, 3, -1, 5]
+    random = torch.Generator().manual_seed(0)
+    queries, keys = torch.randn(2, len(parents), groups, size, generator=random)
+    values = torch.randn(len(parents), heads, width, generator=random)
+    fades, rates = torch.rand(2, len(parents), heads, generator=random)
+    running = torch.randn(1, heads, size, width, generator=random)
+    given = queries, keys, values, fades, rates
+
+    def over(nodes: list[int], follows: list[int], share: Share, before: StateLayer | None) -> Any:
+        slots = StateSlots([True], 128, 128, share)
+        slots.begin(follows, follows, reading=False)
+        (layer,) = slots.layers
+        assert isinstance(layer, StateLayer)
+        layer.state = before.state if before else State(running=running)
+        return layer, scan(layer, *(tensor[nodes] for tensor in given), corrects=corrects)
+
+    share = Multiplier(threads).share
+    for path in ([0, 1, 2], [0, 3, 4], [5, 6], [0]):
+        tree, together = over(list(range(len(parents))), parents, share, None)
+        tree.commit(path[-1])
+        one = None
+        for node in path:
+            one, out = over([node], [-1], alone, one)
+            one.commit(0)
+            assert torch.equal(together[node], out[0])
+        assert torch.equal(tree.state.running, one.state.running)
+    assert not torch.equal(tree.state.running, running)

@@ -17,7 +17,7 @@ from hierchat.engine.cpu.memory import BLOCKS, PLAIN, activations
 from hierchat.engine.cpu.phases import COUNTER, done, take, wait
 from hierchat.engine.cpu.products import HEIGHT_OF, ROWS, product, record
 from hierchat.engine.cpu.rows import quantise
-from hierchat.engine.cpu.team import Team
+from hierchat.engine.cpu.team import Job, Team
 from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.formats.quantised_blocks import Blocks
 
@@ -79,6 +79,11 @@ class Multiplier:
 
             self._team.run(job)
         return out
+
+    def share(self, job: Job) -> None:
+        """Have all threads do something else between products."""
+        with self._alone:
+            self._team.run(job)
 
     def _with_room(self, places: int, columns: int) -> Read:
         """Buffers for so many rows of so many numbers. A thread that comes late holds those of its own job."""

@@ -22,15 +22,15 @@ class BlockLinear(nn.Module):
     def __init__(self, matrix: Matrix, multiplier: Multiplier, bias: torch.Tensor | None = None) -> None:
         super().__init__()
         self.matrix, self.bias = matrix, bias
-        self._multiplier = multiplier
+        self.multiplier = multiplier
         self._columns, self._places = _index(matrix.columns), _index(matrix.places)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.reshape(-1, x.shape[-1])
         if self._columns is not None:
-            rows = rows[:, self._columns]
+            rows = rows.index_select(1, self._columns)
         given = rows.contiguous().numpy()
-        out = self._together([self._multiplier(piece, given, len(given)) for piece in self.matrix.pieces])
+        out = self._together([self.multiplier(piece, given, len(given)) for piece in self.matrix.pieces])
         return (out if self.bias is None else out + self.bias).view(*x.shape[:-1], -1)
 
     def by_expert(
@@ -42,7 +42,7 @@ class BlockLinear(nn.Module):
         heights = [piece.rows // self.matrix.experts for piece in pieces]
         return self._together(
             [
-                self._multiplier.several(piece, height, experts, begins, counts, given)
+                self.multiplier.several(piece, height, experts, begins, counts, given)
                 for piece, height in zip(pieces, heights, strict=True)
             ]
         )
@@ -70,9 +70,9 @@ class BlockEmbedding(nn.Module):
         self.embedding.weight = nn.Parameter(rows, requires_grad=False)
 
 
-def is_over_blocks(module: Any) -> bool:
-    """Whether some matrices are."""
-    return any(isinstance(part, BlockLinear) for part in module.modules())
+def multiplier_of(module: Any) -> Multiplier | None:
+    """Of the matrices in blocks; None where there are none."""
+    return next((part.multiplier for part in module.modules() if isinstance(part, BlockLinear)), None)
 
 
 def _index(numbers: Any) -> torch.Tensor | None:

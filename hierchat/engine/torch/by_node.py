@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from transformers.activations import ACT2FN
 
 from hierchat.engine.torch.scan import scan
-from hierchat.engine.torch.states import StateLayer, StateSlots
+from hierchat.engine.torch.states import StateLayer, StateSlots, Windows
 
 PROCESSOR = "cpu"
 """The kind of device that has a kernel of ours."""
@@ -133,8 +134,38 @@ def _selective_update(rule: Callable[..., Any]) -> Callable[..., Any]:
     return taught
 
 
+def _convolution(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Of each channel over its last inputs, [rows, channels, size]; weight [channels, size]. torch would compute all
+    outputs of a window, and those of what lies before it."""
+
+    def taught(
+        hidden_states: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        activation: str | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        if not isinstance(hidden_states, Windows):
+            return rule(hidden_states, weight, bias, activation=activation, **kwargs)
+        windows = hidden_states.as_subclass(torch.Tensor)
+        if windows.device.type != PROCESSOR:
+            return rule(windows, weight, bias, activation=activation, **kwargs)
+        factors = weight.T.contiguous()
+        out = windows[:, :, 0] * factors[0]
+        for at in range(1, len(factors)):
+            out += windows[:, :, at] * factors[at]
+        if bias is not None:
+            out += bias
+        if activation is not None:
+            out = ACT2FN[activation](out)
+        return out[:, :, None]
+
+    return taught
+
+
 _RULES = {
+    "causal_conv1d_fn": _convolution,
     "torch_recurrent_gated_delta_rule": _delta_rule,
     "mamba2_selective_state_update": _selective_update,
 }
-"""transformers' functions that bring a state up to date by one token, and how each is taught."""
+"""transformers' functions of states and their convolutions, and how each is taught."""

@@ -15,13 +15,13 @@ from hierchat.engine.runner import Segment, in_turn
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.slotted import SlottedSequence
 from hierchat.engine.torch import attention
-from hierchat.engine.torch.blocks import is_over_blocks
+from hierchat.engine.torch.blocks import multiplier_of
 from hierchat.engine.torch.by_node import by_node
 from hierchat.engine.torch.experts import Experts
 from hierchat.engine.torch.layout import CHUNK, lay_out
 from hierchat.engine.torch.packed import can_pack, pack
 from hierchat.engine.torch.slots import Slots
-from hierchat.engine.torch.states import StateSlots, keeps_states
+from hierchat.engine.torch.states import StateSlots, alone, keeps_states
 from hierchat.engine.torch.threads import Threads
 
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
@@ -85,7 +85,9 @@ class TorchRunner:
     def open(self) -> TorchSequence:
         room = min(FIRST_SLOTS, self.context_length)
         if self.keeps_states:
-            return TorchSequence(self, StateSlots(self._keeps, room, self._bucket))
+            multiplier = multiplier_of(self.model)
+            share = multiplier.share if multiplier else alone
+            return TorchSequence(self, StateSlots(self._keeps, room, self._bucket, share))
         return TorchSequence(self, Slots(self._layers, room, self._bucket))
 
     def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
@@ -171,7 +173,7 @@ class TorchSequence(SlottedSequence):
 
 def precision(model: Any) -> str:
     """What a transformers model computes in: a dtype, nf4 or int8, or the blocks of its file."""
-    if is_over_blocks(model):
+    if multiplier_of(model):
         return "blocks"
     if getattr(model, "is_loaded_in_4bit", False):
         return "nf4"

@@ -7,9 +7,9 @@ follows, and what is committed is the state behind a node. by_node.py has transf
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
@@ -22,6 +22,19 @@ KEPT = 6
 """Marks of a sequence: two for each of its last prompts."""
 RECENT = 16
 """Ends of steps that are kept beside them where a text is taken back within its last steps, as a draft model's is."""
+
+
+Share: TypeAlias = Callable[[Callable[[int], Any]], None]
+"""Has threads do a job of many tasks; each is told its number."""
+
+
+def alone(job: Callable[[int], Any]) -> None:
+    """In this thread."""
+    job(0)
+
+
+class Windows(torch.Tensor):
+    """Inputs of a convolution of which only the last output of each row is wanted."""
 
 
 class State(NamedTuple):
@@ -50,6 +63,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self.state = State()
         self._windows: torch.Tensor | None = None  # [rows, size, channels]
         self._running: dict[int, torch.Tensor] = {}
+        self._behind: Callable[[int], torch.Tensor] | None = None
         # A module asks for its convolution over windows, not for its own update of a single state
         self.record_past = True
         self.has_previous_state = {0: True}
@@ -62,13 +76,13 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self, conv_states: torch.Tensor, state_idx: int = 0, *, conv_kernel_size: int, **kwargs: Any
     ) -> torch.Tensor:
         """[rows, channels, size]: each row's own input and those before it in its text, from [rows, channels, 1]."""
-        self._running = {}
+        self._running, self._behind = {}, None
         inputs = conv_states[:, :, 0]
         before = self.state.inputs
         if before is None:
             before = inputs.new_zeros(conv_kernel_size - 1, inputs.shape[1])
-        self._windows = torch.cat((before, inputs))[self.slots.windows(conv_kernel_size)]
-        return self._windows.transpose(1, 2)
+        self._windows = _gathered(torch.cat((before, inputs)), self.slots.windows(conv_kernel_size))
+        return self._windows.transpose(1, 2).as_subclass(Windows)
 
     def update_recurrent_state(
         self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any
@@ -86,20 +100,28 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         if self.slots.reading:  # a chain, of which only the end will be committed
             self._running.pop(node - 1, None)
 
+    def follow(self, behind: Callable[[int], torch.Tensor]) -> None:
+        """In place of `put`: what makes the running state behind a node, once it is known which is committed."""
+        self._behind = behind
+
     def commit(self, node: int) -> None:
         inputs = None if self._windows is None else self._windows[node, 1:].clone()
-        running = self._running.get(node)
-        self.state = State(inputs, None if running is None else running.clone())
-        self._windows, self._running = None, {}
+        if self._behind:
+            self.state = State(inputs, self._behind(node))
+        else:
+            running = self._running.get(node)
+            self.state = State(inputs, None if running is None else running.clone())
+        self._windows, self._running, self._behind = None, {}, None
 
 
 class StateSlots(Slots):
     """Slots of a text of which some layers keep states. States stand at marks: the beginning of the last piece that was
     read of a prompt, and its end. Taking a text back goes to the last mark before."""
 
-    def __init__(self, keeps: Sequence[bool], capacity: int, bucket: int) -> None:
-        """`keeps`: by layer, whether it keeps a state."""
+    def __init__(self, keeps: Sequence[bool], capacity: int, bucket: int, share: Share = alone) -> None:
+        """`keeps`: by layer, whether it keeps a state. `share`: how its heads are shared out on a processor."""
         super().__init__(len(keeps), capacity, bucket)
+        self.share = share
         self.parents: Sequence[int] = ()
         self.reading = False
         self._states = [StateLayer(self) for kept in keeps if kept]
@@ -162,6 +184,11 @@ class StateSlots(Slots):
 
     def _mark(self) -> Mark:
         return Mark(self.length, tuple(layer.state for layer in self._states))
+
+
+def _gathered(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """rows[places], which torch copies number by number."""
+    return rows.index_select(0, places.view(-1)).view(*places.shape, -1)
 
 
 def keeps_states(config: Any) -> list[bool]:
