@@ -1,4 +1,4 @@
-"""python -m tests: gets a browser where there is none, then runs every test, three files at a time. Arguments go to
+"""python -m tests: gets a browser where there is none, then runs every test, two files at a time. Arguments go to
 pytest; `-n 0` runs one after the other."""
 
 from __future__ import annotations
@@ -58,5 +58,5 @@ def is_there(variable: str, names: tuple[str, ...]) -> bool:
 if __name__ == "__main__":
     os.chdir(ROOT)
     get_browsers()
-    # Three on two cores: tests wait as often as they compute. In alphabetical order the longest files come early.
-    sys.exit(pytest.main(["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", *sys.argv[1:]]))
+    # Two: a browser test keeps a server and a browser busy, too. In alphabetical order the longest files come early.
+    sys.exit(pytest.main(["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *sys.argv[1:]]))
