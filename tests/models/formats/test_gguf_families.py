@@ -111,6 +111,17 @@ def assert_near(found: Any, model: Any) -> None:
     assert np.abs(logits(found) - wanted).max() < 0.1 * wanted.std()
 
 
+def assert_drafts_change_no_word(runner: TorchRunner) -> None:
+    """Against plain decoding, sampled; skips where drafts are not possible."""
+    if not runner.exact:
+        pytest.skip("its rows are not exact here, so it would answer without drafts")
+    engine = LocalEngine(runner.open(), (), text_of)
+    wanted = GenerationSettings(temperature=0.8, max_new_tokens=16, seed=3)
+    plain = tokens_of(fresh_steps(engine, TEXT, wanted))
+    for drafter in (Noise(nodes=12), Adversary(plain)):
+        assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["float32", "eight bits"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_path: Path) -> None:
@@ -140,13 +151,7 @@ def test_it_answers_with_drafts(name: str, tmp_path: Path) -> None:
     assert {expected_step(one, "cpu") for one in (named, entry(path))} == {"slots"}
     with one_thread():
         runner = TorchRunner(loaded_from(path).model, context_length=240, packed=False)
-        if not runner.exact:
-            pytest.skip("its rows are not exact here, so it would answer without drafts")
-        engine = LocalEngine(runner.open(), (), text_of)
-        wanted = GenerationSettings(temperature=0.8, max_new_tokens=16, seed=3)
-        plain = tokens_of(fresh_steps(engine, TEXT, wanted))
-        for drafter in (Noise(nodes=12), Adversary(plain)):
-            assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
+        assert_drafts_change_no_word(runner)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["float32", "eight bits"])
@@ -159,13 +164,7 @@ def test_a_processor_computes_it_in_its_blocks(name: str, packed: bool, tmp_path
         assert_near(module, model)
         runner = TorchRunner(module, context_length=240, packed=False)
         assert runner.backend == "blocks"
-        if not runner.exact:
-            pytest.skip("its rows are not exact here, so it would answer without drafts")
-        engine = LocalEngine(runner.open(), (), text_of)
-        wanted = GenerationSettings(temperature=0.8, max_new_tokens=16, seed=3)
-        plain = tokens_of(fresh_steps(engine, TEXT, wanted))
-        for drafter in (Noise(nodes=12), Adversary(plain)):
-            assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
+        assert_drafts_change_no_word(runner)
     assert loaded.end_ids == {2}
     assert not list(blocks_folder(known_sha256_of([path])).glob("*.safetensors"))
     assert isinstance(land(load(entry(path), "cpu")).runner, TorchRunner)
