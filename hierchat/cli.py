@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hierchat import logs
+from hierchat import ending, logs
 from hierchat.accounts.arguments import add_users
 from hierchat.bench.arguments import add_bench
 from hierchat.config import data_dir, require_folders
@@ -21,18 +21,25 @@ from hierchat.terminal.arguments import add_chat, add_learn
 from hierchat.transfer.arguments import add_transfer
 from hierchat.verify.arguments import add_verify
 
+_SERVICES = ("serve", "serve-vllm")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command, by default the chat; returns its exit code."""
     args = _parser().parse_args(_with_command(sys.argv[1:] if arguments is None else arguments))
     logs.set_up(args.verbose)
     try:
-        require_folders()
-        if _says_model_here(args):
-            args.model = _chosen(args.model)
-        return _run(args)
+        with ending.in_order():
+            require_folders()
+            if _says_model_here(args):
+                args.model = _chosen(args.model)
+            return _run(args)
     except KeyboardInterrupt:
         return 130
+    except ending.Ended:
+        if args.command in _SERVICES:
+            return 0  # until it is told to end: that was all it had to do
+        raise
     except Exception as error:
         print(f"hierchat: {logs.said(error)}", file=sys.stderr)
         return 1

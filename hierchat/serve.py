@@ -71,8 +71,8 @@ def add_page_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = None) -> int:
-    """Serve the page until the process is interrupted; the model loads meanwhile. Returns the exit code.
-    `added`: models of this run, beside those of the catalogue."""
+    """Serve the page until the process is interrupted or told to end (ending.py); the model loads meanwhile. Returns the
+    exit code. `added`: models of this run, beside those of the catalogue."""
     # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -99,6 +99,7 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
         closing(ChatService(store, host)) as service,
         ExitStack() as ending,
     ):
+        launch.sweep()
         login = launch.login(args.host, args.share, args.auth, store)
         log_ins = login[0] if login else None
         if log_ins:
@@ -122,6 +123,8 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
         logs.take_over("uvicorn")
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
         print(f"hierchat is at {local}\nYour data: {database}", flush=True)
+        if store.notice:
+            print(store.notice, flush=True)
         if (access := store.access()) != "off":
             keys = "" if store.all_keys() or access == "open" else " `hierchat keys add NAME` makes a key."
             print(f"Other programs: {local}v1{keys}", flush=True)

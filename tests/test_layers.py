@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "hierchat"
 LAYERS = [
     {"config", "__init__"},
-    {"logs", "jit", "pdf", "language", "thoughts"},
+    {"ending", "logs", "jit", "pdf", "language", "thoughts"},
     {"models"},
     {"drafting"},
     {"engine", "hierarchy", "corpus", "store", "integrations"},

@@ -1,18 +1,12 @@
 // Files for the next message: chosen, dropped or pasted. The server reads them; what it has stands above the box, and is
-// noted in the tab, so that a reload finds it again. So are messages that wait for a reply: they wait on the server, but where
-// that was started again, they go back into the box.
+// noted in the tab, so that a reload finds it again.
 const COMPOSER = 'hc-composer';
 const PASTED = 'hc-pasted-'; // and the key: the text, in case hierchat is started again
 const LONG = 4000; // characters; what is pasted and longer becomes a file
 const MOST_BYTES = 20e6; // a larger file is not sent: its size is enough to be refused
 const MOST_KEPT = 1e6;
 
-const noted = JSON.parse(sessionStorage.getItem(COMPOSER) || '{"files": [], "texts": []}');
-for (const { chat, text } of noted.process === KEY ? [] : [...noted.texts].reverse()) {
-  const typed = sessionStorage.getItem(UNSENT + chat);
-  sessionStorage.setItem(UNSENT + chat, [text, typed].filter(Boolean).join('\n\n'));
-}
-sessionStorage.setItem(COMPOSER, JSON.stringify({ ...noted, texts: [] }));
+const noted = JSON.parse(sessionStorage.getItem(COMPOSER) || '{"files": []}');
 
 const underway = new Set(); // keys of files that the server does not show yet
 let sendThen = false; // Enter was pressed while a file was being read

@@ -63,6 +63,8 @@ class ReplyInProgress:
     """What is sent with it."""
     below: int | None = None
     """The last stored message that stands above: above the question, where it is a new one."""
+    held: int | None = None
+    """The question as the store holds it until its turn (Store.hold_question)."""
     resumed: str = ""
     """The text with which it begins, where a reply that was cut goes on."""
     compared: bool = False
@@ -163,10 +165,13 @@ class InProgress:
         """Write it in a thread of its own, from `start(reply.stop)`; whether that has begun. Where another one is being
         written in that conversation, it has not: then it waits for the end of that one, if it `waits`.
 
-        A question that is not asked in the end goes to `take_back`, and so do those that wait for a reply that fails.
-        Where that refuses it, it stays in the conversation without a reply, or the conversation goes if there is none.
+        A question is stored from now on. One that is not asked in the end goes to `take_back`, and so do those that
+        wait for a reply that fails. Where that refuses it, it stays in the conversation without a reply, or the
+        conversation goes if there is none.
         """
         place, work = (reply.user_id, reply.conversation_id), _Work(reply, start, take_back)
+        if reply.asks and (waits or self.of(*place) is None):
+            self._hold(reply, at_end=waits)
         with self._lock:
             if busy := place in self._replies:
                 if waits:
@@ -177,6 +182,8 @@ class InProgress:
             threading.Thread(target=here(self._write), args=[work], name="in progress", daemon=True).start()
         elif waits:
             self._news.tell(reply.user_id)
+        else:
+            self._drop(reply)
         return not busy
 
     def of(self, user_id: int, conversation_id: int | None) -> ReplyInProgress | None:
@@ -206,6 +213,7 @@ class InProgress:
                     break
             else:
                 return None
+        self._drop(found[0].reply)
         self._news.tell(user_id)
         return found[0].reply
 
@@ -231,9 +239,29 @@ class InProgress:
             ending = [self._replies[place] for place in places]
         for reply in ending:
             reply.stop.set()
+        for reply in dropped:
+            self._drop(reply)
         for reply in ending:
             reply.wait(PATIENCE_SECONDS)
         return dropped
+
+    def _hold(self, reply: ReplyInProgress, *, at_end: bool) -> None:
+        try:
+            reply.held = self._store.hold_question(
+                reply.user_id, reply.conversation_id, reply.below, reply.text, reply.files, at_end=at_end
+            )
+        except Exception as error:
+            self._in_trouble(reply, error)
+
+    def _drop(self, reply: ReplyInProgress) -> None:
+        """The store need not hold it any more. Where that fails, a later start finds it in its conversation."""
+        if reply.held is not None:
+            with suppress(StoreError):
+                self._store.drop_question(reply.held)
+
+    @staticmethod
+    def _in_trouble(reply: ReplyInProgress, error: Exception) -> None:
+        reply.missing, reply.trouble = isinstance(error, NotFound), logs.said(error)
 
     def _write(self, work: _Work) -> None:
         """One reply, and then those to the messages that wait for its end."""
@@ -254,7 +282,7 @@ class InProgress:
                         if begins and reply.begun:
                             self._news.tell(*place)
         except Exception as error:
-            reply.missing, reply.trouble = isinstance(error, NotFound), logs.said(error)
+            self._in_trouble(reply, error)
         try:
             if reply.begun:
                 self._mark(reply)
@@ -284,7 +312,7 @@ class InProgress:
             reply = self._replies[place] = following.reply
             reply.below, reply.waited = below, True
             if error is not None:
-                reply.missing, reply.trouble = isinstance(error, NotFound), logs.said(error)
+                self._in_trouble(reply, error)
         return following
 
     def _last(self, place: tuple[int, int]) -> int | None:
@@ -309,13 +337,16 @@ class InProgress:
         left = []
         for one in unasked:
             one.reply.taken_back = one.take_back(one.reply)
-            if not one.reply.taken_back:
+            if one.reply.taken_back:
+                self._drop(one.reply)
+            else:
                 left.append(one.reply)
         if left:
             text = "\n\n".join(one.text for one in left if one.text)
             files = [file for one in left for file in one.files]
             with suppress(StoreError):  # deleted: that was wanted
                 below = self._last(place) if reply.begun else reply.below
-                self._store.add_message(*place, below, "user", text, files)
+                held = [one.held for one in left if one.held is not None]
+                self._store.add_message(*place, below, "user", text, files, held)
         if not reply.begun:
             reply.withdrawn = self._store.discard_conversation(*place)

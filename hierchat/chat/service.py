@@ -108,14 +108,16 @@ class ChatService:
         settings: GenerationSettings,
         stop: threading.Event,
         files: Sequence[Attachment] = (),
+        held: int | None = None,
     ) -> Generator[Frame, None, None]:
-        """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once.
+        """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once. `held`: the same
+        message as Store.hold_question stored it when it was sent.
 
         Also raises what keeps it from being answered: QueueFull, NoModel, MessageTooLong, StoreError. Nothing is stored
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
         """
         self.store.conversation(user_id, conversation_id)
-        begin = partial(self._ask, user_id, conversation_id, parent_id, text, files, settings, stop)
+        begin = partial(self._ask, user_id, conversation_id, parent_id, text, files, held, settings, stop)
         try:
             yield from self._completions.answer(begin, stop)
         finally:
@@ -162,6 +164,7 @@ class ChatService:
         stop: threading.Event,
         files: Sequence[Attachment] = (),
         pair: Pair = USUAL,
+        held: int | None = None,
     ) -> Generator[CompareFrame, None, None]:
         """Answer a message in two ways, one after the other. The second reply is stored, and the result where both come
         to their end.
@@ -179,7 +182,7 @@ class ChatService:
             learns = arm == "second" and drafting == ALL
             if question is not None:
                 return self._answer_again(user_id, question, chosen, stop, hosted, drafting, learns=learns)
-            asked = (user_id, conversation_id, parent_id, text, files, chosen, stop, hosted, drafting)
+            asked = (user_id, conversation_id, parent_id, text, files, held, chosen, stop, hosted, drafting)
             record = self._ask(*asked, learns=learns)
             question = self.store.message(user_id, record.question)
             return record
@@ -298,6 +301,7 @@ class ChatService:
         parent_id: int | None,
         text: str,
         files: Sequence[Attachment],
+        held: int | None,
         settings: GenerationSettings,
         stop: threading.Event,
         hosted: Hosted,
@@ -305,7 +309,7 @@ class ChatService:
         *,
         learns: bool = True,
     ) -> Record:
-        """A reply to a new message, which is stored once nothing more can keep it from being answered."""
+        """A reply to a new message, which becomes one of the chat once nothing more can keep it from being answered."""
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
         system = self._system_prompt(user_id, conversation_id)
         said = [*self._said(hosted, user_id, path, system), Said("user", with_files(text, files))]
@@ -313,7 +317,8 @@ class ChatService:
         reply = self._completions.reply(
             hosted, user_id, said, settings, stop, None, None, allowed, drafting, learns=learns
         )
-        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
+        waited = [] if held is None else [held]
+        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files, waited)
         return Record(self.store, reply, user_id, conversation_id, question, system_prompt=system)
 
     def _answer_again(

@@ -5,11 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 from hierchat.config import data_dir
 from hierchat.serve import serve
@@ -39,29 +35,14 @@ def run(args: argparse.Namespace) -> int:
         tensor_parallel=args.tensor_parallel,
         more=shlex.split(args.vllm),
     )
-    with _ending_by_signal():
-        vllm = Vllm(launch.command(python), launch.variables(), data_dir() / "logs" / "vllm.log")
-        try:
-            vllm.wait(launch.url, _say)
-            args.model, args.backend = launch.name, None
-            return serve(args, added={launch.name: launch.entry(like)})
-        finally:
-            _say("vLLM ends…")
-            vllm.end()
-
-
-@contextmanager
-def _ending_by_signal() -> Iterator[None]:
-    """A signal to end is as Ctrl-C: vLLM ends, too."""
-
-    def interrupted(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupted)
+    vllm = Vllm(launch.command(python), launch.variables(), data_dir() / "logs" / "vllm.log")
     try:
-        yield
+        vllm.wait(launch.url, _say)
+        args.model, args.backend = launch.name, None
+        return serve(args, added={launch.name: launch.entry(like)})
     finally:
-        signal.signal(signal.SIGTERM, before)
+        _say("vLLM ends…")
+        vllm.end()
 
 
 def _say(sentence: str) -> None:

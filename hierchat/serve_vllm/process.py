@@ -12,6 +12,8 @@ from pathlib import Path
 
 import httpx
 
+from hierchat import ending
+
 END_SECONDS = 20.0
 """How long vLLM may take to end before it is killed."""
 SAY_SECONDS = 15.0
@@ -46,6 +48,7 @@ class Vllm:
             raise VllmEnded(f"{command[0]} cannot be started: {error.strerror}.") from error
         finally:
             os.close(written)
+        ending.at_once.append(self._kill)
 
     def wait(self, url: str, say: Say) -> None:
         """Until it answers. Raises VllmEnded."""
@@ -68,8 +71,12 @@ class Vllm:
         self._signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
-        self._signal(signal.SIGKILL)  # what is left of the group
+        self._kill()  # what is left of the group
         self._process.wait()
+        ending.at_once.remove(self._kill)
+
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -12,10 +13,13 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from hierchat.store.errors import StoreError, corrupt, gone, newer, no_file, translated
+from hierchat.store.errors import StoreError, corrupt, gone, newer, no_file, translated, without_log
 from hierchat.store.migrations import is_foreign, is_newer, migrations
+from hierchat.store.writers import is_running, this_process
 
 CLOSE_SECONDS = 10.0
+FOLD_SECONDS = 5.0
+"""So long after a write, the log beside the file is written into the file."""
 
 
 class Connected:
@@ -29,17 +33,30 @@ class Connected:
         # The lock is held while the connection is used. Weak, so that a thread's connection goes when the thread goes.
         self._open: weakref.WeakKeyDictionary[Database, threading.RLock] = weakref.WeakKeyDictionary()
         self._opening = threading.Lock()
+        self._folding: threading.Timer | None = None
         self._closed = False
+        self.notice = ""
+        """What the user should know of the file."""
         if self.path.exists() and not self.path.is_file():
             raise no_file(self.path)
         with translated(self.path):
             _create(self.path)
-            _check(self.path, busy_seconds)
+            alone = None if _log_of(self.path).exists() else time.time()
+            _check(self.path, busy_seconds, alone=alone is not None)
             self._file = self.path.stat()
-            with self._connected() as db:
-                db.enable_wal()
+        # The schema before the log: so a file that has a log, or had one, is never empty itself.
         with self._write() as db:
             migrations.apply(db)
+        with translated(self.path), self._connected() as db:
+            db.enable_wal()
+        with self._write() as db:
+            if _close_abandoned(db, alone):
+                self.notice = (
+                    f"{self.path} is a copy that was made while hierchat used the file, and {_log_of(self.path).name} "
+                    "was not copied with it: what was written last may be missing. `hierchat backup FILE` makes whole "
+                    "copies."
+                )
+            self._opening_id = _note_opening(db)
 
     @contextmanager
     def _connected(self) -> Iterator[Database]:
@@ -70,6 +87,7 @@ class Connected:
         """All or nothing. IMMEDIATE: a reader that turns writer would not wait for the busy timeout."""
         with self._transaction("BEGIN IMMEDIATE") as db:
             yield db
+        self._fold_later()
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Database]:
@@ -97,10 +115,44 @@ class Connected:
         if not same and not self._closed:
             raise gone(self.path)
 
-    def close(self) -> None:
-        """Close the connections of all threads, each after what it is at."""
-        self._closed = True
+    def fold(self) -> bool:
+        """Write the log into the file and empty it; False where somebody reads or writes at this moment. Waits for
+        nobody: what can be written is."""
+        try:
+            with translated(self.path), self._connected() as db:
+                db.execute("PRAGMA busy_timeout = 0")
+                try:
+                    (busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    db.execute(f"PRAGMA busy_timeout = {round(self._busy_seconds * 1000)}")
+        except StoreError:
+            return False
+        return not busy
+
+    def _fold_later(self) -> None:
         with self._opening:
+            if self._folding is None and not self._closed:
+                self._folding = threading.Timer(FOLD_SECONDS, self._fold_now)
+                self._folding.daemon = True
+                self._folding.start()
+
+    def _fold_now(self) -> None:
+        with self._opening:
+            self._folding = None
+        if not self.fold():  # somebody reads for long
+            self._fold_later()
+
+    def close(self) -> None:
+        """Write the log into the file, and close the connections of all threads, each after what it is at."""
+        if not self._closed:
+            with suppress(StoreError):  # a file that cannot be written: the next one to open it knows who is gone
+                with self._write() as db:
+                    db.execute("DELETE FROM openings WHERE id = ?", [self._opening_id])
+                self.fold()
+        with self._opening:
+            self._closed = True
+            if self._folding is not None:
+                self._folding.cancel()
             connections = list(self._open.items())
         for db, lock in connections:
             # One that is busy for longer closes with the program; what it writes is whole or not there.
@@ -130,8 +182,33 @@ def _create(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
-def _check(path: Path, busy_seconds: float) -> None:
-    """Refuse a file that is damaged, foreign or newer, through a connection that cannot change it."""
+def _log_of(path: Path) -> Path:
+    """SQLite's write-ahead log, which stands beside the file for as long as a connection is open, or was not closed."""
+    path = path.resolve()
+    return path.with_name(f"{path.name}-wal")
+
+
+def _note_opening(db: Database) -> int:
+    pid, started = this_process()
+    row: int = db.execute(
+        "INSERT INTO openings (pid, started, opened_at) VALUES (?, ?, ?)", [pid, started, time.time()]
+    ).lastrowid
+    return row
+
+
+def _close_abandoned(db: Database, alone: float | None) -> bool:
+    """Forget openings whose process is gone. `alone`: when no log stood beside the file, if there was none; whether
+    somebody had opened it before."""
+    rows = db.execute("SELECT id, pid, started, opened_at FROM openings").fetchall()
+    early = {id for id, _, _, at in rows if alone is not None and at < alone}
+    gone_ids = early | {id for id, pid, started, _ in rows if not is_running(pid, started)}
+    db.conn.executemany("DELETE FROM openings WHERE id = ?", [[id] for id in gone_ids])
+    return bool(early)
+
+
+def _check(path: Path, busy_seconds: float, *, alone: bool) -> None:
+    """Refuse a file that is damaged, foreign or newer, or empty and `alone`, without its log: through a connection that
+    cannot change it."""
     with closing(_connect(path, "ro", busy_seconds)) as db:
         (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
@@ -139,6 +216,8 @@ def _check(path: Path, busy_seconds: float) -> None:
         # SQLite takes a file of a few bytes for an empty database.
         if path.stat().st_size and not db.execute("PRAGMA page_count").fetchone()[0]:
             raise corrupt(path, "file is not a database")
+        if alone and db.journal_mode == "wal" and not db.table_names():
+            raise without_log(path)
         if is_newer(db):
             raise newer(path)
         if is_foreign(db):

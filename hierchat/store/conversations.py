@@ -15,6 +15,11 @@ from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, match_expression, spli
 _COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived", "unread")
 LOCAL_USER = "local"
 """Whose chats a page without a login shows."""
+EMPTY = (
+    "NOT EXISTS (SELECT 1 FROM messages WHERE conversation_id = conversations.id)"
+    " AND NOT EXISTS (SELECT 1 FROM waiting WHERE conversation_id = conversations.id)"
+)
+"""Of a conversation: nothing was said there, and no question waits."""
 _TAGS = "(SELECT json_group_array(name) FROM tags WHERE conversation_id = conversations.id) AS tags"
 _TAGGED = """NOT EXISTS (
         SELECT 1 FROM json_each(:tags) AS wanted
@@ -132,8 +137,7 @@ class Conversations(Connected):
         """Remove it if it has no message; whether it is gone now. There is nothing of it to forget."""
         with self._write() as db:
             db.execute(
-                "DELETE FROM conversations WHERE id = ? AND user_id = ?"
-                " AND NOT EXISTS (SELECT 1 FROM messages WHERE conversation_id = conversations.id)",
+                f"DELETE FROM conversations WHERE id = ? AND user_id = ? AND {EMPTY}",
                 [conversation_id, user_id],
             )
             found = db.execute("SELECT 1 FROM conversations WHERE id = ?", [conversation_id]).fetchone()

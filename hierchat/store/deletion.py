@@ -109,6 +109,8 @@ class Deletion(Connected):
                 (busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except (DatabaseLocked, DatabaseUnwritable):
             return False
+        if busy:
+            self._fold_later()
         return not busy
 
 

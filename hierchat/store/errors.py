@@ -64,6 +64,13 @@ def gone(path: Path) -> DatabaseUnwritable:
     )
 
 
+def without_log(path: Path) -> DatabaseCorrupt:
+    return DatabaseCorrupt(
+        f"{path} is empty: its chats stand in {path.name}-wal, which is not beside it. It was left as it is. Put that "
+        "file there, too, or restore a backup: `hierchat backup FILE` makes whole copies. To begin anew, delete the file."
+    )
+
+
 def no_file(path: Path) -> DatabaseUnwritable:
     return DatabaseUnwritable(
         f"{path} is a folder or a device, not a file. Name a file with --db, such as {path / 'hierchat.db'}."

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from sqlite_utils import Database
@@ -15,6 +19,7 @@ from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.ownership import owned_conversation, owned_message
 from hierchat.store.records import Attachment, Message, Role, State
 from hierchat.store.text import storable, title_of
+from hierchat.store.writers import this_process
 
 # A child is newer than its parent: along a path ids only grow, and the newest node below any node is a leaf.
 PATH = """
@@ -47,6 +52,11 @@ _COLUMNS = ("id", "conversation_id", "parent_id", "role", "text", "state", "crea
 class Messages(Attachments):
     """The part of Store that knows messages."""
 
+    def __init__(self, path: Path, busy_seconds: float) -> None:
+        # Questions that this store holds: at most those.
+        self._held: set[int] = set()
+        super().__init__(path, busy_seconds)
+
     def add_message(
         self,
         user_id: int,
@@ -55,16 +65,76 @@ class Messages(Attachments):
         role: Role,
         text: str,
         files: Sequence[Attachment] = (),
+        held: Collection[int] = (),
     ) -> int:
         """Add a complete message below `parent_id` (None: a root) and make its branch current.
 
-        The first user message, or else its first file, gives an untitled conversation its title. Raises NotFound.
+        The first user message, or else its first file, gives an untitled conversation its title. `held`: the questions
+        that it is, as `hold_question` named them; they wait no more. Raises NotFound, also where one of them does not
+        wait any longer.
         """
         with self._write() as db:
-            title = text if text.strip() or not files else files[0].name
-            message_id = self._add(db, user_id, conversation_id, parent_id, role, text, "complete", title)
-            attach(db, message_id, files)
-            return message_id
+            if _let_go(db, held) != len(held):
+                raise NotFound("This question is not waiting any more. Its chat may have been deleted.")
+            added = self._add_with_files(db, user_id, conversation_id, parent_id, role, text, files)
+        self._held.difference_update(held)
+        return added
+
+    def hold_question(
+        self,
+        user_id: int,
+        conversation_id: int,
+        parent_id: int | None,
+        text: str,
+        files: Sequence[Attachment] = (),
+        *,
+        at_end: bool,
+    ) -> int | None:
+        """Store a question that was sent and waits for its turn: below `parent_id`, or `at_end` of the conversation.
+
+        It is no message yet. `add_message` makes it one, and so does closing this store, or the next one that is opened
+        after the process died; `drop_question` takes it back. Nothing is stored (None) where the conversation
+        itself would not outlive the process. Raises NotFound.
+        """
+        with self._write() as db:
+            if owned_conversation(db, user_id, conversation_id)["incognito"]:
+                return None
+            held: int = db.execute(
+                "INSERT INTO waiting (conversation_id, parent_id, at_end, text, files, pid, started)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    *(conversation_id, parent_id, at_end, storable(text)),
+                    json.dumps([asdict(file) for file in files]),
+                    *this_process(),
+                ],
+            ).lastrowid
+        self._held.add(held)
+        return held
+
+    def drop_question(self, held: int) -> None:
+        """It is not asked. One that waits no more stays as it is."""
+        with self._write() as db:
+            dropped = _let_go(db, [held])
+        self._held.discard(held)
+        if dropped:
+            self.fold()  # its text stands in the log until then
+
+    def _ask_unanswered(self, db: Database, held: Iterable[int]) -> None:
+        """Make messages of questions that wait: those of one conversation become one."""
+        rows = db.query(
+            "SELECT waiting.*, user_id,"
+            " iif(at_end, current_leaf_id, (SELECT id FROM messages WHERE messages.id = waiting.parent_id)) AS below"
+            " FROM waiting JOIN conversations ON conversations.id = conversation_id"
+            " WHERE waiting.id IN (SELECT value FROM json_each(?)) AND hidden_by IS NULL"
+            " ORDER BY conversation_id, waiting.id",
+            [json.dumps(list(held))],
+        )
+        for conversation_id, of_one in groupby(list(rows), key=itemgetter("conversation_id")):
+            first, *more = of_one
+            text = "\n\n".join(row["text"] for row in (first, *more) if row["text"])
+            files = [Attachment(**file) for row in (first, *more) for file in json.loads(row["files"])]
+            _let_go(db, [row["id"] for row in (first, *more)])
+            self._add_with_files(db, first["user_id"], conversation_id, first["below"], "user", text, files)
 
     def edit_reply(self, user_id: int, message_id: int, text: str) -> int:
         """Add this text beside a reply, as the user's version of it, and make it current; its id.
@@ -106,6 +176,21 @@ class Messages(Attachments):
             db.execute("UPDATE conversations SET current_leaf_id = ? WHERE id = ?", [leaf, conversation_id])
             return leaf
 
+    def _add_with_files(
+        self,
+        db: Database,
+        user_id: int,
+        conversation_id: int,
+        parent_id: int | None,
+        role: Role,
+        text: str,
+        files: Sequence[Attachment],
+    ) -> int:
+        title = text if text.strip() or not files else files[0].name
+        message_id = self._add(db, user_id, conversation_id, parent_id, role, text, "complete", title)
+        attach(db, message_id, files)
+        return message_id
+
     def _add(
         self,
         db: Database,
@@ -136,6 +221,14 @@ class Messages(Attachments):
         if role == "user" and not conversation["title"]:
             db.execute("UPDATE conversations SET title = ? WHERE id = ?", [title_of(title), conversation_id])
         return message_id
+
+
+def _let_go(db: Database, held: Collection[int]) -> int:
+    """Remove questions that wait; how many of them still did."""
+    removed: int = db.execute(
+        "DELETE FROM waiting WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(list(held))]
+    ).rowcount
+    return removed
 
 
 def _with_siblings(db: Database, conversation_id: int, rows: list[dict[str, Any]]) -> list[Message]:

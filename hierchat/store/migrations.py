@@ -464,3 +464,36 @@ def m0025_told_drafters(db: Database) -> None:
         );
         INSERT INTO drafters VALUES (1, lower(hex(randomblob(8))));
     """)
+
+
+@migrations()
+def m0026_waiting(db: Database) -> None:
+    # Questions that were sent and wait for the model, until they become messages. at_end: below the last message, which
+    # may not be there yet; else below parent_id. files: as JSON. The process is the one in which they wait.
+    db.executescript("""
+        CREATE TABLE waiting (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+            parent_id INTEGER,
+            at_end INTEGER NOT NULL,
+            text TEXT NOT NULL,
+            files TEXT NOT NULL,
+            pid INTEGER NOT NULL,
+            started REAL NOT NULL
+        );
+        CREATE INDEX waiting_by_conversation ON waiting (conversation_id);
+    """)
+
+
+@migrations()
+def m0027_openings(db: Database) -> None:
+    # Who has the file open, which has a log beside it for as long: a file without one that names somebody is a copy of
+    # a file in use, or of one whose process was killed, and its log is missing.
+    db.executescript("""
+        CREATE TABLE openings (
+            id INTEGER PRIMARY KEY,
+            pid INTEGER NOT NULL,
+            started REAL NOT NULL,
+            opened_at REAL NOT NULL
+        );
+    """)

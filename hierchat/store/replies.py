@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from sqlite_utils import Database
 
+from hierchat.store.conversations import EMPTY
 from hierchat.store.errors import NotFound, StoreError
 from hierchat.store.messages import Messages
 from hierchat.store.ownership import owned_message
@@ -160,8 +161,8 @@ class Replies(Messages):
         self._writing.discard(message_id)
 
     def recover(self) -> int:
-        """Mark replies as interrupted whose process no longer runs; how many there were. Conversations that a
-        crash left without a message go."""
+        """Mark replies as interrupted whose process no longer runs; how many there were. Questions that waited there are
+        messages now, without a reply. Conversations that a crash left without a message go."""
         with self._write() as db:
             lost = [
                 row["id"]
@@ -172,19 +173,23 @@ class Replies(Messages):
                 if not is_running(row["writer_pid"], row["writer_started"])
             ]
             self._interrupt(db, lost)
+            waiting = db.execute("SELECT id, pid, started FROM waiting").fetchall()
+            self._ask_unanswered(db, [id for id, *process in waiting if not is_running(*process)])
             db.execute(
-                "DELETE FROM conversations WHERE title = '' AND created_at < ?"
-                " AND NOT EXISTS (SELECT 1 FROM messages WHERE conversation_id = conversations.id)",
+                f"DELETE FROM conversations WHERE title = '' AND created_at < ? AND {EMPTY}",
                 [time.time() - _ABANDONED_SECONDS],
             )
         return len(lost)
 
     def close(self) -> None:
-        """Mark this store's unfinished replies as interrupted and close the connections of all threads."""
+        """Mark this store's unfinished replies as interrupted, make messages of the questions that wait, and close the
+        connections of all threads."""
         try:
-            if (unfinished := self._writing | self._unfinished) and not self._closed:
+            unfinished = self._writing | self._unfinished
+            if (unfinished or self._held) and not self._closed:
                 with self._write() as db:
                     self._interrupt(db, unfinished)
+                    self._ask_unanswered(db, self._held)
         except StoreError:
             pass  # a disk that cannot be written: the next open will mark them
         finally:

@@ -73,6 +73,7 @@ class Store(
             store.recover()
             store.delete_abandoned()
             store.forget_abandoned_guests()
+            store.fold()  # a process that was killed left its log
         except BaseException:
             store.close()
             raise
@@ -87,6 +88,8 @@ class Store(
             with closing(sqlite3.connect(part)) as copy:
                 # In one step: a reply that is written meanwhile would have it begin again between two.
                 db.conn.backup(copy)
+                copy.execute("DELETE FROM openings")
+                copy.commit()
                 # A file that is carried elsewhere must need no others beside it.
                 copy.execute("PRAGMA journal_mode = DELETE").fetchone()
                 (verdict,) = copy.execute("PRAGMA integrity_check(1)").fetchone()

@@ -60,7 +60,7 @@ def _over_server(server: Server, args: argparse.Namespace, stack: ExitStack) -> 
     kept = Kept(store, user)
     number = last_chat(store, user) if args.go_on else None
     chat = None if number is None else store.chat(user, number)
-    talk = TalkInMemory(server, server.complete, kept.settings, kept.keep, chat, number)
+    talk = TalkInMemory(server, server.complete, kept.settings, kept, chat, number)
     talk.earlier = partial(earlier, store, user)
     return talk
 

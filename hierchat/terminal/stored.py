@@ -23,6 +23,32 @@ _CHATS = 20
 """In so many of the last chats the earlier messages are looked for."""
 
 
+class Held:
+    """The question that waits, as the store holds it: a crash leaves it in its chat, without a reply."""
+
+    def __init__(self, store: Store, user: int) -> None:
+        self._store = store
+        self._user = user
+        self._began: int | None = None
+        self.id: int | None = None
+
+    def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> int:
+        """From now on; the chat's number, where that is None of a new one. Raises NotFound."""
+        if number is None:
+            number = self._began = self._store.create_conversation(self._user)
+        path = self._store.messages(self._user, number)
+        below = path[-1].id if path else None
+        self.id = self._store.hold_question(self._user, number, below, text, files, at_end=True)
+        return number
+
+    def let_go(self) -> bool:
+        """It waits no more; whether a new chat went with it, since nothing was asked there."""
+        held, began, self.id, self._began = self.id, self._began, None, None
+        if held is not None:
+            self._store.drop_question(held)
+        return began is not None and self._store.discard_conversation(self._user, began)
+
+
 class StoredTalk:
     """A chat that the service answers and stores, as it does for the page."""
 
@@ -35,6 +61,7 @@ class StoredTalk:
         self._service = service
         self._store = service.store
         self._user = user
+        self._held = Held(service.store, user)
         self._reply: int | None = None
 
     @property
@@ -49,20 +76,20 @@ class StoredTalk:
             raise TerminalError(DELETED) from error
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        settings, fresh = self.settings, self.number is None
-        number = self.number = self.number or self._store.create_conversation(self._user)
-        try:
-            keep_settings(self._service, self._user, number, settings)
-            path = self._store.messages(self._user, number)
-            below = path[-1].id if path else None
-            made = reply_settings(settings.sampling)
-            with closing(self._service.send(self._user, number, below, text, made, stop, files)) as frames:
-                for frame in frames:
-                    self._reply = frame.message_id
-                    yield frame
-        finally:
-            if fresh and self._store.discard_conversation(self._user, number):  # nothing was asked
-                self.number = None
+        settings = self.settings
+        number = self.number = self._held.hold(text, files, self.number)
+        keep_settings(self._service, self._user, number, settings)
+        path = self._store.messages(self._user, number)
+        below = path[-1].id if path else None
+        asked = (self._user, number, below, text, reply_settings(settings.sampling), stop, files)
+        with closing(self._service.send(*asked, self._held.id)) as frames:
+            for frame in frames:
+                self._reply = frame.message_id
+                yield frame
+
+    def take_back(self) -> None:
+        if self._held.let_go():
+            self.number = None
 
     def new(self) -> None:
         self.number = self._reply = None
@@ -80,6 +107,13 @@ class Kept:
     def __init__(self, store: Store, user: int) -> None:
         self._store = store
         self._user = user
+        self._held = Held(store, user)
+
+    def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> None:
+        self._held.hold(text, files, number)
+
+    def let_go(self) -> None:
+        self._held.let_go()
 
     def settings(self, number: int | None) -> ChatSettings:
         """What the chat sets; of a new one, what the default preset does. The rest is left to the server."""

@@ -55,11 +55,25 @@ def require(name: str, names: Sequence[str]) -> None:
 
 Complete = Callable[[Sequence[Said], Mapping[str, Any], Event], Generator[Frame, None, None]]
 """The reply to messages under sampling settings, as frames, the last one in phase "done"."""
-Keep = Callable[[Chat, ChatSettings, int | None], int]
-"""Stores a chat with what has come to it, and returns its number, which is None before. Raises NotFound where it was
-deleted."""
 Earlier = Callable[[int], list[str]]
 """What the user asked in earlier chats: so many at most, the oldest first."""
+
+
+class Keeps(Protocol):
+    """Stores chats that another program answers."""
+
+    def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> None:
+        """Store a question that waits for its reply; `number`: of its chat, if that is there. Raises NotFound."""
+        ...
+
+    def let_go(self) -> None:
+        """The question waits no more."""
+        ...
+
+    def keep(self, chat: Chat, settings: ChatSettings, number: int | None) -> int:
+        """Store a chat with what has come to it, and return its number, which is None before. Raises NotFound where it
+        was deleted."""
+        ...
 
 
 @dataclass(slots=True)
@@ -90,7 +104,12 @@ class Talk(Protocol):
         ...
 
     def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        """The frames of the reply. Raises what keeps it from beginning."""
+        """The frames of the reply. Raises what keeps it from beginning. The question is stored from the first frame on,
+        if the chat is, until `take_back`."""
+        ...
+
+    def take_back(self) -> None:
+        """The question was not asked, unless the reply has begun: then this changes nothing."""
         ...
 
     def new(self) -> None:
@@ -107,14 +126,14 @@ class Talk(Protocol):
 
 
 class TalkInMemory:
-    """A chat whose messages are given to the model anew each time. `keep` stores it, if it is to be stored."""
+    """A chat whose messages are given to the model anew each time. `kept` stores it, if it is to be stored."""
 
     def __init__(
         self,
         model: Model,
         complete: Complete,
         own_settings: Callable[[int | None], ChatSettings],
-        keep: Keep | None = None,
+        kept: Keeps | None = None,
         chat: Chat | None = None,
         number: int | None = None,
     ) -> None:
@@ -125,7 +144,7 @@ class TalkInMemory:
         self.earlier: Earlier = lambda most: []
         self._complete = complete
         self._own_settings = own_settings
-        self._keep = keep
+        self._kept = kept
         self._chat = chat or _empty()
 
     @property
@@ -149,6 +168,8 @@ class TalkInMemory:
             if message.role != "system" or not said
         ]
         last: Frame | None = None
+        if self._kept:
+            self._kept.hold(text, files, self.number)
         try:
             for last in self._complete(said, settings.sampling, stop):
                 yield last
@@ -167,8 +188,13 @@ class TalkInMemory:
             messages=[*self._chat.messages, question, reply],
             current=reply.name,
         )
-        if self._keep:
-            self.number = self._keep(self._chat, settings, self.number)
+        if self._kept:
+            self.number = self._kept.keep(self._chat, settings, self.number)
+            self._kept.let_go()
+
+    def take_back(self) -> None:
+        if self._kept:
+            self._kept.let_go()
 
     def new(self) -> None:
         self._chat, self.number = _empty(), None

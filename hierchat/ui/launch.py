@@ -13,8 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.store import Store
 from hierchat.ui.actions import ASSETS, style
+from hierchat.ui.doors.dropped import sweep as sweep_dropped
 from hierchat.ui.doors.dropped import take_model
-from hierchat.ui.doors.files import give_out, take_in
+from hierchat.ui.doors.files import files, give_out, take_in
 from hierchat.ui.doors.login import USER, Login
 from hierchat.ui.doors.members import Members
 from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
@@ -87,6 +88,12 @@ def login(host: str, share: bool, asked: bool, store: Store) -> tuple[LogIns, st
         password = secrets.token_urlsafe(24)
         return LogIns(Members(store, password)), password
     return None
+
+
+def sweep() -> None:
+    """Remove files on their way that processes left that were killed."""
+    files.sweep()
+    sweep_dropped()
 
 
 def options(

@@ -38,7 +38,7 @@ def above(
     path = []
     if reply.below is not None:
         path = service.store.messages(reply.user_id, reply.conversation_id, reply.below)
-    drawn = thread.thread(service, reply.user_id, path, marked, shown)
+    drawn = thread.thread(service, reply.user_id, path, marked, shown, replying=True)
     return drawn + (thread.user_message(reply.text, files=thread.files(reply.files)) if reply.asks else "")
 
 

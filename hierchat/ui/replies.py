@@ -198,8 +198,8 @@ class ReplyHandlers:
             made = reply_settings(settings.sampling)
             asked = (user, conversation, reply.below, text, made, stop, files)
             if compare:
-                return self._service.compare(*asked, session.pair)
-            return self._service.send(*asked)
+                return self._service.compare(*asked, session.pair, held=reply.held)
+            return self._service.send(*asked, held=reply.held)
 
         take_back = self._take_back(session)
         if self._service.in_progress.begin(reply, start, take_back, waits=waits):

@@ -110,13 +110,14 @@ def _siblings(message: Message) -> str:
     return f'<span class="hc-branches">{inside}</span>'
 
 
-def _user(message: Message, last: bool, shown: Mapping[int, Attachment]) -> str:
-    # A question without a reply (stopped in the queue, or the machine went down) can be asked again.
-    again = button("hc_again", _("Again"), id=message.id) if last else ""
+def _user(message: Message, unanswered: bool, shown: Mapping[int, Attachment]) -> str:
+    # As where hierchat ended while it waited, or its page was gone when it was stopped.
+    note = f'<span class="hc-figure hc-unanswered">{_("Not answered")}</span>' if unanswered else ""
+    again = button("hc_again", _("Answer"), id=message.id) if unanswered else ""
     edit = button("hc_edit", _("Edit"), id=message.id)
     copy = button("hc_copy", _("Copy"), text=message.text)
     attached = files(message.attachments, shown)
-    return user_message(message.text, f"{_siblings(message)}{again}{edit}{copy}", message.id, attached)
+    return user_message(message.text, f"{_siblings(message)}{note}{again}{edit}{copy}", message.id, attached)
 
 
 def _note(message: Message, figures: Figures) -> str:
@@ -196,8 +197,11 @@ def thread(
     messages: Iterable[Message],
     marked: Collection[int] = (),
     shown: Collection[int] = (),
+    *,
+    replying: bool = False,
 ) -> str:
-    """A conversation's current path; replies in `marked` show their tokens by source, files in `shown` their text."""
+    """A conversation's current path; replies in `marked` show their tokens by source, files in `shown` their text.
+    `replying`: a reply to its end is in progress."""
     path = [message for message in messages if message.role != "system"]
     present = service.host.status
     result = []
@@ -211,7 +215,8 @@ def thread(
                 for file in message.attachments
                 if file.id in shown
             }
-            result.append(_user(message, place == len(path) - 1, open_files))
+            unanswered = place == len(path) - 1 and not replying
+            result.append(_user(message, unanswered, open_files))
         else:
             runs = service.runs(user_id, message.id) if message.id in marked else None
             figures = service.figures(user_id, message.id)

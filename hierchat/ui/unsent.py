@@ -1,5 +1,5 @@
 """What stands in the composer beside the text: files to be sent, and messages that wait for a reply to end
-(chat/in_progress.py). They live in this process alone, until they are sent."""
+(chat/in_progress.py). The files live in this process alone, until they are sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.language import _, later
 from hierchat.store import Attachment
-from hierchat.ui.actions import KEY, button
+from hierchat.ui.actions import button
 
 PASTED = later("Pasted text")
 MOST_CHARACTERS = 50_000_000
@@ -87,7 +87,7 @@ def tray(
     known: bool,
 ) -> str:
     """What stands above the box for `chat` (0: a new one), as HTML; `queued`: what waits in any of the user's. The page
-    keeps the state of all chats for when it is loaded again; `known`: it has asked for what it had then."""
+    keeps the files of all chats for when it is loaded again; `known`: it has asked for what it had then."""
     files = "".join(map(_chip, attached.get(chat, ())))
     waiting = "".join(_waiting(one) for one in queued if one.conversation_id == chat)
     lists = (
@@ -100,19 +100,13 @@ def tray(
         if files
         else ""
     )
-    state = html.escape(json.dumps(_state(attached, queued)))
+    state = html.escape(json.dumps(_state(attached)))
     return f'<div class="hc-tray" data-state="{state}" data-known="{"yes" if known else ""}">{lists}</div>'
 
 
-def _state(
-    attached: Mapping[int, Sequence[Attached]], queued: Sequence[ReplyInProgress]
-) -> dict[str, object]:
+def _state(attached: Mapping[int, Sequence[Attached]]) -> dict[str, object]:
     files = [(chat, file) for chat, many in attached.items() for file in many]
-    return {
-        "process": KEY,  # while it runs, messages wait there; a later one knows nothing of them
-        "files": [{"chat": chat, "key": file.key, "name": file.name} for chat, file in files if file.file],
-        "texts": [{"chat": one.conversation_id, "text": one.text} for one in queued],
-    }
+    return {"files": [{"chat": chat, "key": file.key, "name": file.name} for chat, file in files if file.file]}
 
 
 def _chip(file: Attached) -> str:

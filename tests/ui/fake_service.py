@@ -153,11 +153,16 @@ class FakeService:
         if over > 0:
             raise MessageTooLong(f"This message is {over:,} tokens too long. Shorten it.")
 
-    def send(self, user_id, conversation_id, parent_id, text, settings, stop, files=()) -> Iterator[Frame]:
+    def send(
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), held=None
+    ) -> Iterator[Frame]:
         def begin() -> Iterator[Frame]:
             if self.script.raises:
                 raise self.script.raises
-            question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
+            waited = [] if held is None else [held]
+            question = self.store.add_message(
+                user_id, conversation_id, parent_id, "user", text, files, waited
+            )
             self.asked.append((text, settings))
             yield from self._reply(user_id, conversation_id, question, settings, stop)
 
@@ -192,7 +197,7 @@ class FakeService:
         return []
 
     def compare(
-        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), pair=USUAL
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), pair=USUAL, held=None
     ) -> Iterator[CompareFrame]:
         named = names(pair)
         arms = {arm: Frame("waiting", name=named[arm]) for arm in ARMS}
@@ -200,7 +205,10 @@ class FakeService:
             for ahead in turn.waiting():
                 yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
             if turn.hosted is not None:
-                question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files)
+                waited = [] if held is None else [held]
+                question = self.store.add_message(
+                    user_id, conversation_id, parent_id, "user", text, files, waited
+                )
                 asked = (user_id, conversation_id, question, text, settings, stop, pair)
                 yield from self._compared(arms, *asked, alone=parent_id is None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from hierchat.config import models_dir
 from hierchat.language import _
+from hierchat.ui.doors.files import in_use, own_name
 from hierchat.ui.doors.login import is_owner
 
 _NAME = re.compile(r"[\w][\w .()+-]{0,200}\.gguf", re.IGNORECASE)
@@ -52,6 +52,14 @@ async def take_model(request: Request) -> Response:
         return PlainTextResponse(sentence, 507)
 
 
+def sweep() -> None:
+    """Remove halves of files that processes left that died."""
+    for part in models_dir().glob(".*.part"):
+        if not in_use(part.name.removeprefix(".").removesuffix(".part")):
+            with suppress(OSError):
+                part.unlink()
+
+
 async def _take(request: Request, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise Refused(400, _("Only GGUF files with plain names are taken. Rename the file."))
@@ -72,7 +80,7 @@ async def _take(request: Request, name: str) -> str:
                 folder=models_dir(), name=name
             ),
         )
-    part = target.with_name(f".{secrets.token_hex(8)}.part")
+    part = target.with_name(f".{own_name()}.part")
     try:
         await _write(request, part)
         part.replace(target)

@@ -2,7 +2,7 @@
 
 Each lies in a folder that only this account of the machine can read, and has a ticket: a random word that is good for
 one use, by the user for whom it was made. It goes with its use, after some minutes, and when the program ends; what a
-process that died left there goes with the next file.
+process that died left there goes at the next start.
 """
 
 from __future__ import annotations
@@ -96,6 +96,12 @@ class Files:
         for ticket in tickets:
             self._expire(ticket)
 
+    def sweep(self) -> None:
+        """Remove what processes left that died."""
+        for left in self._all().glob("*"):
+            if not in_use(left.name):
+                shutil.rmtree(left, ignore_errors=True)
+
     def close(self) -> None:
         """Remove all of them."""
         with self._lock:
@@ -112,22 +118,28 @@ class Files:
         if held is not None:
             self.remove(held.path)
 
+    def _all(self) -> Path:
+        return self._folder or data_dir() / "transfer"
+
     def _process_folder(self) -> Path:
         with self._lock:
             if self._own is None:
-                folder = self._folder or data_dir() / "transfer"
+                folder = self._all()
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                for left in folder.iterdir():
-                    if not _in_use(left.name):
-                        shutil.rmtree(left, ignore_errors=True)
-                pid, started = this_process()
-                self._own = folder / f"{pid}-{started}-{secrets.token_hex(4)}"
+                self._own = folder / own_name()
                 self._own.mkdir(mode=0o700)
                 atexit.register(self.close)
             return self._own
 
 
-def _in_use(name: str) -> bool:
+def own_name() -> str:
+    """A new name for a file or folder of this process."""
+    pid, started = this_process()
+    return f"{pid}-{started}-{secrets.token_hex(8)}"
+
+
+def in_use(name: str) -> bool:
+    """Whether the process still runs that has a file or folder of this name."""
     with suppress(ValueError):
         pid, started, _ = name.split("-")
         return is_running(int(pid), float(started))

@@ -1,0 +1,77 @@
+"""Ends the program in order when the system asks for it: a service is stopped, a user logs out, a window is closed.
+
+The first signal lets each part close what it holds, by an exception of the main thread. The second ends at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, *([signal.SIGHUP] if sys.platform != "win32" else []))
+
+
+class Ended(SystemExit):
+    """A signal ended the program; the code is what a shell gives for it."""
+
+
+at_once: list[Callable[[], None]] = []
+"""What the second signal does before it ends the program: processes that would stay go with it."""
+_received = 0
+_stops: list[threading.Event] = []
+
+
+def is_wanted() -> bool:
+    """Whether the first signal came."""
+    return bool(_received)
+
+
+@contextmanager
+def in_order() -> Iterator[None]:
+    """Have signals that end raise Ended, in the main thread; one that is ignored, as by nohup, stays so."""
+    global _received
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _received = 0
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    ours = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in ours:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
+
+
+@contextmanager
+def by(stop: threading.Event) -> Iterator[None]:
+    """Have a signal set `stop`, and raise Ended when the block has ended: what is in the middle of something comes to
+    its end."""
+    _stops.append(stop)
+    try:
+        yield
+    finally:
+        _stops.remove(stop)
+    if _received:
+        raise Ended(128 + _received)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    global _received
+    if _received:
+        for act in at_once:
+            with suppress(Exception):
+                act()
+        os._exit(128 + number)
+    _received = number
+    if not _stops:
+        raise Ended(128 + number)
+    for stop in _stops:
+        stop.set()
