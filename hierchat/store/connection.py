@@ -42,7 +42,9 @@ class Connected:
         with translated(self.path):
             _create(self.path)
             alone = None if _log_of(self.path).exists() else time.time()
-            _check(self.path, busy_seconds, alone=alone is not None)
+            if alone and _is_empty(self.path):
+                raise without_log(self.path)
+            _check(self.path, busy_seconds)
             self._file = self.path.stat()
         # The schema before the log: so a file that has a log, or had one, is never empty itself.
         with self._write() as db:
@@ -206,9 +208,18 @@ def _close_abandoned(db: Database, alone: float | None) -> bool:
     return bool(early)
 
 
-def _check(path: Path, busy_seconds: float, *, alone: bool) -> None:
-    """Refuse a file that is damaged, foreign or newer, or empty and `alone`, without its log: through a connection that
-    cannot change it."""
+def _is_empty(path: Path) -> bool:
+    """Whether a file that no process has open was opened with a log, and has no table. Without SQLite, which would put a
+    new log beside it."""
+    with path.open("rb") as file:
+        head = file.read(105)
+    # Byte 18 tells the journal (2: a log); from byte 100 on stands the tree of tables: 13 a leaf, 103 how many there are.
+    whole = len(head) == 105 and head.startswith(b"SQLite format 3\0")
+    return whole and head[18] == 2 and head[100] == 13 and not any(head[103:105])
+
+
+def _check(path: Path, busy_seconds: float) -> None:
+    """Refuse a file that is damaged, foreign or newer, through a connection that cannot change it."""
     with closing(_connect(path, "ro", busy_seconds)) as db:
         (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
@@ -216,8 +227,6 @@ def _check(path: Path, busy_seconds: float, *, alone: bool) -> None:
         # SQLite takes a file of a few bytes for an empty database.
         if path.stat().st_size and not db.execute("PRAGMA page_count").fetchone()[0]:
             raise corrupt(path, "file is not a database")
-        if alone and db.journal_mode == "wal" and not db.table_names():
-            raise without_log(path)
         if is_newer(db):
             raise newer(path)
         if is_foreign(db):

@@ -13,7 +13,7 @@ from hierchat.chat.in_progress import InProgress, ReplyInProgress, State
 from hierchat.chat.news import News
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, Store
+from hierchat.store import Attachment, Store, StoreError
 
 from .conftest import Talk
 from .tiny import END, ready_host
@@ -274,7 +274,9 @@ def test_a_real_reply_comes_to_its_end_without_a_page(store: Store) -> None:
     reply = ReplyInProgress(user, talk.conversation, "Go on")
     settings = USUAL.model_copy(update={"max_new_tokens": 24})
     service.in_progress.begin(
-        reply, lambda stop: service.send(user, talk.conversation, None, "Go on", settings, stop)
+        reply, lambda stop: service.send(
+            user, talk.conversation, None, "Go on", settings, stop, held=reply.held
+        )
     )
     assert reply.wait(PATIENCE)
     assert not reply.trouble
@@ -292,7 +294,9 @@ def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path:
         conversation = store.create_conversation(user)
         reply = ReplyInProgress(user, conversation, "Long")
         service.in_progress.begin(
-            reply, lambda stop: service.send(user, conversation, None, "Long", USUAL, stop)
+            reply, lambda stop: service.send(
+                user, conversation, None, "Long", USUAL, stop, held=reply.held
+            )
         )
         states = reply.follow()
         while not take(states):
@@ -302,3 +306,65 @@ def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path:
     with Store.open(path) as again:
         assert again.messages(user, conversation)[-1].state == "interrupted"
         assert again.messages(user, conversation)[0].text == "Long"
+
+
+def held(store: Store) -> list[str]:
+    with store._read() as db:
+        return [text for (text,) in db.execute("SELECT text FROM waiting ORDER BY id")]
+
+
+def test_a_question_is_stored_from_when_it_is_sent_until_its_turn(
+    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
+) -> None:
+    def start(stop: threading.Event) -> Generator[State, None, None]:
+        yield Frame("waiting", ahead=1)
+        assert script.steps.acquire(timeout=PATIENCE)
+        user, conversation = asked.user_id, asked.conversation_id
+        store.add_message(user, conversation, None, "user", asked.text, held=[asked.held or 0])
+        yield from script.start(stop)
+
+    replies.begin(asked, start)
+    assert held(store) == ["Question"]
+    second, third = follows(asked, "Second"), follows(asked, "Third")
+    replies.begin(second, script.start, lambda reply: True, waits=True)
+    replies.begin(third, script.start, waits=True)
+    refused = follows(asked, "Refused")
+    assert not replies.begin(refused, script.start)
+    assert held(store) == ["Question", "Second", "Third"]
+    script.step()
+    writes(asked, script)
+    assert held(store) == ["Second", "Third"]
+    assert replies.take_out(asked.user_id, third.number) is third
+    assert held(store) == ["Second"]
+    replies.stop(asked.user_id)
+    end(asked, script)
+    assert held(store) == []  # it went back to its page
+    assert [message.text for message in store.messages(asked.user_id, asked.conversation_id)] == ["Question"]
+
+
+def test_what_stays_without_a_reply_is_there_once(
+    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
+) -> None:
+    replies.begin(asked, script.start)
+    replies.begin(follows(asked, "Second"), script.start, waits=True)
+    end(asked, script)
+    assert held(store) == []
+    store.close()
+    with Store.open(store.path) as again:
+        (message,) = again.messages(asked.user_id, asked.conversation_id)
+        assert message.text == "Question\n\nSecond"
+
+
+def test_a_question_that_cannot_be_stored_goes_back(
+    replies: InProgress, asked: ReplyInProgress, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*place: object, **more: object) -> int:
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(Store, "hold_question", full)
+    given: list[str] = []
+    replies.begin(asked, script.start, lambda reply: not given.append(reply.text))
+    assert asked.wait(PATIENCE)
+    assert given == ["Question"]
+    assert asked.trouble == "The disk is full."
+    assert script.written == 0

@@ -86,6 +86,7 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     comparison = store.keep_comparison(user, chat, word, 0.0, compared(word).to_json())
     store.learn(user, "m", "successors", word.encode())
     store.keep_self_text(user, "m", word, SelfText(0, (7, 8), True), asked, deletions=store.deletions(user))
+    store.hold_question(user, chat, edited, f"Who else is a {word}?", [file], at_end=True)
     hidden = store.create_conversation(user, f"Hidden {word}")
     store.add_message(user, hidden, None, "user", word)
     store.hide_conversation(user, hidden)
@@ -114,7 +115,7 @@ def rows_of(store: Store, user: int) -> dict[str, list[Any]]:
     queries = {
         "users": "id = :user", "conversations": "user_id = :user", "messages": mine, "turns": said, "spans": said,
         "token_log": said, "message_tokens": said, "attachments": said, "imported_messages": said, "tags": mine,
-        "comparisons": mine, "chat_settings": mine, "title_tries": mine, "imports": "user_id = :user",
+        "waiting": mine, "comparisons": mine, "chat_settings": mine, "title_tries": mine, "imports": "user_id = :user",
         "presets": "user_id = :user", "learned": "user_id = :user", "suffix_runs": "user_id = :user",
         "self_texts": "user_id = :user",
     }  # fmt: skip

@@ -54,12 +54,9 @@ def test_what_is_piped_in_goes_with_the_message(url: str, script: Script, tmp_pa
 def test_json(url: str, tmp_path: Path) -> None:
     done = piped(tmp_path, "--url", url, "--json", "--seed", "11", "hello")
     told = json.loads(done.stdout)
-    assert (told["text"], told["model"], told["finish"], told["chat"]) == (
-        "Hello there.",
-        "scripted",
-        "end",
-        1,
-    )
+    assert (told["text"], told["model"], told["finish"]) == ("Hello there.", "scripted", "end")
+    with Store.open(tmp_path / "DATA" / "hierchat.db") as store:
+        assert [chat.id for chat in store.conversations(store.users()[LOCAL_USER])] == [told["chat"]]
     assert told["figures"]["speedup"] == 2.0
     assert told["figures"]["sources"] == {"context": 0.25, "target": 0.75}
     assert done.stderr == ""

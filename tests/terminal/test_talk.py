@@ -60,7 +60,7 @@ def passing(echo: Echo) -> TalkInMemory:
 def kept(echo: Echo, store: Store, user: int, number: int | None = None) -> TalkInMemory:
     keeping = Kept(store, user)
     chat = store.chat(user, number) if number else None
-    return TalkInMemory(echo, echo.complete, keeping.settings, keeping.keep, chat, number)
+    return TalkInMemory(echo, echo.complete, keeping.settings, keeping, chat, number)
 
 
 def ask(talk: TalkInMemory, text: str, files: Sequence[Attachment] = ()) -> str:
