@@ -71,8 +71,8 @@ def add_page_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = None) -> int:
-    """Serve the page until the process is interrupted or told to end (ending.py); the model loads meanwhile. Returns the
-    exit code. `added`: models of this run, beside those of the catalogue."""
+    """Serve the page until the process is interrupted or told to end (ending.py); the model loads meanwhile. Returns
+    the exit code. `added`: models of this run, beside those of the catalogue."""
     # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"

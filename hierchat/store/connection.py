@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -17,6 +18,7 @@ from hierchat.store.errors import StoreError, corrupt, gone, newer, no_file, tra
 from hierchat.store.migrations import is_foreign, is_newer, migrations
 from hierchat.store.writers import is_running, this_process
 
+log = logging.getLogger(__name__)
 CLOSE_SECONDS = 10.0
 FOLD_SECONDS = 5.0
 """So long after a write, the log beside the file is written into the file."""
@@ -58,6 +60,7 @@ class Connected:
                     "was not copied with it: what was written last may be missing. `hierchat backup FILE` makes whole "
                     "copies."
                 )
+                log.warning(self.notice)
             self._opening_id = _note_opening(db)
 
     @contextmanager
@@ -147,7 +150,9 @@ class Connected:
     def close(self) -> None:
         """Write the log into the file, and close the connections of all threads, each after what it is at."""
         if not self._closed:
-            with suppress(StoreError):  # a file that cannot be written: the next one to open it knows who is gone
+            with suppress(
+                StoreError
+            ):  # a file that cannot be written: the next one to open it knows who is gone
                 with self._write() as db:
                     db.execute("DELETE FROM openings WHERE id = ?", [self._opening_id])
                 self.fold()
@@ -209,11 +214,11 @@ def _close_abandoned(db: Database, alone: float | None) -> bool:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether a file that no process has open was opened with a log, and has no table. Without SQLite, which would put a
-    new log beside it."""
+    """Whether a file that no process has open was opened with a log, and has no table. Without SQLite, which would put
+    a new log beside it."""
     with path.open("rb") as file:
         head = file.read(105)
-    # Byte 18 tells the journal (2: a log); from byte 100 on stands the tree of tables: 13 a leaf, 103 how many there are.
+    # Byte 18 tells the journal (2: a log). From byte 100 on stands the tree of tables: 13 for a leaf, their number at 103.
     whole = len(head) == 105 and head.startswith(b"SQLite format 3\0")
     return whole and head[18] == 2 and head[100] == 13 and not any(head[103:105])
 

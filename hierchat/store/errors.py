@@ -67,7 +67,8 @@ def gone(path: Path) -> DatabaseUnwritable:
 def without_log(path: Path) -> DatabaseCorrupt:
     return DatabaseCorrupt(
         f"{path} is empty: its chats stand in {path.name}-wal, which is not beside it. It was left as it is. Put that "
-        "file there, too, or restore a backup: `hierchat backup FILE` makes whole copies. To begin anew, delete the file."
+        "file there, too, or restore a backup: `hierchat backup FILE` makes whole copies. To begin anew, delete the "
+        "file."
     )
 
 

@@ -161,8 +161,8 @@ class Replies(Messages):
         self._writing.discard(message_id)
 
     def recover(self) -> int:
-        """Mark replies as interrupted whose process no longer runs; how many there were. Questions that waited there are
-        messages now, without a reply. Conversations that a crash left without a message go."""
+        """Mark replies as interrupted whose process no longer runs; how many there were. Questions that waited there
+        are messages now, without a reply. Conversations that a crash left without a message go."""
         with self._write() as db:
             lost = [
                 row["id"]

@@ -14,10 +14,11 @@ from hierchat.store import Attachment
 from hierchat.terminal.screen import Screen
 from hierchat.terminal.talk import Talk
 
+
 def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen) -> Frame:
     """The last frame; one in phase "waiting" where it was stopped before it began. Raises what keeps it from beginning,
-    BrokenPipeError where nobody reads any more, and Ended where the program is to end: what came is kept, and the question,
-    too."""
+    BrokenPipeError where nobody reads any more, and Ended where the program is to end: what came is kept, and so is the
+    question."""
     stop, last = Event(), Frame("waiting")
     with stopped_by_signals(stop):
         try:

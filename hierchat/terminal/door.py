@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -55,7 +56,7 @@ def _server(args: argparse.Namespace) -> Server | None:
 def _over_server(server: Server, args: argparse.Namespace, stack: ExitStack) -> Talk:
     if args.no_history:
         return TalkInMemory(server, server.complete, lambda number: ChatSettings("", {}))
-    store = stack.enter_context(Store.open(database_file(args.db)))
+    store = _store(args, stack)
     user = store.ensure_user(LOCAL_USER)
     kept = Kept(store, user)
     number = last_chat(store, user) if args.go_on else None
@@ -63,6 +64,13 @@ def _over_server(server: Server, args: argparse.Namespace, stack: ExitStack) -> 
     talk = TalkInMemory(server, server.complete, kept.settings, kept, chat, number)
     talk.earlier = partial(earlier, store, user)
     return talk
+
+
+def _store(args: argparse.Namespace, stack: ExitStack) -> Store:
+    store = stack.enter_context(Store.open(database_file(args.db)))
+    if store.notice:
+        print(store.notice, file=sys.stderr)
+    return store
 
 
 def _by_itself(args: argparse.Namespace, stack: ExitStack) -> Talk:
@@ -76,7 +84,7 @@ def _by_itself(args: argparse.Namespace, stack: ExitStack) -> Talk:
     host = ModelHost(read_catalogue(), backend=args.backend)
     name = args.model or host.names[0]
     require(name, host.names)
-    store = stack.enter_context(Store.open(database_file(args.db)))
+    store = _store(args, stack)
     user = store.ensure_user(LOCAL_USER)
     number = last_chat(store, user) if args.go_on else None
     service = stack.enter_context(closing(ChatService(store, host)))

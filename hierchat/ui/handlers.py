@@ -75,6 +75,8 @@ class Handlers:
             **self.poll(),
             **self.going_on.load(),
         }
+        if (note := self._service.store.notice) and self._service.store.is_owner(user):
+            update |= self.views.tell(session, user, status.notice(note))
         if wanted and session.conversation is None:
             update |= self.views.tell(
                 session, user, status.error(_("There is no chat at this address. It may have been deleted."))

@@ -106,7 +106,9 @@ def tray(
 
 def _state(attached: Mapping[int, Sequence[Attached]]) -> dict[str, object]:
     files = [(chat, file) for chat, many in attached.items() for file in many]
-    return {"files": [{"chat": chat, "key": file.key, "name": file.name} for chat, file in files if file.file]}
+    return {
+        "files": [{"chat": chat, "key": file.key, "name": file.name} for chat, file in files if file.file]
+    }
 
 
 def _chip(file: Attached) -> str:

@@ -274,9 +274,8 @@ def test_a_real_reply_comes_to_its_end_without_a_page(store: Store) -> None:
     reply = ReplyInProgress(user, talk.conversation, "Go on")
     settings = USUAL.model_copy(update={"max_new_tokens": 24})
     service.in_progress.begin(
-        reply, lambda stop: service.send(
-            user, talk.conversation, None, "Go on", settings, stop, held=reply.held
-        )
+        reply,
+        lambda stop: service.send(user, talk.conversation, None, "Go on", settings, stop, held=reply.held),
     )
     assert reply.wait(PATIENCE)
     assert not reply.trouble
@@ -294,9 +293,7 @@ def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path:
         conversation = store.create_conversation(user)
         reply = ReplyInProgress(user, conversation, "Long")
         service.in_progress.begin(
-            reply, lambda stop: service.send(
-                user, conversation, None, "Long", USUAL, stop, held=reply.held
-            )
+            reply, lambda stop: service.send(user, conversation, None, "Long", USUAL, stop, held=reply.held)
         )
         states = reply.follow()
         while not take(states):

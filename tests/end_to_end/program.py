@@ -38,14 +38,15 @@ class Program:
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self) -> None:
+    def start(self, until: str = "is ready") -> None:
+        """And wait until it has said that."""
         command = [*self._command, "--port", str(self.port), "--db", str(self.database)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command, cwd=self._cwd, env=dict(self._environment), stdout=log, stderr=subprocess.STDOUT
             )
         give_up = time.monotonic() + START_SECONDS
-        while "is ready" not in self.log.read_text(errors="replace"):
+        while until not in self.log.read_text(errors="replace"):
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < give_up, self.log.read_text()
             time.sleep(0.2)

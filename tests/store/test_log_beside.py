@@ -82,7 +82,7 @@ def test_an_empty_file_without_its_log_is_refused(path: Path) -> None:
         db.execute("PRAGMA journal_mode = WAL")
     before = path.read_bytes()
     assert len(before) == 4096
-    with pytest.raises(DatabaseCorrupt, match="history.db-wal, which is not beside it"):
+    with pytest.raises(DatabaseCorrupt, match=r"history\.db-wal, which is not beside it"):
         Store.open(path)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["history.db"]

@@ -1,0 +1,26 @@
+"""The program over a tiny model that never ends a reply; with NEVER_LOADS, over one that never comes. Run as a process
+of its own by test_ending.py."""
+
+import os
+import sys
+import threading
+import time
+from functools import partial
+
+from hierchat.cli import main
+from hierchat.runtime import host
+from tests.chat.tiny import hosted, spy
+
+
+def load(name, report):
+    if os.environ.get("NEVER_LOADS"):
+        threading.Event().wait()
+    tiny = hosted(name)
+    tiny.engine.end_ids = frozenset()
+    spy(tiny.engine.sequence, "forward", lambda *a, **k: time.sleep(0.05))
+    return tiny
+
+
+if __name__ == "__main__":
+    host.ModelHost = partial(host.ModelHost, load=load)
+    sys.exit(main(["serve", *sys.argv[1:]]))
