@@ -218,7 +218,7 @@ def _is_empty(path: Path) -> bool:
     a new log beside it."""
     with path.open("rb") as file:
         head = file.read(105)
-    # Byte 18 tells the journal (2: a log). From byte 100 on stands the tree of tables: 13 for a leaf, their number at 103.
+    # Byte 18 tells the journal (2: a log). From byte 100 on stands the tree of tables: 13 a leaf, their number at 103.
     whole = len(head) == 105 and head.startswith(b"SQLite format 3\0")
     return whole and head[18] == 2 and head[100] == 13 and not any(head[103:105])
 

@@ -184,3 +184,21 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("goes on\n", 128 + signal.SIGTERM)
+
+
+def test_the_second_signal_takes_along_what_would_stay() -> None:
+    """As vLLM, which is a process group of its own."""
+    script = (
+        "import os, signal, time\n"
+        "from hierchat import ending\n"
+        "ending.at_once.append(lambda: print('killed', flush=True))\n"
+        "with ending.in_order():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    finally:\n"
+        "        print('closing', flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        print('never said')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("closing\nkilled\n", 128 + signal.SIGTERM)

@@ -107,6 +107,26 @@ def test_what_came_is_kept_where_it_is_ended(
     assert state == "stopped"
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_question_that_waits_is_kept_where_it_is_ended(
+    chat: Terminal, script: Script, tmp_path: Path, how: signal.Signals
+) -> None:
+    script.silent = True
+    chat.type("hello\n", "…")
+    assert script.arrived.wait(SECONDS)
+    chat.process.send_signal(how)
+    assert chat.ended() == (-how if how == signal.SIGKILL else 128 + how)
+    assert stored(tmp_path) == [("hello", "complete")]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_at_the_prompt_it_ends_in_order(chat: Terminal, tmp_path: Path, how: signal.Signals) -> None:
+    chat.type("hello\n", rf"tokens.*{PROMPT}")
+    chat.process.send_signal(how)
+    assert chat.ended() == 128 + how
+    assert [file.name for file in (tmp_path / "DATA").glob("hierchat.db*")] == ["hierchat.db"]
+
+
 def test_a_line_may_go_on(chat: Terminal, script: Script) -> None:
     chat.type("one\\\n", r"\. $")
     chat.type("two\n", rf"tokens.*{PROMPT}")
