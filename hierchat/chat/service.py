@@ -384,12 +384,13 @@ class ChatService:
         said = [Said("system", system)] if system else []
         if system is not None:
             path = [message for message in path if message.role != "system"]
+        written = (
+            self.store.tokens_by(user_id, path[0].conversation_id, hosted.model_key)
+            if any(message.role == "assistant" for message in path)
+            else {}
+        )
         for message in path:
-            tokens: list[int] = []
-            if message.role == "assistant":
-                turn = self.store.turn(user_id, message.id)
-                if turn and turn.begun.model_key == hosted.model_key:
-                    tokens = self.store.reply_tokens(user_id, message.id)
+            tokens = written.get(message.id, [])
             files = self.store.attachments(user_id, message.id) if message.attachments else []
             if (text := with_files(message.text, files)) or tokens:
                 said.append(Said(message.role, text, tuple(tokens)))

@@ -53,7 +53,7 @@ class StoredTalk:
         number = self.number = self.number or self._store.create_conversation(self._user)
         try:
             keep_settings(self._service, self._user, number, settings)
-            path = self._store.messages(self._user, number)
+            path = self._store.messages(self._user, number, most=1)
             below = path[-1].id if path else None
             made = reply_settings(settings.sampling)
             with closing(self._service.send(self._user, number, below, text, made, stop, files)) as frames:
@@ -104,7 +104,7 @@ def last_chat(store: Store, user: int) -> int:
     """The chat in which something was said last. Raises TerminalError where there is none."""
     chats = sorted(store.conversations(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
     for chat in chats:
-        if store.messages(user, chat.id):  # a page may have just opened one
+        if store.messages(user, chat.id, most=1):  # a page may have just opened one
             return chat.id
     raise TerminalError("There is no chat to go on with yet. Leave --continue out to begin one.")
 
