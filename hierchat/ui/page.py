@@ -138,6 +138,8 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         ):  # fmt: skip
             act(does, p.query, every, **QUIET)
         p.bus.hc_forget(handlers.forget, p.query, every, **QUIET)
+        p.bus.hc_earlier(handlers.earlier, None, every, **QUIET)
+        p.bus.hc_latest(handlers.latest, None, every, **QUIET)
         p.bus.hc_branch(handlers.branch, None, every, **QUIET)
         p.bus.hc_sources(handlers.sources, None, every, **QUIET)
         above = [p.tray, p.live]

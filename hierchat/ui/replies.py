@@ -225,6 +225,7 @@ class ReplyHandlers:
     def _begun(self, session: Session) -> None:
         session.listed = PAGE  # a long list would slow each frame of the reply
         session.remark = session.note = ""
+        session.until = None
 
     def _take_back(self, session: Session) -> TakeBack:
         """Into the box, with its files, as long as the page shows that conversation."""

@@ -190,20 +190,37 @@ def _reply(
     return _turn(body + footer)
 
 
+def _rest(act: str, label: str) -> str:
+    """The way to messages that are not drawn."""
+    return f'<div class="hc-rest">{button(act, label)}</div>'
+
+
 def thread(
     service: ChatService,
     user_id: int,
     messages: Iterable[Message],
     marked: Collection[int] = (),
     shown: Collection[int] = (),
+    most: int | None = None,
+    *,
+    ends: bool = True,
 ) -> str:
-    """A conversation's current path; replies in `marked` show their tokens by source, files in `shown` their text."""
+    """A conversation's current path, its last `most` messages; replies in `marked` show their tokens by source, files
+    in `shown` their text. `ends`: whether `messages` go up to its end."""
     path = [message for message in messages if message.role != "system"]
+    earlier = most is not None and len(path) > most
+    if most is not None and earlier:
+        path = path[-most:]
+        if path[0].role != "user":  # its question stands above
+            path = path[1:]
     present = service.host.status
     result = []
     question: int | None = None
     model = ""
+    if earlier:
+        result.append(_rest("hc_earlier", _("Show earlier messages")))
     for place, message in enumerate(path):
+        last = ends and place == len(path) - 1
         if message.role == "user":
             question = message.id
             open_files = {
@@ -211,12 +228,14 @@ def thread(
                 for file in message.attachments
                 if file.id in shown
             }
-            result.append(_user(message, place == len(path) - 1, open_files))
+            result.append(_user(message, last, open_files))
         else:
             runs = service.runs(user_id, message.id) if message.id in marked else None
             figures = service.figures(user_id, message.id)
-            last, named = place == len(path) - 1, message.model != model
+            named = message.model != model
             plain = undrafted(present) if message.model == present.name else ""
             result.append(_reply(message, figures, runs, question, last, named, plain))
             model = message.model or model
+    if not ends:
+        result.append(_rest("hc_latest", _("Go to the latest messages")))
     return "".join(result)
