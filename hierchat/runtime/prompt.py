@@ -237,7 +237,10 @@ class PromptBuilder:
         return self.count(texts, 2 * limit) > 2 * limit
 
     def _around(self, system: Sequence[Said], end_ids: Collection[int], reasoning: Reasoning) -> int:
-        """Count the tokens of a chat with one question, without those of the question."""
+        """Count the tokens of a chat with one question, without those of the question; of a system prompt that is far
+        too long, about."""
+        if self._far_longer(system, self.context_length):
+            return 2 * self.context_length
         return len(self._render([*system, Said("user", MARK)], end_ids, reasoning=reasoning)) - len(
             self._mark
         )

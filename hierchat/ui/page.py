@@ -149,7 +149,9 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         p.bus.hc_inline(attaching.inline, p.box, [*above, p.box], **QUIET)
         p.bus.hc_next_edit(attaching.edit_next, p.box, [*above, p.box], **QUIET)
         p.bus.hc_next_cancel(attaching.cancel_next, None, above, **QUIET)
-        p.bus.hc_count(attaching.count, p.box, [p.count, *above], trigger_mode="always_last", **QUIET)
+        p.bus.hc_count(
+            attaching.count, [p.box, *settings], [p.count, *above], trigger_mode="always_last", **QUIET
+        )
         p.bus.hc_attachment(attaching.show, None, every, **QUIET)
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **QUIET)
         p.compare.change(handlers.compare, p.compare, every, **QUIET)

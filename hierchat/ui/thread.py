@@ -37,7 +37,7 @@ _NOTES = {
     "writing": later("still being written"),
 }
 _EDITED = later("edited by you")
-_CUT = later("cut at the limit of {n:,} tokens")
+_CUT = later("cut at the limit, after {n:,} tokens")
 _SHOWN = 100_000
 """Characters of a file that are shown: a page of millions would be slow."""
 _FULL = later("cut here: the context window is full")

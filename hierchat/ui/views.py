@@ -216,7 +216,7 @@ class Views:
         if file.file is None or file.counted_by == model:
             return
         if (counted := self._service.tokens(fenced(file.file))) is not None:
-            file.tokens, file.counted_by = counted[0], model
+            file.tokens, file.more, file.counted_by = min(counted), counted[0] > counted[1], model
 
     def settings(self, session: Session, user_id: int) -> Update:
         """The settings of the open conversation, where the panel shows another one's: what is typed stays."""

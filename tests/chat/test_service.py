@@ -709,10 +709,10 @@ def test_a_stopped_reply_can_be_continued_and_drafts_as_a_whole(talk: Talk) -> N
     frames.close()
     talk.stop.clear()
     reply = talk.messages()[-1]
-    written = len(talk.store.reply_tokens(talk.user, reply.id))
     other = talk.other().send("hello", max_new_tokens=100)  # the history holds the reply as it was
     delete_for_good(talk.store, talk.user, talk.store.message(talk.user, other.message_id).conversation_id)
-    frames = list(talk.service.resume(talk.user, reply.id, 100 - written, talk.stop))
+    frames = list(talk.service.resume(talk.user, reply.id, 100, talk.stop))
+    assert frames[-1].figures.tokens == 100  # the limit is that of the whole reply
     so_far = reply.text.rstrip("\ufffd")  # half a character shows at the end alone
     assert all(frame.text.startswith(so_far) for frame in frames if frame.phase != "waiting")
     assert talk.store.message(talk.user, reply.id).text == whole.text

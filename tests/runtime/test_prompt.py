@@ -6,7 +6,7 @@ import copy
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import TemplateError
 
@@ -124,6 +124,7 @@ def cut(talk: list[tuple[str, str, bool]], last: str, context: int, room: int) -
     return builder(context).build([*turns, user(last)], room, {END})
 
 
+@settings(deadline=None)
 @given(talks, words, st.integers(90, 400), st.integers(1, 200))
 def test_the_prompt_fits_and_is_the_end_of_the_chat(
     talk: list[tuple[str, str, bool]], last: str, context: int, room: int
@@ -143,6 +144,7 @@ def test_the_prompt_fits_and_is_the_end_of_the_chat(
     assert prompt.dropped_turns == 0 or len(whole(0)) > limit
 
 
+@settings(deadline=None)
 @given(talks, words, st.integers(90, 400), st.integers(1, 200))
 def test_a_turn_that_was_left_out_stays_out(
     talk: list[tuple[str, str, bool]], last: str, context: int, room: int
@@ -196,6 +198,45 @@ def test_a_long_chat_is_rendered_a_few_times(monkeypatch: pytest.MonkeyPatch, tu
     assert len(prompts.build(said, 256, {END}).ids) <= 2048 - 256
     assert len(rendered) <= 6
     assert max(rendered) <= 400
+
+
+@pytest.mark.parametrize("far", ["ab" * 2_000_000, "a river " * 500_000], ids=["one word", "words"])
+def test_what_is_far_too_long_is_refused_before_it_is_tokenised(
+    monkeypatch: pytest.MonkeyPatch, far: str
+) -> None:
+    prompts, seen = builder(2048), []
+    plain, encode = prompts._plain, prompts._encode
+    monkeypatch.setattr(prompts, "_plain", lambda text: seen.append(len(text)) or plain(text))
+    monkeypatch.setattr(
+        prompts, "_encode", lambda chat, *rest: seen.append(len(str(chat))) or encode(chat, *rest)
+    )
+    with pytest.raises(MessageTooLong, match=r"more than 8,192 tokens, and the model has room for"):
+        prompts.build([user("one"), reply("two"), user(far)], 100, {END})
+    with pytest.raises(MessageTooLong, match="leaves no room"):
+        prompts.build([Said("system", far), user("one")], 100, {END})
+    with pytest.raises(MessageTooLong, match="more than 4,096 tokens"):
+        prompts.whole([user(far)])
+    with pytest.raises(MessageTooLong, match="more than 4,096 tokens"):
+        prompts.require_short("", far)
+    assert prompts.build([user(far), reply("two"), user("one")], 100, {END}).dropped_turns == 1
+    assert sum(seen) < len(far) / 2
+
+
+def test_what_has_many_bytes_and_few_tokens_is_not_refused() -> None:
+    """A token of sixteen bytes: more than eight for each of the context."""
+    wide = copy.deepcopy(tokenizer())
+    wide.add_tokens(["riverriverriver!"])
+    prompts = PromptBuilder(wide, 2048)
+    prompts.require_short("riverriverriver!" * 1_500)
+    assert len(prompts.build([user("riverriverriver!" * 1_500)], 100).ids) > 1_500
+
+
+def test_pieces_of_a_long_text_are_the_text() -> None:
+    text = "".join(f"line {n}\n" * (n % 7) + "x" * (n * 50 % 90_000) for n in range(200))
+    tokens = builder().tokens(text)
+    assert tokenizer().decode(tokens) == text
+    assert len(tokens) == builder().count([text])
+    assert len(tokens) == pytest.approx(len(ids_of(text)), rel=0.001)
 
 
 STRICT = (
