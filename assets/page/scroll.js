@@ -79,6 +79,25 @@ function stay() {
 
 onBusy.push((writing) => { if (writing) follow(); });
 
+// Earlier messages come in above what one reads, which stays where it is.
+let below = null; // pixels from the top of the window to the end
+acts.hc_earlier = () => {
+  const chat = find('#hc-chat');
+  stay();
+  below = chat.scrollHeight - chat.scrollTop;
+  trigger('hc_earlier', {});
+};
+when('#hc-thread', (thread) => changes(thread, () => {
+  if (below === null) return;
+  const chat = find('#hc-chat');
+  chat.scrollTop = chat.scrollHeight - below;
+  below = null;
+}));
+acts.hc_latest = () => {
+  follow();
+  trigger('hc_latest', {});
+};
+
 acts.hc_end = () => {
   follow();
   // The button goes; whoever pressed it reads on.

@@ -17,6 +17,7 @@ from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.engine.engine import LearnsElsewhere
+from hierchat.language import plural
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.draft_index.history import Histories
 from hierchat.runtime.drafters import Memory, all_sources
@@ -162,6 +163,7 @@ class Completions:
         reply = Reply(
             hosted, prompt.ids, settings, statistics, drafter, notice, user=user_id, drafts_from=drafts_from
         )
+        reply.limit = None if prompt.dropped_turns or not hosted.prompts.knows_tokens else prompt.limit
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
             reply.origins = Origins.over(all_sources(drafting_with, memory), len(prompt.ids))
         if isinstance(hosted.engine, LearnsElsewhere):
@@ -195,6 +197,8 @@ def failed(notice: str, writing: Writing, message_id: int | None = None) -> Fram
 def _left_out(turns: int) -> str | None:
     if not turns:
         return None
-    which = "oldest turn no longer fits" if turns == 1 else f"{turns} oldest turns no longer fit"
-    was = "was" if turns == 1 else "were"
-    return f"The {which} the context window and {was} left out."
+    return plural(
+        "The oldest turn no longer fits the context window and was left out.",
+        "The {n:,} oldest turns no longer fit the context window and were left out.",
+        turns,
+    )

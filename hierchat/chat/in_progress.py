@@ -298,7 +298,7 @@ class InProgress:
         """What waits there begins now, below the last message."""
         below, error = None, None
         try:
-            below = self._last(place)
+            below = self._store.last_message(*place)
         except Exception as caught:
             error = caught
         with self._lock:
@@ -314,11 +314,6 @@ class InProgress:
             if error is not None:
                 self._in_trouble(reply, error)
         return following
-
-    def _last(self, place: tuple[int, int]) -> int | None:
-        """The last message of a conversation."""
-        path = [message.id for message in self._store.messages(*place) if message.role != "system"]
-        return path[-1] if path else None
 
     def _mark(self, reply: ReplyInProgress) -> None:
         """A reply that comes while its conversation is not open is marked in the list."""
@@ -345,7 +340,7 @@ class InProgress:
             text = "\n\n".join(one.text for one in left if one.text)
             files = [file for one in left for file in one.files]
             with suppress(StoreError):  # deleted: that was wanted
-                below = self._last(place) if reply.begun else reply.below
+                below = self._store.last_message(*place) if reply.begun else reply.below
                 held = [one.held for one in left if one.held is not None]
                 self._store.add_message(*place, below, "user", text, files, held)
         if not reply.begun:

@@ -15,6 +15,7 @@ from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import LearnsElsewhere, MeasuresBaseline
+from hierchat.language import _, later
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.origins import Origins
 from hierchat.store import DraftsFrom
@@ -27,6 +28,12 @@ PROBES = 3
 SCATTER = 0.1
 """Standard error, as a share of their mean, up to which they agree. Beyond it another program ran on the machine, and
 no speed-up is shown."""
+NEARLY_FULL = 0.9
+"""Share of what a model can remember of a chat beyond which the user is told that turns will soon be left out."""
+_NEARLY_FULL = later(
+    "This chat nearly fills the context window: {tokens:,} of {limit:,} tokens. Soon its oldest turns will be left out "
+    "of what the model sees. They stay in the chat."
+)
 FRAME_SECONDS = 0.08
 """Frames reach the page about 12 times a second."""
 
@@ -54,6 +61,8 @@ class Reply:
     """What such an engine calls the user and the reply that it may keep; empty where it may keep nothing."""
     learns: bool = True
     """Whether it keeps the reply, where it is told whose it is."""
+    limit: int | None = None
+    """Tokens from which on the oldest turns of its chat are left out; None where they already are, or never will."""
     anew: bool = False
     """Whether it reads the prompt as if nothing had been read before: a comparison's side."""
 
@@ -101,6 +110,7 @@ class Reply:
         ):
             plain.append(baseline.measure_vanilla(self.settings, forwards=1))
             self._compare(plain)
+        self._say_if_nearly_full()
         yield self.frame("done")
 
     @property
@@ -108,6 +118,12 @@ class Reply:
         """Of the prompt; 0 until a server that alone can count them has done so."""
         knows = self.hosted.prompts.knows_tokens
         return len(self.prompt_ids) if knows else self.statistics.prompt_tokens
+
+    def _say_if_nearly_full(self) -> None:
+        tokens = self.prompt_tokens + len(self.statistics.tokens)
+        if self.limit and tokens >= NEARLY_FULL * self.limit:
+            said = _(_NEARLY_FULL).format(tokens=tokens, limit=self.limit)
+            self.notice = " ".join(filter(None, (self.notice, said)))
 
     def _compare(self, plain: Sequence[float]) -> None:
         """Take plain forwards as the baseline, once there are enough that agree."""

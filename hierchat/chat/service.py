@@ -146,8 +146,9 @@ class ChatService:
     def resume(
         self, user_id: int, message_id: int, more: int, stop: threading.Event
     ) -> Generator[Frame, None, None]:
-        """Go on writing a reply that was cut, with its own settings and up to `more` tokens: the same as it would
-        have been with a higher limit. Raises NotBegun, and as `send`."""
+        """Go on writing a reply that was cut, with its own settings: the same as it would have been with a higher
+        limit. One that was stopped may have `more` tokens in all, one that came to its limit as many again. Raises
+        NotBegun, and as `send`."""
         reply = self.store.message(user_id, message_id)
         try:
             yield from self._completions.answer(partial(self._take_up, user_id, reply, more, stop), stop)
@@ -209,12 +210,22 @@ class ChatService:
         yield from self._completions.complete(messages, settings, user_id, stop, drafts_from)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
-        """How many tokens a text has, and how many the model remembers at once; None while none is loaded, or where
-        only a server can count them. Takes no turn: a reply goes on beside it."""
+        """How many tokens a text has, and up to how many they are counted; None while no model is loaded, or where only
+        a server can count them. Takes no turn: a reply goes on beside it."""
         hosted = self.host.hosted
         if hosted is None or not hosted.prompts.knows_tokens:
             return None
-        return (len(hosted.prompts.tokens(text)), hosted.prompts.context_length)
+        most = hosted.prompts.most_counted
+        return hosted.prompts.count([text], most), most
+
+    def message_room(self, settings: GenerationSettings, system_prompt: str = "") -> int | None:
+        """Return how many tokens a message may have, counted as in `tokens`; None as there."""
+        hosted = self.host.hosted
+        if hosted is None or not hosted.prompts.knows_tokens:
+            return None
+        return hosted.prompts.message_room(
+            settings.max_new_tokens, system_prompt, hosted.end_ids, settings.reasoning
+        )
 
     @property
     def thinks(self) -> tuple[Reasoning, ...]:
@@ -356,7 +367,8 @@ class ChatService:
         if not tokens or ended or tokens[-1] in hosted.end_ids:
             raise NotBegun("There is nothing to continue: this reply has come to its end.")
         before = GenerationSettings(**turn.begun.settings)
-        most = min(len(tokens) + more, MOST_TOKENS)
+        cut = len(tokens) >= more or (turn.figures is not None and turn.figures.finish == "length")
+        most = min(len(tokens) + more if cut else more, MOST_TOKENS)
         settings = GenerationSettings(**{**before.model_dump(), "max_new_tokens": most})
         path = self.store.messages(user_id, message.conversation_id, question)
         said = self._said(hosted, user_id, path, turn.begun.system_prompt)
@@ -389,12 +401,13 @@ class ChatService:
         said = [Said("system", system)] if system else []
         if system is not None:
             path = [message for message in path if message.role != "system"]
+        written = (
+            self.store.tokens_by(user_id, path[0].conversation_id, hosted.model_key)
+            if any(message.role == "assistant" for message in path)
+            else {}
+        )
         for message in path:
-            tokens: list[int] = []
-            if message.role == "assistant":
-                turn = self.store.turn(user_id, message.id)
-                if turn and turn.begun.model_key == hosted.model_key:
-                    tokens = self.store.reply_tokens(user_id, message.id)
+            tokens = written.get(message.id, [])
             files = self.store.attachments(user_id, message.id) if message.attachments else []
             if (text := with_files(message.text, files)) or tokens:
                 said.append(Said(message.role, text, tuple(tokens)))

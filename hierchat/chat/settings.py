@@ -46,8 +46,7 @@ def settings_of(service: ChatService, user: int, conversation: int | None) -> Ch
         return next(default, own)
     if (stored := service.store.chat_settings(user, conversation)) is not None:
         return stored
-    brought = (m.text for m in service.store.messages(user, conversation) if m.role == "system")
-    return replace(own, system_prompt="\n\n".join(brought))
+    return replace(own, system_prompt="\n\n".join(service.store.system_prompts(user, conversation)))
 
 
 def keep_settings(service: ChatService, user: int, conversation: int, settings: ChatSettings) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import groupby, takewhile
+from functools import cache, cached_property
+from itertools import accumulate, groupby, takewhile
 from operator import itemgetter
 from typing import Any
 
@@ -19,6 +20,18 @@ Chat = list[dict[str, Any]]
 """Messages as templates take them."""
 MARK = "hierchatreplygoeshere"
 """Stands for a reply while the template is rendered; letters alone, so that no template or tokenizer merges it."""
+PIECE = 1 << 16
+"""Characters that are tokenised at once, where a text may turn out to be too long."""
+USUAL_BYTES = 4
+"""Of UTF-8 in one token, until something is known of the text."""
+MOST_BYTES = 8
+"""In the tokens of hardly any text: what has more is counted in pieces before it is rendered."""
+COUNTED = 4
+"""Contexts' worth of tokens that are counted of a message that is too long."""
+LEAST_FILLED = 0.25
+"""Share of the room that is left in use where turns are left out, if shorter steps allow it."""
+GUESSES = 4
+"""Cuts that are guessed from the length of a token before the rest is halved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,8 @@ class Prompt:
     dropped_turns: int = 0
     thinking: bool = False
     """Whether it ends where the model begins to think: its reply does not say so again."""
+    limit: int | None = None
+    """Tokens from which on turns are left out; None where none ever are."""
 
 
 class MessageTooLong(ValueError):
@@ -69,29 +84,54 @@ class PromptBuilder:
         self._mark: list[int] = tokenizer(MARK, add_special_tokens=False)["input_ids"]
 
     def tokens(self, text: str) -> list[int]:
-        """The tokens of a text alone, for drafting."""
-        # Texts longer than the model's context are no mistake here.
-        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+        """Tokenise a text alone, for drafting: in pieces, where it is long."""
+        return [token for piece in _pieces(text) for token in self._plain(piece)]
+
+    def count(self, texts: Iterable[str], most: int | None = None) -> int:
+        """Count the tokens of texts, each alone. Stops where there are more than `most`: the rest is not looked at."""
+        total = 0
+        for text in texts:
+            for piece in _pieces(text):
+                total += len(self._plain(piece))
+                if most is not None and total > most:
+                    return total
+        return total
 
     def build(
         self, messages: Sequence[Said], room: int, end_ids: Collection[int] = (), reasoning: Reasoning = ""
     ) -> Prompt:
-        """Keeps the system prompt and drops the oldest turns whole until `room` tokens are left for the reply.
+        """Keep the system prompt, and leave out the oldest turns until `room` tokens are left for the reply.
 
-        `room` is reduced to a quarter of the context where it asks for more. Raises MessageTooLong.
+        `room` is reduced to a quarter of the context where it asks for more. Turns are left out in steps of about a
+        quarter of the context, so that the prompts of many turns in a row begin alike and little of them is read anew.
+        Raises MessageTooLong.
         """
-        limit = self.context_length - min(room, self.context_length // 4)
+        limit = self._limit(room)
         system = list(takewhile(lambda message: message.role == "system", messages))
         turns = _turns(messages[len(system) :]) or [[]]
-        for dropped in range(len(turns)):
+
+        @cache
+        def render(dropped: int) -> list[int] | None:  # None: far too long
             said = [*system, *(message for turn in turns[dropped:] for message in turn)]
-            ids = self._render(said, end_ids, reasoning=reasoning)
-            if len(ids) <= limit:
-                return Prompt(ids, dropped, self.thinking.opened(ids))
-        raise MessageTooLong(
-            f"This message is {len(ids) - limit:,} tokens too long: it has {len(ids):,}, and the model has room for "
-            f"{limit:,}. Shorten it, or choose a model that remembers more."
-        )
+            return None if self._far_longer(said, limit) else self._render(said, end_ids, reasoning=reasoning)
+
+        dropped, ids = self._cut(turns, limit, render)
+        if ids is None:
+            beside = self._around(system, end_ids, reasoning)
+            raise self._too_long([message.text for message in turns[-1]], limit - beside)
+        return Prompt(ids, dropped, self.thinking.opened(ids), limit)
+
+    def message_room(
+        self, room: int, system_prompt: str = "", end_ids: Collection[int] = (), reasoning: Reasoning = ""
+    ) -> int:
+        """Count the tokens that a message may have where `build` is to leave `room` for the reply."""
+        system = [Said("system", system_prompt)] if system_prompt else []
+        return self._limit(room) - self._around(system, end_ids, reasoning)
+
+    @property
+    def most_counted(self) -> int:
+        """Beyond so many, the tokens of a message are not counted to their end."""
+        return COUNTED * self.context_length
 
     def whole(
         self,
@@ -101,6 +141,8 @@ class PromptBuilder:
         reasoning: Reasoning = "",
     ) -> Prompt:
         """All of it. Raises MessageTooLong where that leaves no room for a reply."""
+        if self._far_longer(messages, self.context_length):
+            raise self._far_too_long()
         ids = self._render(messages, end_ids, tools, reasoning)
         self.require_room(ids)
         return Prompt(ids, thinking=self.thinking.opened(ids))
@@ -108,10 +150,22 @@ class PromptBuilder:
     def require_room(self, ids: Sequence[int]) -> None:
         """Raises MessageTooLong where a prompt leaves no room for a reply."""
         if len(ids) >= self.context_length:
-            raise MessageTooLong(
-                f"The prompt has {len(ids):,} tokens. The model's context holds {self.context_length:,}, and one is "
-                "needed for a reply. Shorten the prompt, or choose a model that remembers more."
-            )
+            raise self._no_room(f"{len(ids):,}")
+
+    def require_short(self, *texts: str) -> None:
+        """Look at what is to be a prompt before it is tokenised whole. Raises MessageTooLong where it is far beyond the
+        context."""
+        if self._far_longer([Said("user", text) for text in texts], self.context_length):
+            raise self._far_too_long()
+
+    def _far_too_long(self) -> MessageTooLong:
+        return self._no_room(f"more than {2 * self.context_length:,}")
+
+    def _no_room(self, tokens: str) -> MessageTooLong:
+        return MessageTooLong(
+            f"The prompt has {tokens} tokens. The model's context holds {self.context_length:,}, and one is needed for "
+            "a reply. Shorten the prompt, or choose a model that remembers more."
+        )
 
     @cached_property
     def takes_tools(self) -> bool:
@@ -126,12 +180,96 @@ class PromptBuilder:
         except TemplateError:
             return False
 
+    def _limit(self, room: int) -> int:
+        return self.context_length - min(room, self.context_length // 4)
+
+    def _plain(self, text: str) -> list[int]:
+        # Texts longer than the model's context are no mistake here.
+        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def _cut(
+        self, turns: Sequence[Sequence[Said]], limit: int, render: Callable[[int], list[int] | None]
+    ) -> tuple[int, list[int] | None]:
+        """Choose how many of the oldest turns are left out, and render the rest; None where the last is too long.
+
+        A prompt begins only with a turn that is the first beyond a multiple of `unit` bytes of the chat. So its
+        beginning follows from the turns before it alone, and stays until the turns of one more unit have to go. Where
+        that would leave most of the room empty, the unit is halved.
+        """
+        before = [0, *accumulate(sum(_size(self._shown(one)) for one in turn) for turn in turns)]
+        unit, rate = 1 << (self.context_length.bit_length() - 1), float(USUAL_BYTES)
+        low, high = -1, len(turns)  # too long, and not
+        found: list[int] | None = None
+        if before[-1] - before[-2] > limit and _longer(render(high - 1), limit):
+            return high, None  # no cut helps where the question alone is too long
+        while unit and high - low > 1 and (found is None or len(found) < LEAST_FILLED * limit):
+            places = [
+                at for at in range(low + 1, high) if not at or before[at] // unit > before[at - 1] // unit
+            ]
+            first, last = 0, len(places)
+            for tried in range(len(places) + 1):
+                if first == last:
+                    break
+                middle = (first + last) // 2
+                if tried < GUESSES:
+                    fits = before[-1] - rate * limit
+                    middle = min(max(bisect_left(places, fits, key=before.__getitem__), first), last - 1)
+                ids = render(places[middle])
+                if _longer(ids, limit):
+                    low, first = places[middle], middle + 1
+                else:
+                    high, last, found = places[middle], middle, ids
+                rate = (before[-1] - before[places[middle]]) / (2 * limit if ids is None else len(ids))
+            unit //= 2
+        return high, found
+
+    def _shown(self, message: Said) -> str:
+        """The text of a message without what the template leaves out of it."""
+        whole = message.role != "assistant" or self.thinking.keeps
+        return message.text if whole else parted(message.text).answer
+
+    def _far_longer(self, said: Sequence[Said], limit: int) -> bool:
+        """Whether messages are so much longer than `limit` tokens that they need not be rendered."""
+        texts = [self._shown(message) for message in said]
+        if sum(map(_size, texts)) <= MOST_BYTES * limit:
+            return False
+        # Twice as many: the ends of pieces make a few more than there are.
+        return self.count(texts, 2 * limit) > 2 * limit
+
+    def _around(self, system: Sequence[Said], end_ids: Collection[int], reasoning: Reasoning) -> int:
+        """Count the tokens of a chat with one question, without those of the question; of a system prompt that is far
+        too long, about."""
+        if self._far_longer(system, self.context_length):
+            return 2 * self.context_length
+        return len(self._render([*system, Said("user", MARK)], end_ids, reasoning=reasoning)) - len(
+            self._mark
+        )
+
+    def _too_long(self, texts: Sequence[str], room: int) -> MessageTooLong:
+        """The error of a message that has no place in `room` tokens."""
+        if room <= 0:
+            return MessageTooLong(
+                "The system prompt leaves no room for a message. Shorten it, or choose a model that remembers more."
+            )
+        count = self.count(texts, self.most_counted)
+        over = max(count - room, 1)  # where it meets the template's words, a token more or less
+        has = f"is {over:,} tokens too long: it has {room + over:,}"
+        if count > self.most_counted:
+            has = f"has more than {self.most_counted:,} tokens"
+        return MessageTooLong(
+            f"This message {has}, and the model has room for {room:,}. Shorten it, or choose a model that remembers "
+            "more."
+        )
+
     def _render(
         self, said: Sequence[Said], end_ids: Collection[int], tools: Tools = (), reasoning: Reasoning = ""
     ) -> list[int]:
         arguments = self.thinking.arguments(reasoning)
-        spliced = [message for message in said if self.thinking.as_written(message.text, message.tokens)]
-        marked = [self._message(message, MARK if message in spliced else None) for message in said]
+        written = [self.thinking.as_written(message.text, message.tokens) for message in said]
+        spliced = [message for message, its in zip(said, written, strict=True) if its]
+        marked = [
+            self._message(message, MARK if its else None) for message, its in zip(said, written, strict=True)
+        ]
         ids = self._template(marked, tools, arguments)
         places = _find(ids, self._mark)
         if len(places) != len(spliced):  # the user wrote the mark, or the template changes replies
@@ -231,12 +369,35 @@ def joined(chat: Chat) -> Chat:
     return [message for place, message in enumerate(rows) if place >= question or message["role"] == "system"]
 
 
-def _find(ids: Sequence[int], mark: Sequence[int]) -> list[int]:
-    places, at = [], 0
-    while at <= len(ids) - len(mark):
-        if list(ids[at : at + len(mark)]) == list(mark):
+def _find(ids: list[int], mark: list[int]) -> list[int]:
+    places: list[int] = []
+    at = 0
+    while True:
+        try:
+            at = ids.index(mark[0], at)
+        except ValueError:
+            return places
+        if ids[at : at + len(mark)] == mark:
             places.append(at)
             at += len(mark)
         else:
             at += 1
-    return places
+
+
+def _longer(ids: list[int] | None, limit: int) -> bool:
+    return ids is None or len(ids) > limit
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A text in pieces of about PIECE characters, cut before white space where there is some."""
+    at = 0
+    while len(text) - at > PIECE:
+        space = max(text.rfind(one, at + PIECE // 2, at + PIECE) for one in "\n ")
+        end = at + PIECE if space < 0 else space
+        yield text[at:end]
+        at = end
+    yield text[at:]

@@ -163,6 +163,7 @@ def _ids(hosted: Hosted, text: str | list[int], suffix: str) -> list[int]:
         if beyond := [token for token in text if token >= known]:
             raise Refused(400, f"prompt has token {beyond[0]}; {hosted.name} has 0 to {known - 1}.", "prompt")
         return text
+    hosted.prompts.require_short(text, suffix)
     if suffix:
         text = _around_gap(tokenizer.get_vocab(), text, suffix, hosted.name)
     return list(tokenizer(text, verbose=False)["input_ids"])

@@ -16,6 +16,9 @@ from hierchat.server.errors import Refused
 from hierchat.server.requests import require_tokens
 from hierchat.server.sampling import Strict
 
+MOST_BYTES = 2 * 2**20
+"""Of a text that is tokenised in one request, which nothing can end: some seconds' work."""
+
 
 class Tokenize(Strict):
     content: str
@@ -31,6 +34,8 @@ class Detokenize(Strict):
 async def tokenize(request: Request, desk: Desk) -> Response:
     """The tokens of a text."""
     asked, hosted = await fields(request, Tokenize), _hosted(desk)
+    if len(asked.content.encode("utf-8", "replace")) > MOST_BYTES:
+        raise Refused(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
     return JSONResponse({"tokens": await asyncio.to_thread(_tokens, hosted, asked)})
 
 

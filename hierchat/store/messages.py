@@ -30,6 +30,17 @@ PATH = """
     SELECT messages.* FROM path JOIN messages USING (id) ORDER BY id
 """
 """The messages from the root to one of them."""
+_END_OF_PATH = PATH.replace("IS NOT NULL", "IS NOT NULL LIMIT :most").replace("SELECT ?", "SELECT :leaf")
+"""The last `most` of them."""
+_LAST = """
+    WITH RECURSIVE path (id, parent_id, role) AS (
+        SELECT id, parent_id, role FROM messages WHERE id = ?
+        UNION ALL
+        SELECT messages.id, messages.parent_id, messages.role FROM path JOIN messages ON messages.id = path.parent_id
+    )
+    SELECT id FROM path WHERE role <> 'system' LIMIT 1
+"""
+_HAS_SYSTEM = "SELECT 1 FROM messages WHERE conversation_id = ? AND role = 'system' LIMIT 1"
 _MODELS = """
     WITH asked (id) AS (SELECT value FROM json_each(?))
     SELECT message_id, model FROM asked JOIN turns ON message_id = id
@@ -152,15 +163,34 @@ class Messages(Attachments):
             db.execute("UPDATE messages SET edited = 1 WHERE id = ?", [edited])
             return edited
 
-    def messages(self, user_id: int, conversation_id: int, leaf_id: int | None = None) -> list[Message]:
-        """The path from the root to `leaf_id`, else to the current leaf. Raises NotFound."""
+    def messages(
+        self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
+    ) -> list[Message]:
+        """The path from the root to `leaf_id`, else to the current leaf; its last `most` messages, if that is no
+        negative number. Raises NotFound."""
         with self._read() as db:
             leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
             if leaf_id is not None:
                 leaf = leaf_id
                 if owned_message(db, user_id, leaf_id)["conversation_id"] != conversation_id:
                     raise NotFound(f"Message {leaf_id} is not in conversation {conversation_id}.")
-            return _with_siblings(db, conversation_id, list(db.query(PATH, [leaf])))
+            rows = list(db.query(_END_OF_PATH, {"leaf": leaf, "most": most}))
+            return _with_siblings(db, conversation_id, rows)
+
+    def last_message(self, user_id: int, conversation_id: int) -> int | None:
+        """Return the id of the last message of a conversation that is no system prompt. Raises NotFound."""
+        with self._read() as db:
+            leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
+            found = db.execute(_LAST, [leaf]).fetchone()
+            return found[0] if found else None
+
+    def system_prompts(self, user_id: int, conversation_id: int) -> list[str]:
+        """Return the system prompts that a conversation brought along, as an imported one may. Raises NotFound."""
+        with self._read() as db:
+            leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
+            if not db.execute(_HAS_SYSTEM, [conversation_id]).fetchone():
+                return []
+            return [row["text"] for row in db.query(PATH, [leaf]) if row["role"] == "system"]
 
     def message(self, user_id: int, message_id: int) -> Message:
         """One message. Raises NotFound."""

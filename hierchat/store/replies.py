@@ -57,9 +57,11 @@ class Replies(Messages):
             yield db
         self._unfinished -= ended
 
-    def messages(self, user_id: int, conversation_id: int, leaf_id: int | None = None) -> list[Message]:
-        """The path from the root to `leaf_id`, else to the current leaf. Raises NotFound."""
-        return [self._known(message) for message in super().messages(user_id, conversation_id, leaf_id)]
+    def messages(
+        self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
+    ) -> list[Message]:
+        """As Messages.messages."""
+        return [self._known(message) for message in super().messages(user_id, conversation_id, leaf_id, most)]
 
     def message(self, user_id: int, message_id: int) -> Message:
         """One message. Raises NotFound."""

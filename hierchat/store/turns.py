@@ -11,7 +11,7 @@ import numpy as np
 from sqlite_utils import Database
 
 from hierchat.store.connection import Connected
-from hierchat.store.ownership import owned_message
+from hierchat.store.ownership import owned_conversation, owned_message
 from hierchat.store.records import (
     LoggedReply,
     NewTurn,
@@ -38,6 +38,12 @@ _FINISHED = """
 _LOGGED = f"{_FINISHED} AND model_key = ? AND length(ids) > 0"
 _LOG = f"""
     SELECT message_id, conversation_id, ids {_LOGGED} AND message_id > ? ORDER BY message_id LIMIT ?
+"""
+_WRITTEN = """
+    SELECT message_id, ids FROM messages
+    JOIN turns ON turns.message_id = messages.id
+    JOIN token_log USING (message_id)
+    WHERE conversation_id = ? AND model_key = ?
 """
 _LAST = f"SELECT message_id {_LOGGED} ORDER BY message_id DESC LIMIT ?"
 _TOTALS = f"""
@@ -98,6 +104,13 @@ class Turns(Connected):
         with self._read() as db:
             owned_message(db, user_id, message_id)
             return _tokens(db, message_id).tolist()
+
+    def tokens_by(self, user_id: int, conversation_id: int, model_key: str) -> dict[int, list[int]]:
+        """Return the token ids of every reply that this model wrote in a conversation, by message. Raises NotFound."""
+        with self._read() as db:
+            owned_conversation(db, user_id, conversation_id)
+            rows = db.execute(_WRITTEN, [conversation_id, model_key])
+            return {id: np.frombuffer(ids, dtype=TOKEN).tolist() for id, ids in rows}
 
     def token_log(self, user_id: int, model_key: str, after_message_id: int = 0) -> Iterator[LoggedReply]:
         """Every reply that this model wrote for this user, oldest first, from after `after_message_id` on.

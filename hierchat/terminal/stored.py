@@ -79,7 +79,7 @@ class StoredTalk:
         settings = self.settings
         number = self.number = self._held.hold(text, files, self.number)
         keep_settings(self._service, self._user, number, settings)
-        path = self._store.messages(self._user, number)
+        path = self._store.messages(self._user, number, most=1)
         below = path[-1].id if path else None
         asked = (self._user, number, below, text, reply_settings(settings.sampling), stop, files)
         with closing(self._service.send(*asked, self._held.id)) as frames:
@@ -138,7 +138,7 @@ def last_chat(store: Store, user: int) -> int:
     """The chat in which something was said last. Raises TerminalError where there is none."""
     chats = sorted(store.conversations(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
     for chat in chats:
-        if store.messages(user, chat.id):  # a page may have just opened one
+        if store.messages(user, chat.id, most=1):  # a page may have just opened one
             return chat.id
     raise TerminalError("There is no chat to go on with yet. Leave --continue out to begin one.")
 

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.attachments.prompt import with_files
 from hierchat.attachments.reading import MOST_BYTES, Unreadable, read, too_big
+from hierchat.chat.settings import reply_settings, settings_of
 from hierchat.language import _, later, plural
-from hierchat.ui import status
+from hierchat.store import ChatSettings
+from hierchat.ui import chat_settings, status
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
+from hierchat.ui.sampling import SettingsError
 from hierchat.ui.sessions import Session
 from hierchat.ui.unsent import PASTED, Attached, Kept
 from hierchat.ui.views import Update, Views
@@ -122,17 +126,27 @@ class AttachingHandlers:
         self._service.in_progress.take_out(user, int(event._data["text"]))
         return self._views.tray(session, user)
 
-    def count(self, text: str, request: gr.Request) -> Update:
-        """How long the message has become; beside a reply that is being written."""
+    def count(self, text: str, request: gr.Request, *values: Any) -> Update:
+        """How long the message has become, and how long it may be; beside a reply that is being written."""
         session, user = self._who(request)
         files = session.attached.get(session.conversation or 0, [])
         uncounted = any(file.tokens is None for file in files)
-        counted = self._service.tokens(text)
+        # As it will be sent: so the number is that of the error, if it is too long.
+        counted = self._service.tokens(with_files(text, [one.file for one in files if one.file]))
         drawn = self._views.tray(session, user) if uncounted else {}  # counts them, too
-        if counted is None:
+        settings = self._settings(session, user, values)
+        room = self._service.message_room(reply_settings(settings.sampling), settings.system_prompt)
+        if counted is None or room is None:
             return {self._parts.count: ""} | drawn
-        whole = counted[0] + sum(file.tokens or 0 for file in files)
-        return {self._parts.count: status.count_line(whole, counted[1])} | drawn
+        return {self._parts.count: status.count_line(counted[0], room, counted[1])} | drawn
+
+    def _settings(self, session: Session, user: int, values: tuple[Any, ...]) -> ChatSettings:
+        """Those of the open chat as the panel shows them, if they are right."""
+        shown, *fields = values
+        try:
+            return chat_settings.taken(self._service, user, session.conversation, shown, fields)
+        except SettingsError:
+            return settings_of(self._service, user, session.conversation)
 
     def _read(self, new: Attached, given: Mapping[str, Any]) -> None:
         if isinstance(given.get("pasted"), str):

@@ -20,7 +20,7 @@ from hierchat.ui.going_on import GoingOn
 from hierchat.ui.layout import MORE, Parts, model_choices
 from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel
-from hierchat.ui.sessions import PAGE, UNKNOWN, Session, Sessions
+from hierchat.ui.sessions import DRAWN, PAGE, UNKNOWN, Session, Sessions
 from hierchat.ui.views import GONE, Update, Views
 
 if TYPE_CHECKING:
@@ -120,15 +120,21 @@ class Handlers:
             return self._nothing
         wanted, hit = int(event._data["id"]), str(event._data.get("text", ""))
         # It may have been deleted elsewhere: stay where we are.
-        path = self._service.store.messages(user, wanted)
+        self._service.store.conversation(user, wanted)
         session.leave()
         session.conversation = wanted
         self.going_on.seen(session, user)
-        idle = self.views.now(session, user) is None
-        if hit and idle and int(hit) not in {message.id for message in path}:
-            self._service.store.select_branch(user, int(hit))
-            self._service.news.tell(user, wanted)
+        if hit and self.views.now(session, user) is None:
+            path = self._path(user, wanted)
+            if int(hit) not in path:
+                self._service.store.select_branch(user, int(hit))
+                self._service.news.tell(user, wanted)
+                path = self._path(user, wanted)
+            session.draw_around(int(hit), path)
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
+
+    def _path(self, user: int, conversation: int) -> list[int]:
+        return [message.id for message in self._service.store.messages(user, conversation)]
 
     def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A panel in place of the conversation, whose reply goes on."""
@@ -189,12 +195,25 @@ class Handlers:
         update = self.views.conversation(session, user) | self.views.chats(session, user, query)
         return update | self.views.tell(session, user, status.notice(gone + stays))
 
+    def earlier(self, request: gr.Request) -> Update:
+        """More of the beginning of a long conversation."""
+        session, user = self.who(request)
+        session.drawn *= 2
+        return self.views.conversation(session, user)
+
+    def latest(self, request: gr.Request) -> Update:
+        """The end of a long conversation."""
+        session, user = self.who(request)
+        session.drawn, session.until = DRAWN, None
+        return self.views.conversation(session, user)
+
     def branch(self, event: gr.EventData, request: gr.Request) -> Update:
         """Another version of a question or a reply."""
         session, user = self.who(request)
         if self.views.now(session, user) is None:
             self._service.store.select_branch(user, int(event._data["id"]))
             self._service.news.tell(user, session.conversation)
+            session.until = None
         return self._drawn(session, user)
 
     def sources(self, event: gr.EventData, request: gr.Request) -> Update:

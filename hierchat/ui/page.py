@@ -138,6 +138,8 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         ):  # fmt: skip
             act(does, p.query, every, **QUIET)
         p.bus.hc_forget(handlers.forget, p.query, every, **QUIET)
+        p.bus.hc_earlier(handlers.earlier, None, every, **QUIET)
+        p.bus.hc_latest(handlers.latest, None, every, **QUIET)
         p.bus.hc_branch(handlers.branch, None, every, **QUIET)
         p.bus.hc_sources(handlers.sources, None, every, **QUIET)
         above = [p.tray, p.live]
@@ -147,7 +149,9 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         p.bus.hc_inline(attaching.inline, p.box, [*above, p.box], **QUIET)
         p.bus.hc_next_edit(attaching.edit_next, p.box, [*above, p.box], **QUIET)
         p.bus.hc_next_cancel(attaching.cancel_next, None, above, **QUIET)
-        p.bus.hc_count(attaching.count, p.box, [p.count, *above], trigger_mode="always_last", **QUIET)
+        p.bus.hc_count(
+            attaching.count, [p.box, *settings], [p.count, *above], trigger_mode="always_last", **QUIET
+        )
         p.bus.hc_attachment(attaching.show, None, every, **QUIET)
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **QUIET)
         p.compare.change(handlers.compare, p.compare, every, **QUIET)

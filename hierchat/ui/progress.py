@@ -32,13 +32,17 @@ def line(reply: ReplyInProgress, host: ModelHost) -> str:
 
 
 def above(
-    service: ChatService, reply: ReplyInProgress, marked: Collection[int], shown: Collection[int]
+    service: ChatService,
+    reply: ReplyInProgress,
+    marked: Collection[int],
+    shown: Collection[int],
+    most: int,
 ) -> str:
-    """The messages above it, its question at their end."""
+    """The last `most` messages above it, its question at their end."""
     path = []
     if reply.below is not None:
-        path = service.store.messages(reply.user_id, reply.conversation_id, reply.below)
-    drawn = thread.thread(service, reply.user_id, path, marked, shown, replying=True)
+        path = service.store.messages(reply.user_id, reply.conversation_id, reply.below, most + 1)
+    drawn = thread.thread(service, reply.user_id, path, marked, shown, most, replying=True)
     return drawn + (thread.user_message(reply.text, files=thread.files(reply.files)) if reply.asks else "")
 
 

@@ -78,7 +78,7 @@ class ReplyHandlers:
             yield self._nothing  # Enter pressed twice is no second message
             return
         try:
-            path = self._path(session, user)
+            below = self._below(session, user)
         except NotFound:
             yield self._views.missing(session, user, kept=True)
             return
@@ -86,9 +86,7 @@ class ReplyHandlers:
         session.release(attached)
         self._kept.drop(user, attached)
         emptied = {self._parts.box: ""}
-        for update in self._ask(
-            session, user, path[-1].id if path else None, text, compare, query, settings, files, waits=True
-        ):
+        for update in self._ask(session, user, below, text, compare, query, settings, files, waits=True):
             yield update | emptied
             emptied = {}  # only once: what is typed from here on stays
 
@@ -99,9 +97,8 @@ class ReplyHandlers:
         session, user = self._who(request)
         settings = self._settings(session, user, values)
         if self._views.now(session, user) is None:
-            path, text = self._path(session, user), str(event._data["text"])
-            parent = path[-1].id if path else None
-            yield from self._ask(session, user, parent, text, compare, query, settings)
+            below, text = self._below(session, user), str(event._data["text"])
+            yield from self._ask(session, user, below, text, compare, query, settings)
 
     def edit(
         self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
@@ -175,6 +172,12 @@ class ReplyHandlers:
             return []
         return [m for m in self._service.store.messages(user, session.conversation) if m.role != "system"]
 
+    def _below(self, session: Session, user: int) -> int | None:
+        """The last message of the open conversation."""
+        if session.conversation is None:
+            return None
+        return self._service.store.last_message(user, session.conversation)
+
     def _conversation(self, session: Session, user: int) -> int:
         """The open conversation; a new one is stored."""
         with session.lock:
@@ -222,6 +225,7 @@ class ReplyHandlers:
     def _begun(self, session: Session) -> None:
         session.listed = PAGE  # a long list would slow each frame of the reply
         session.remark = session.note = ""
+        session.until = None
 
     def _take_back(self, session: Session) -> TakeBack:
         """Into the box, with its files, as long as the page shows that conversation."""

@@ -13,6 +13,8 @@ from hierchat.ui.unsent import Attached
 
 PAGE = 100
 """Conversations that the list takes in at a time."""
+DRAWN = 100
+"""Messages of a conversation that are drawn at first, the last ones: all of a long one would take the page minutes."""
 UNKNOWN = -1
 """No conversation, not even a new one."""
 
@@ -55,6 +57,10 @@ class Session:
     """What Compare runs."""
     listed: int = PAGE
     """How many conversations the list shows at most."""
+    drawn: int = DRAWN
+    """How many messages of the open conversation are drawn at most."""
+    until: int | None = None
+    """The last message that is drawn; None: that of the conversation."""
     marked: set[int] = field(default_factory=set)
     """Replies whose tokens are shown by source."""
     attached: dict[int, list[Attached]] = field(default_factory=dict)
@@ -96,7 +102,7 @@ class Session:
         """It is deleted, or was never begun: what was to be sent there, if it is on the screen, stays in the box."""
         files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
-            self.conversation = None
+            self.conversation = self.until = None
             self.attached.setdefault(0, [])[:0] = files
 
     def overtaken(self, step: int) -> bool:
@@ -109,6 +115,12 @@ class Session:
     def leave(self) -> None:
         """What is on the screen is about to change."""
         self.remark = self.note = self.panel = self.removing = self.hub_said = ""
+        self.drawn, self.until = DRAWN, None
+
+    def draw_around(self, message: int, path: Sequence[int]) -> None:
+        """Draw the part of a long conversation that holds this message. `path`: the ids of its messages."""
+        if message in path[:-DRAWN]:
+            self.until = path[path.index(message) + DRAWN // 2]
 
 
 class Sessions:

@@ -126,10 +126,16 @@ def stale(sentence: str) -> str:
     return f'<div class="hc-error" role="alert" data-reload>{html.escape(sentence)} {_("It is loaded again…")}</div>'
 
 
-def count_line(tokens: int, limit: int) -> str:
-    """How long the message in the box is, as HTML."""
-    over = _(": {n:,} too many").format(n=tokens - limit) if tokens > limit else ""
-    said = _("Your message: {tokens:,} of {limit:,} tokens").format(tokens=tokens, limit=limit)
+def count_line(tokens: int, limit: int, most: int) -> str:
+    """How long the message in the box is, as HTML; it was counted up to `most` tokens."""
+    over = said = ""
+    if tokens > most:
+        over = _("Your message: more than {tokens:,} tokens, too many for the {limit:,} that fit").format(
+            tokens=most, limit=limit
+        )
+    else:
+        said = _("Your message: {tokens:,} of {limit:,} tokens").format(tokens=tokens, limit=limit)
+        over = _(": {n:,} too many").format(n=tokens - limit) if tokens > limit else ""
     kind = "hc-count hc-over" if over else "hc-count"
     return f'<div class="{kind}">{said}{over}</div>'
 

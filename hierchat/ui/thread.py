@@ -37,7 +37,7 @@ _NOTES = {
     "writing": later("still being written"),
 }
 _EDITED = later("edited by you")
-_CUT = later("cut at the limit of {n:,} tokens")
+_CUT = later("cut at the limit, after {n:,} tokens")
 _SHOWN = 100_000
 """Characters of a file that are shown: a page of millions would be slow."""
 _FULL = later("cut here: the context window is full")
@@ -191,23 +191,38 @@ def _reply(
     return _turn(body + footer)
 
 
+def _rest(act: str, label: str) -> str:
+    """The way to messages that are not drawn."""
+    return f'<div class="hc-rest">{button(act, label)}</div>'
+
+
 def thread(
     service: ChatService,
     user_id: int,
     messages: Iterable[Message],
     marked: Collection[int] = (),
     shown: Collection[int] = (),
+    most: int | None = None,
     *,
+    ends: bool = True,
     replying: bool = False,
 ) -> str:
-    """A conversation's current path; replies in `marked` show their tokens by source, files in `shown` their text.
-    `replying`: a reply to its end is in progress."""
+    """A conversation's current path, its last `most` messages; replies in `marked` show their tokens by source, files
+    in `shown` their text. `ends`: whether `messages` go up to its end. `replying`: a reply to its end is in progress."""
     path = [message for message in messages if message.role != "system"]
+    earlier = most is not None and len(path) > most
+    if most is not None and earlier:
+        path = path[-most:]
+        if path[0].role != "user":  # its question stands above
+            path = path[1:]
     present = service.host.status
     result = []
     question: int | None = None
     model = ""
+    if earlier:
+        result.append(_rest("hc_earlier", _("Show earlier messages")))
     for place, message in enumerate(path):
+        last = ends and place == len(path) - 1
         if message.role == "user":
             question = message.id
             open_files = {
@@ -215,13 +230,14 @@ def thread(
                 for file in message.attachments
                 if file.id in shown
             }
-            unanswered = place == len(path) - 1 and not replying
-            result.append(_user(message, unanswered, open_files))
+            result.append(_user(message, last and not replying, open_files))
         else:
             runs = service.runs(user_id, message.id) if message.id in marked else None
             figures = service.figures(user_id, message.id)
-            last, named = place == len(path) - 1, message.model != model
+            named = message.model != model
             plain = undrafted(present) if message.model == present.name else ""
             result.append(_reply(message, figures, runs, question, last, named, plain))
             model = message.model or model
+    if not ends:
+        result.append(_rest("hc_latest", _("Go to the latest messages")))
     return "".join(result)

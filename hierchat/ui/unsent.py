@@ -33,6 +33,8 @@ class Attached:
     """None while it is read."""
     pasted: bool = False
     tokens: int | None = None
+    more: bool = False
+    """Whether it has more than `tokens`."""
     counted_by: str = ""
     """The model whose tokens these are."""
 
@@ -121,7 +123,9 @@ def _chip(file: Attached) -> str:
     facts = (
         size(file.file.size)
         if file.tokens is None
-        else _("{size} · {tokens:,} tokens").format(size=size(file.file.size), tokens=file.tokens)
+        else (
+            _("{size} · more than {tokens:,} tokens") if file.more else _("{size} · {tokens:,} tokens")
+        ).format(size=size(file.file.size), tokens=file.tokens)
     )
     inline = button("hc_inline", _("Insert as text"), text=file.key) if file.pasted else ""
     away = button(

@@ -181,8 +181,10 @@ class Views:
         if panel := self._panels.get(session.panel):
             return update | self.stage(panel.name) | panel.show(user_id)
         if reply is None:
-            path = self._path(session, user_id)
-            drawn = thread(self._service, user_id, path, session.marked, session.shown)
+            path, ends = self._path(session, user_id), session.until is None
+            drawn = thread(
+                self._service, user_id, path, session.marked, session.shown, session.drawn, ends=ends
+            )
             return (
                 update
                 | self.stage(stage or ("chat" if drawn else "empty"))
@@ -190,7 +192,7 @@ class Views:
             )
         if reply.compared:
             return update | self.stage("versus") | self.comparing(reply)
-        above = progress.above(self._service, reply, session.marked, session.shown)
+        above = progress.above(self._service, reply, session.marked, session.shown, session.drawn)
         growing = progress.growing(reply.latest, reply, GrowingReply())
         return update | self.stage("chat") | {p.thread: above, p.growing: growing}
 
@@ -214,7 +216,7 @@ class Views:
         if file.file is None or file.counted_by == model:
             return
         if (counted := self._service.tokens(fenced(file.file))) is not None:
-            file.tokens, file.counted_by = counted[0], model
+            file.tokens, file.more, file.counted_by = min(counted), counted[0] > counted[1], model
 
     def settings(self, session: Session, user_id: int) -> Update:
         """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
@@ -272,7 +274,7 @@ class Views:
     def _path(self, session: Session, user_id: int) -> list[Any]:
         if session.conversation is None:
             return []
-        return self._service.store.messages(user_id, session.conversation)
+        return self._service.store.messages(user_id, session.conversation, session.until, session.drawn + 1)
 
     def columns(
         self, arms: Mapping[Arm, Frame | None], words: Mapping[Arm, GrowingReply] | None = None

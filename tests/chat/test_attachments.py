@@ -66,7 +66,7 @@ def test_what_it_says_drafts_in_this_chat_and_in_another_that_holds_it(talk: Tal
 
 
 def test_a_file_that_does_not_fit_is_refused_before_anything_is_stored(talk: Talk) -> None:
-    long = Attachment("long.txt", 1, "herons " * CONTEXT)
+    long = Attachment("long.txt", 1, "herons " * (CONTEXT // 3))
     settings = GenerationSettings(max_new_tokens=24)
     with pytest.raises(MessageTooLong, match=r"is [\d,]+ tokens too long"):
         talk.service.require_room(with_files("Why?", [long]), settings)
@@ -77,5 +77,26 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_is_stored(talk: Tal
 
 
 def test_tokens_are_counted_as_the_model_reads_them(talk: Talk) -> None:
-    assert talk.service.tokens("") == (0, CONTEXT)
-    assert talk.service.tokens(FILE.text) == (len(talk.hosted.prompts.tokens(FILE.text)), CONTEXT)
+    most = talk.hosted.prompts.most_counted
+    assert talk.service.tokens("") == (0, most)
+    assert talk.service.tokens(FILE.text) == (len(talk.hosted.prompts.tokens(FILE.text)), most)
+
+
+@pytest.mark.parametrize("prompt", ["", "Answer in rhymes."])
+def test_the_number_of_tokens_too_many_is_one_and_the_same(talk: Talk, prompt: str) -> None:
+    settings, files = (
+        GenerationSettings(max_new_tokens=24),
+        [Attachment("long.txt", 1, "herons " * (CONTEXT // 3))],
+    )
+    said = with_files("Why?", files)
+    tokens, room = talk.service.tokens(said), talk.service.message_room(settings, prompt)
+    with pytest.raises(MessageTooLong) as refused:
+        talk.service.require_room(said, settings, prompt)
+    assert (
+        f"is {tokens[0] - room:,} tokens too long: it has {tokens[0]:,}, and the model has room for {room:,}."
+        in str(refused.value)
+    )
+    short = "a " * room  # a token each
+    while talk.service.tokens(short)[0] > room:
+        short = short[:-2]
+    talk.service.require_room(short, settings, prompt)

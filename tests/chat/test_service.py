@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.service import NotBegun
+from hierchat.chat.service import ChatService, NotBegun
 from hierchat.drafting.tree import DraftTree
 from hierchat.models.errors import FetchError
 from hierchat.models.progress import Report
@@ -24,7 +25,7 @@ from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
 from tests.deleting import delete_for_good
 
 from .conftest import Talk, talk_on
-from .tiny import END, SYSTEM, catalogue, hosted, ready_host, settle, spy, tokenizer
+from .tiny import CONTEXT, END, SYSTEM, catalogue, hosted, ready_host, settle, spy, tokenizer
 
 LONG = "What is the longest river of this country, and where does it end? " * 12
 
@@ -593,13 +594,49 @@ def test_a_long_conversation_drops_its_oldest_turns_whole(talk: Talk) -> None:
         parent = last.message_id
         notices.append(last.notice)
     assert notices[0] is None
-    assert "The oldest turn no longer fits the context window and was left out." in notices
-    assert "oldest turns no longer fit the context window and were left out." in notices[-1]
-    dropped = int(notices[-1].split()[1])
+    dropped = max(
+        int(found[0]) for notice in notices if notice and (found := re.findall(r"The (\d+) oldest", notice))
+    )
     held = tokenizer().decode(talk.sequence.tokens)
     assert held.startswith(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\nturn {dropped}:")
     assert [f"turn {turn}:" in held for turn in range(7)] == [turn >= dropped for turn in range(7)]
     assert len(talk.messages()) == 14  # the store forgets nothing
+
+
+def test_before_turns_are_left_out_the_chat_says_so(talk: Talk) -> None:
+    parent, notices = None, []
+    while not notices or "left out" not in (notices[-1] or ""):
+        last = talk.send(f"turn {len(notices)}: {LONG[:100]}", parent, max_new_tokens=60)
+        parent = last.message_id
+        notices.append(last.notice)
+    *before, told = notices
+    assert set(before) == {None}
+    tokens, limit = (int(number) for number in re.findall(r"\d+", told))
+    assert told.startswith("This chat nearly fills the context window")
+    assert 0.9 * limit <= tokens
+    assert limit == CONTEXT - 60
+    assert "oldest" in talk.send("on", parent, max_new_tokens=60).notice
+
+
+def test_turns_between_two_cuts_read_little(talk: Talk) -> None:
+    """Also after a restart, in a retry and in a fork."""
+    parent, reads, cut = None, [], ""
+    for turn in range(16):
+        last = talk.send(f"turn {turn}: tell", parent, max_new_tokens=20)
+        notice = (last.notice or "").partition(" no longer ")[0]
+        reads.append((last.figures.prompt_read, notice == cut))
+        parent, cut = last.message_id, notice
+    question = talk.messages()[-2].id
+    assert cut.endswith("oldest turns")
+    assert all(read < 45 for read, same in reads if same)
+    assert sum(not same for _, same in reads) <= 4
+    again = talk.again(question, max_new_tokens=20)
+    assert again.figures.prompt_read == 0
+    fork = Talk(talk.service, talk.user, talk.store.fork_conversation(talk.user, parent))
+    assert fork.send("and?", fork.messages()[-1].id, max_new_tokens=20).figures.prompt_read < 45
+    after_restart = Talk(ChatService(talk.store, ready_host()), talk.user, talk.conversation)
+    assert after_restart.again(question, max_new_tokens=20).prompt_tokens == again.prompt_tokens
+    assert after_restart.again(question, max_new_tokens=20).figures.prompt_read == 0
 
 
 def test_a_message_that_does_not_fit(talk: Talk) -> None:
@@ -672,10 +709,10 @@ def test_a_stopped_reply_can_be_continued_and_drafts_as_a_whole(talk: Talk) -> N
     frames.close()
     talk.stop.clear()
     reply = talk.messages()[-1]
-    written = len(talk.store.reply_tokens(talk.user, reply.id))
     other = talk.other().send("hello", max_new_tokens=100)  # the history holds the reply as it was
     delete_for_good(talk.store, talk.user, talk.store.message(talk.user, other.message_id).conversation_id)
-    frames = list(talk.service.resume(talk.user, reply.id, 100 - written, talk.stop))
+    frames = list(talk.service.resume(talk.user, reply.id, 100, talk.stop))
+    assert frames[-1].figures.tokens == 100  # the limit is that of the whole reply
     so_far = reply.text.rstrip("\ufffd")  # half a character shows at the end alone
     assert all(frame.text.startswith(so_far) for frame in frames if frame.phase != "waiting")
     assert talk.store.message(talk.user, reply.id).text == whole.text

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import TemplateError
 
-from hierchat.runtime.prompt import MARK, MessageTooLong, PromptBuilder, Said
+from hierchat.engine.decoding import common_prefix
+from hierchat.runtime.prompt import MARK, MessageTooLong, Prompt, PromptBuilder, Said
 
 from ..chat.tiny import END, SYSTEM, tokenizer
 
@@ -108,7 +110,7 @@ def test_without_a_system_prompt() -> None:
 
 def test_a_message_that_is_too_long_alone() -> None:
     with pytest.raises(
-        MessageTooLong, match=r"This message is [\d,]+ tokens too long: it has [\d,]+, .*room for 75"
+        MessageTooLong, match=r"This message is [\d,]+ tokens too long: it has [\d,]+, .*room for 52\."
     ):
         builder(100).build([user("one"), reply("two"), user("long " * 100)], 1000, {END})
 
@@ -117,24 +119,124 @@ words = st.text(st.sampled_from("the river. <|im_start|>é\n"), min_size=1, max_
 talks = st.lists(st.tuples(words, words, st.booleans()), max_size=6)
 
 
+def cut(talk: list[tuple[str, str, bool]], last: str, context: int, room: int) -> Prompt:
+    turns = [part for asked, said, ended in talk for part in (user(asked), reply(said, ended=ended))]
+    return builder(context).build([*turns, user(last)], room, {END})
+
+
+@settings(deadline=None)
 @given(talks, words, st.integers(90, 400), st.integers(1, 200))
-def test_as_few_turns_are_dropped_as_fit(
+def test_the_prompt_fits_and_is_the_end_of_the_chat(
     talk: list[tuple[str, str, bool]], last: str, context: int, room: int
 ) -> None:
-    turns = [[user(asked), reply(said, ended=ended)] for asked, said, ended in talk] + [[user(last)]]
     limit = context - min(room, context // 4)
 
     def whole(dropped: int) -> list[int]:
-        return builder().build([message for turn in turns[dropped:] for message in turn], 1, {END}).ids
+        return cut(talk[dropped:], last, 100_000, 1).ids
 
     try:
-        prompt = builder(context).build([message for turn in turns for message in turn], room, {END})
+        prompt = cut(talk, last, context, room)
     except MessageTooLong:
-        assert len(whole(len(turns) - 1)) > limit
+        assert len(whole(len(talk))) > limit
         return
     assert len(prompt.ids) <= limit
     assert prompt.ids == whole(prompt.dropped_turns)
-    assert prompt.dropped_turns == 0 or len(whole(prompt.dropped_turns - 1)) > limit
+    assert prompt.dropped_turns == 0 or len(whole(0)) > limit
+
+
+@settings(deadline=None)
+@given(talks, words, st.integers(90, 400), st.integers(1, 200))
+def test_a_turn_that_was_left_out_stays_out(
+    talk: list[tuple[str, str, bool]], last: str, context: int, room: int
+) -> None:
+    dropped = 0
+    for length in range(len(talk) + 1):
+        with suppress(MessageTooLong):
+            now = cut(talk[:length], last, context, room).dropped_turns
+            assert now >= dropped
+            dropped = now
+
+
+def long_chat(turns: int, words: int = 20) -> list[Said]:
+    said: list[Said] = []
+    for turn in range(turns):
+        said += [
+            user(f"Question {turn}: what is that?"),
+            reply("the longest river of this country, " * words),
+        ]
+    return [*said, user("And where does it end?")]
+
+
+def test_the_cut_moves_in_steps_so_that_little_is_read_anew() -> None:
+    """Left out one by one, each turn behind the first cut would read all of its prompt."""
+    said = long_chat(120, 12)
+    held: list[int] = []
+    reads: list[int] = []
+    for end in range(1, len(said) + 1, 2):
+        prompt = builder(4096).build(said[:end], 256, {END})
+        reads.append(len(prompt.ids) - common_prefix(held, prompt.ids))
+        held = [*prompt.ids, *(said[end].tokens if end < len(said) else ())]
+    anew = [turn for turn, read in enumerate(reads) if read > 40]  # else the question and the marks around it
+    assert 5 < len(anew) < (len(reads) - anew[0]) / 6
+    assert all(reads[turn] < 4096 / 2 for turn in anew)
+
+
+def test_the_cut_follows_from_the_messages_alone() -> None:
+    said = long_chat(60)
+    for end in range(1, len(said) + 1, 2):
+        again = [Said(one.role, one.text, one.tokens) for one in said[:end]]
+        assert builder(2048).build(said[:end], 256, {END}) == builder(2048).build(again, 256, {END})
+
+
+@pytest.mark.parametrize("turns", [50, 500, 5000])
+def test_a_long_chat_is_rendered_a_few_times(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    said, prompts, rendered = long_chat(turns, 2), builder(2048), []
+    encode = prompts._encode
+    monkeypatch.setattr(
+        prompts, "_encode", lambda chat, *rest: rendered.append(len(chat)) or encode(chat, *rest)
+    )
+    assert len(prompts.build(said, 256, {END}).ids) <= 2048 - 256
+    assert len(rendered) <= 6
+    assert max(rendered) <= 400
+
+
+@pytest.mark.parametrize("far", ["ab" * 2_000_000, "a river " * 500_000], ids=["one word", "words"])
+def test_what_is_far_too_long_is_refused_before_it_is_tokenised(
+    monkeypatch: pytest.MonkeyPatch, far: str
+) -> None:
+    prompts, seen = builder(2048), []
+    plain, encode = prompts._plain, prompts._encode
+    monkeypatch.setattr(prompts, "_plain", lambda text: seen.append(len(text)) or plain(text))
+    monkeypatch.setattr(
+        prompts, "_encode", lambda chat, *rest: seen.append(len(str(chat))) or encode(chat, *rest)
+    )
+    with pytest.raises(MessageTooLong, match=r"more than 8,192 tokens, and the model has room for"):
+        prompts.build([user("one"), reply("two"), user(far)], 100, {END})
+    with pytest.raises(MessageTooLong, match="leaves no room"):
+        prompts.build([Said("system", far), user("one")], 100, {END})
+    with pytest.raises(MessageTooLong, match="more than 4,096 tokens"):
+        prompts.whole([user(far)])
+    with pytest.raises(MessageTooLong, match="more than 4,096 tokens"):
+        prompts.require_short("", far)
+    assert prompts.build([user(far), reply("two"), user("one")], 100, {END}).dropped_turns == 1
+    assert sum(seen) < len(far) / 2
+
+
+def test_what_has_many_bytes_and_few_tokens_is_not_refused() -> None:
+    """A token of sixteen bytes: more than eight for each of the context."""
+    wide = copy.deepcopy(tokenizer())
+    wide.add_tokens(["riverriverriver!"])
+    prompts = PromptBuilder(wide, 2048)
+    prompts.require_short("riverriverriver!" * 1_500)
+    assert len(prompts.build([user("riverriverriver!" * 1_500)], 100).ids) > 1_500
+
+
+def test_pieces_of_a_long_text_are_the_text() -> None:
+    text = "".join(f"line {n}\n" * (n % 7) + "x" * (n * 50 % 90_000) for n in range(200))
+    tokens = builder().tokens(text)
+    assert tokenizer().decode(tokens) == text
+    assert len(tokens) == builder().count([text])
+    assert len(tokens) == pytest.approx(len(ids_of(text)), rel=0.001)
 
 
 STRICT = (

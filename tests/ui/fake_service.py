@@ -146,7 +146,10 @@ class FakeService:
         return self.store.forget_user(user_id)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
-        return (len(text.split()), self.script.window) if self.host.status.phase == "ready" else None
+        return (len(text.split()), 4 * self.script.window) if self.host.status.phase == "ready" else None
+
+    def message_room(self, settings, system_prompt="") -> int | None:
+        return self.script.window if self.host.status.phase == "ready" else None
 
     def require_room(self, text, settings, system_prompt="") -> None:
         over = len(text.split()) - self.script.window

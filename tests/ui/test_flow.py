@@ -119,7 +119,7 @@ def test_a_failure_in_a_chat_that_is_not_on_the_screen_keeps_its_question(
 def test_a_reply_that_was_cut_can_be_continued(chat: Chat, service: FakeService) -> None:
     service.script.seconds, service.script.finish, service.script.reply = 0, "length", "One two three."
     chat.ask("Story")
-    expect(chat.replies.last).to_contain_text("cut at the limit of")
+    expect(chat.replies.last).to_contain_text("cut at the limit, after")
     chat.shot("cut")
     service.script.finish, service.script.reply, service.script.seconds = "end", "Four five six.", 1
     chat.replies.last.get_by_role("button", name="Continue", exact=True).click()
@@ -139,7 +139,7 @@ def test_the_new_states_in_both_themes_and_widths(
     with driving.visiting(chromium, server[1], width, 800, dark) as chat:
         chat.open()
         chat.ask("Write a function that reverses a string.")
-        expect(chat.replies.last).to_contain_text("cut at the limit of 130 tokens")
+        expect(chat.replies.last).to_contain_text("cut at the limit, after 130 tokens")
         chat.page.evaluate("document.querySelector('#hc-chat').scrollTop = 1e6")
         chat.shot(f"{name}-cut")
         service.script.baseline = None

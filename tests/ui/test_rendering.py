@@ -373,7 +373,7 @@ def test_a_wrong_setting_is_a_sentence_with_its_label(field: str, value: Any, se
 @pytest.mark.parametrize(
     ("state", "finish", "text", "note", "offered"),
     [
-        ("complete", "length", "words", "cut at the limit of 1,214 tokens", True),
+        ("complete", "length", "words", "cut at the limit, after 1,214 tokens", True),
         ("complete", "context", "words", "cut here: the context window is full", False),
         ("complete", "end", "words", "", False),
         ("complete", None, "words", "", False),

@@ -262,3 +262,44 @@ def test_compare_follows_what_is_being_written(
         chat.idle()
         # The result stands in place of the columns. Who followed them reads it from its beginning.
         expect(chat.page.locator(".hc-verdict")).to_be_in_viewport()
+
+
+def test_a_long_chat_is_drawn_in_parts(chat: Chat, service: FakeService) -> None:
+    stored_chat(service.store, "Long", 130, "A short reply.")
+    stored_chat(service.store, "Other", 1)
+    chat.page.reload()
+    open_chat(chat, "Long")
+    turns = chat.page.locator("#hc-thread .hc-turn")
+    expect(turns).to_have_count(100)
+    expect(chat.page.get_by_text("Long, question 130", exact=True)).to_be_visible()
+    chat.page.locator("#hc-chat").evaluate("e => { e.scrollTop = 0 }")
+    before = top_of(chat, "Long, question 81")
+    chat.page.get_by_role("button", name="Show earlier messages").click()
+    expect(turns).to_have_count(200)
+    chat.page.wait_for_timeout(300)
+    assert top_of(chat, "Long, question 81") == pytest.approx(
+        before, abs=60
+    )  # less the button that was above
+    chat.page.get_by_role("button", name="Show earlier messages").click()
+    expect(turns).to_have_count(260)
+    expect(chat.page.get_by_role("button", name="Show earlier messages")).to_have_count(0)
+    open_chat(chat, "Other")
+    open_chat(chat, "Long")
+    expect(turns).to_have_count(100)
+    at_end(chat)
+
+
+def test_a_hit_far_up_in_a_long_chat_is_shown_with_what_stands_around(
+    chat: Chat, service: FakeService
+) -> None:
+    stored_chat(service.store, "Long", 130, "A short reply.")
+    chat.page.reload()
+    chat.page.locator("#hc-search input, #hc-search textarea").fill("question 20")
+    expect(chat.page.locator("#hc-list .hc-snippet")).to_contain_text("question 20")
+    chat.page.locator("#hc-list .hc-title", has_text="Long").click()
+    thread = chat.page.locator("#hc-thread")
+    expect(thread.get_by_text("Long, question 20", exact=True)).to_be_in_viewport()
+    expect(thread.get_by_text("Long, question 130", exact=True)).to_have_count(0)
+    chat.page.get_by_role("button", name="Go to the latest messages").click()
+    expect(thread.get_by_text("Long, question 130", exact=True)).to_be_in_viewport()
+    expect(thread.get_by_text("Long, question 20", exact=True)).to_have_count(0)
