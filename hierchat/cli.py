@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        print(f"hierchat: {logs.said(error)}", file=sys.stderr)
+        print(f"hierchat: {logs.said(error, here=True)}", file=sys.stderr)
         return 1
 
 
