@@ -16,6 +16,7 @@ from hierchat.language import _, later
 from hierchat.store import LOCAL_USER
 from hierchat.ui import chat_settings, incognito, sampling, status
 from hierchat.ui.comparisons import setup
+from hierchat.ui.given import whole
 from hierchat.ui.going_on import GoingOn
 from hierchat.ui.layout import MORE, Parts, model_choices
 from hierchat.ui.panels.models_view import tiny_line
@@ -123,8 +124,8 @@ class Handlers:
         session.conversation = wanted
         self.going_on.seen(session, user)
         idle = self.views.now(session, user) is None
-        if hit and idle and int(hit) not in {message.id for message in path}:
-            self._service.store.select_branch(user, int(hit))
+        if hit and idle and whole(hit) not in {message.id for message in path}:
+            self._service.store.select_branch(user, whole(hit))
             self._service.news.tell(user, wanted)
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 

@@ -75,7 +75,8 @@ class DooredApp(App):
         """Starlette asks for it once, before the first request."""
         origins = Origins(self._host, share=lambda: self.get_blocks().share_url)
         app: ASGIApp = super().build_middleware_stack()
-        app = Turns(Sound(OwnPages(app) if self._log_ins else app))
+        app = OwnPages(app) if self._log_ins else app
+        app = Turns(Sound(app, lambda: self.get_blocks().fns))
         if self._log_ins:
             app = Login(app, self._log_ins, origins, starting=lambda: not self.startup_events_triggered)
         app = Bodies(app)

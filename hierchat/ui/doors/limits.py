@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from typing import Any
 from weakref import WeakValueDictionary
 
 from anyio import CapacityLimiter, to_thread
@@ -25,6 +26,7 @@ LIMITS: tuple[tuple[str, int], ...] = (
     (r".*", 1 << 20),
 )
 """The most bytes of a request, by its path; the first that matches counts."""
+_CALLS = re.compile(r"/gradio_api/(?:queue/join|run/)")
 _JSON = re.compile(r"/gradio_api/(?!upload|stream|process_recording)")
 AT_ONCE = 4
 """Requests of one client that are worked on beside each other. A page's configuration takes 26 ms of Python: asked for
@@ -82,10 +84,11 @@ class Bodies:
 
 
 class Sound:
-    """Answers 400 to JSON that no page sends, before Gradio parses it."""
+    """Answers 400 to JSON that no page sends, before Gradio parses it. `functions`: their numbers."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, functions: Callable[[], Container[object]]) -> None:
         self._app = app
+        self._functions = functions
         self._threads = CapacityLimiter(2)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,10 +98,16 @@ class Sound:
         if body is None:
             return
         try:
-            body = await to_thread.run_sync(_checked, body, limiter=self._threads)
+            mended_body, said = await to_thread.run_sync(_checked, body, limiter=self._threads)
+            if _CALLS.match(scope["path"]) and not self._calls(said):
+                raise Unsound("The page has no such function. Load it again.")
         except Unsound as error:
             return await PlainTextResponse(f"{error}\n", 400)(scope, receive, send)
-        await self._app(scope, again(body, receive), send)
+        await self._app(scope, again(mended_body, receive), send)
+
+    def _calls(self, said: Any) -> bool:
+        number = said.get("fn_index") if isinstance(said, dict) else None
+        return isinstance(number, int) and number in self._functions()
 
 
 class Turns:
@@ -152,11 +161,9 @@ def again(body: bytes, receive: Receive) -> Receive:
     return from_body
 
 
-def _checked(body: bytes) -> bytes:
+def _checked(body: bytes) -> tuple[bytes, Any]:
     body = mended(body)
-    if body:
-        parsed(body)
-    return body
+    return body, parsed(body) if body else None
 
 
 def _once(what: Callable[[], None]) -> Callable[[], None]:
