@@ -24,6 +24,7 @@ from hierchat.config import APP, data_dir
 
 log = logging.getLogger(__name__)
 _MAX_BYTES, _OLDER_FILES = 1_000_000, 2
+_SENTENCE = "Something went wrong that hierchat did not expect."
 
 
 def log_path() -> Path:
@@ -56,22 +57,22 @@ def take_over(name: str) -> None:
     library.propagate = True
 
 
-def said(error: BaseException) -> str:
-    """An exception as a sentence for the user: our own say what to do; any other is recorded."""
+def said(error: BaseException, *, here: bool = False) -> str:
+    """An exception as a sentence for the user: our own say what to do; any other is recorded. `here`: for the terminal
+    of this machine alone, so that it may name files."""
     text = str(error).strip()
     if text and type(error).__module__.split(".")[0] == APP:
         return text
     if isinstance(error, MemoryError):
         return "Memory ran out. Close other programs, then try again."
     log.error("unexpected", exc_info=error)
-    return _unexpected()
+    return _unexpected(log_path() if here else "The log")
 
 
-def _unexpected() -> str:
-    sentence = "Something went wrong that hierchat did not expect."
+def _unexpected(where: object) -> str:
     if any(isinstance(handler, _LogFile) and handler.broken for handler in logging.getLogger().handlers):
-        return f"{sentence} {log_path()} cannot be written to record it; --verbose shows it in the terminal."
-    return f"{sentence} {log_path()} says where, without any text of yours."
+        return f"{_SENTENCE} {where} cannot be written to record it; --verbose shows it in the terminal."
+    return f"{_SENTENCE} {where} says where, without any text of yours."
 
 
 def _uncaught(
@@ -81,7 +82,7 @@ def _uncaught(
         sys.__excepthook__(kind, error, where)
         return
     log.critical("uncaught in thread %s", thread, exc_info=(kind, error, where))
-    print(f"{APP}: {_unexpected()}", file=sys.stderr)
+    print(f"{APP}: {_unexpected(log_path())}", file=sys.stderr)
 
 
 def _uncaught_in_thread(caught: threading.ExceptHookArgs) -> None:

@@ -112,10 +112,7 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
 
         app = build_app(service, str(database), log_ins)
         try:
-            _, local, public = app.launch(
-                server_port=args.port, share=args.share, prevent_thread_lock=True,
-                **launch.options(log_ins, args.host, before),
-            )  # fmt: skip
+            local, public = launch.serve(app, log_ins, args.host, before, port=args.port, share=args.share)
         except OSError as error:
             raise ServeError(
                 f"Cannot serve on {args.host} port {args.port}. Choose another --port or --host."

@@ -31,7 +31,7 @@ from hierchat.store import Store
 from hierchat.ui.doors.files import files
 from hierchat.ui.doors.members import Members
 from hierchat.ui.doors.sessions import LogIns
-from hierchat.ui.launch import options
+from hierchat.ui.launch import serve
 from hierchat.ui.page import build_app
 
 SCREENSHOTS = Path(__file__).parent / "screenshots"
@@ -133,7 +133,7 @@ def serving(
     place = "/home/you/.local/share/hierchat/hierchat.db"
     log_ins = log_ins_of(service.store, account) if account else log_ins
     app = build_app(service, place, log_ins)
-    _, address, _ = app.launch(prevent_thread_lock=True, **options(log_ins, host))
+    address, _ = serve(app, log_ins, host)
     try:
         yield address
     finally:

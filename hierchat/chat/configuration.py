@@ -91,7 +91,7 @@ USUAL: Pair = {
 def configuration(given: Mapping[str, Any]) -> Configuration:
     """From what a form or a file says; what is missing is as in force. Raises WrongConfiguration."""
     databases: Databases = given.get("databases", "texts")
-    if databases not in get_args(Databases):
+    if not isinstance(databases, str) or databases not in get_args(Databases):
         raise WrongConfiguration(_("A comparison drafts from nothing, this chat, earlier chats or texts."))
     temperature, seed = given.get("temperature"), given.get("seed")
     try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
+from hierchat.accounts.bodies import Unsound, parsed
 from hierchat.server.door import CALLER, Caller
 from hierchat.server.errors import Refused
 from hierchat.server.limits import Limits
@@ -33,9 +33,9 @@ async def fields(request: Request, kind: type[T]) -> T:
             body += chunk
             if len(body) > MOST_BYTES:
                 raise Refused(413, f"The request is larger than {MOST_BYTES >> 20} MiB.")
-        given = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, "The request's body is no JSON.") from error
+        given = await asyncio.to_thread(parsed, bytes(body))
+    except Unsound as error:
+        raise Refused(400, str(error)) from error
     except ClientDisconnect as error:
         raise Refused(400, "The request broke off.") from error
     if not isinstance(given, dict):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from llguidance import LLMatcher
 from pydantic import Field, model_validator
 
+from hierchat.accounts.bodies import Unsound, parsed
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import Prompt
@@ -261,7 +262,7 @@ def _said(message: Instruction | Question | EarlierReply | ToolResult) -> Messag
 
 def _call(call: ToolCall) -> dict[str, Any]:
     try:
-        arguments = json.loads(call.function.arguments or "{}")
-    except ValueError as error:
-        raise Refused(400, "The arguments of an earlier call are no JSON.", "messages") from error
+        arguments = parsed(call.function.arguments.encode() or b"{}")
+    except Unsound as error:
+        raise Refused(400, f"The arguments of an earlier call cannot be used. {error}", "messages") from error
     return {"name": call.function.name, "arguments": arguments}

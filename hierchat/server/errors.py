@@ -15,6 +15,7 @@ from hierchat.engine.sampling.grammar import GrammarError
 from hierchat.engine.scheduler import QueueFull
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.turn import NoModel
+from hierchat.store import StoreError
 
 _KINDS = {
     401: "authentication_error",
@@ -69,6 +70,10 @@ def refused(error: Exception) -> Refused:
             return Refused(503, str(error), code="model_not_loaded", headers={"Retry-After": "10"})
         case MessageTooLong() | PromptTooLong():
             return Refused(400, str(error), "messages", "context_length_exceeded")
+        case StoreError():
+            # It says where the database lies, which is for the owner's eyes.
+            said = "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
+            return Refused(503, said, headers={"Retry-After": "10"})
         case GrammarError():
             return Refused(
                 400, f"The form that the reply is to have cannot be used: {error}", "response_format"

@@ -49,6 +49,11 @@ class Asked:
         self.load_seconds = 0.0
         """How long it took to load the model."""
 
+    @property
+    def database(self) -> str:
+        """Its place."""
+        return str(self._service.store.path)
+
     def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:
         """Frames until it ends, as Completions.answer yields and raises them; also raises Refused."""
         self.load_seconds = load(self._service, self.wanted.model, stop)

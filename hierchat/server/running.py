@@ -51,7 +51,9 @@ class Running:
                 elif isinstance(item, BaseException):
                     raise item
                 elif item.phase == "done" and item.finish in ("error", None):
-                    raise Refused(500, item.notice or "The reply could not be written to its end.")
+                    why = item.notice or "The reply could not be written to its end."
+                    # Where the database lies is for the owner's eyes.
+                    raise Refused(500, why.replace(self.asked[number].database, "hierchat's database"))
                 elif item.phase != "waiting":
                     yield number, item
         finally:

@@ -228,11 +228,11 @@ def _check(path: Path, busy_seconds: float) -> None:
     with closing(_connect(path, "ro", busy_seconds)) as db:
         (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise corrupt(path, verdict)
+            raise corrupt(path)
         # SQLite takes a file of a few bytes for an empty database.
         if path.stat().st_size and not db.execute("PRAGMA page_count").fetchone()[0]:
-            raise corrupt(path, "file is not a database")
+            raise corrupt(path)
         if is_newer(db):
             raise newer(path)
         if is_foreign(db):
-            raise corrupt(path, "another program's database")
+            raise corrupt(path, "it is another program's database")

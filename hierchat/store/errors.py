@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+log = logging.getLogger(__name__)
+_WHY = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk reports an error",
+    sqlite3.SQLITE_READONLY: "it is read-only",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_PERM: "the system does not allow it",
+    sqlite3.SQLITE_AUTH: "the system does not allow it",
+}
+"""What SQLite's codes mean to somebody who does not know SQLite."""
 
 
 class StoreError(Exception):
@@ -36,10 +48,9 @@ def locked(path: Path) -> DatabaseLocked:
     return DatabaseLocked(f"{path} is locked by another program. Close that program, then try again.")
 
 
-def corrupt(path: Path, what: object) -> DatabaseCorrupt:
+def corrupt(path: Path, what: str = "it is damaged, or no database") -> DatabaseCorrupt:
     return DatabaseCorrupt(
-        f"{path} cannot be read ({what}). It was left as it is: restore a backup, or choose another file "
-        "with --db."
+        f"{path} cannot be read: {what}. It was left as it is: restore a backup, or choose another file with --db."
     )
 
 
@@ -91,14 +102,9 @@ def translated(path: Path) -> Iterator[None]:
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 raise locked(path) from error
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-                raise corrupt(path, error) from error
-            case (
-                sqlite3.SQLITE_FULL
-                | sqlite3.SQLITE_IOERR
-                | sqlite3.SQLITE_READONLY
-                | sqlite3.SQLITE_CANTOPEN
-                | sqlite3.SQLITE_PERM
-                | sqlite3.SQLITE_AUTH
-            ):
-                raise unwritable(path, error) from error
+                log.error("the database is damaged", exc_info=error)
+                raise corrupt(path) from error
+            case code if code in _WHY:
+                log.error("the database cannot be written", exc_info=error)
+                raise unwritable(path, _WHY[code]) from error
         raise

@@ -94,7 +94,7 @@ class Store(
                 copy.execute("PRAGMA journal_mode = DELETE").fetchone()
                 (verdict,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
             if verdict != "ok":
-                raise corrupt(self.path, verdict)
+                raise corrupt(self.path)
 
     def __enter__(self) -> Self:
         return self

@@ -56,7 +56,7 @@ class Interactive:
             except BrokenPipeError:
                 raise
             except Exception as error:
-                self._say(logs.said(error))
+                self._say(logs.said(error, here=True))
 
     def completions(self, typed: str) -> list[str]:
         """What a line that begins so may become."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from hierchat.chat.settings import reply_settings, settings_of
 from hierchat.language import _, later, plural
 from hierchat.store import ChatSettings
 from hierchat.ui import chat_settings, status
+from hierchat.ui.given import given, records, whole
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.sampling import SettingsError
@@ -88,14 +88,14 @@ class AttachingHandlers:
         session, user = self._who(request)
         session.restored = True
         lost = []
-        for had in json.loads(str(event._data["text"]))[: 10 * MOST_FILES]:
-            key, chat, pasted = str(had["key"]), int(had["chat"]), had.get("pasted")
+        for had in map(given, records(event._data["text"])[: 10 * MOST_FILES]):
+            key, chat, pasted = had["key"], had["chat"], had.get("pasted")
             found = self._kept.find(user, key)
             if found is None and isinstance(pasted, str) and _KEY.fullmatch(key):
                 self._read(found := Attached(key, PASTED), {"pasted": pasted})
                 self._kept.keep(user, found)
             if found is None:
-                lost.append(str(had["name"]))
+                lost.append(had["name"])
             elif all(one.key != key for one in session.attached.setdefault(chat, [])):
                 session.attached[chat].append(found)
         if not lost:
@@ -114,7 +114,7 @@ class AttachingHandlers:
     def edit_next(self, box: str, event: gr.EventData, request: gr.Request) -> Update:
         """A message that waits goes back into the box, before what is there."""
         session, user = self._who(request)
-        if (one := self._service.in_progress.take_out(user, int(event._data["text"]))) is None:
+        if (one := self._service.in_progress.take_out(user, whole(event._data["text"]))) is None:
             return self._views.tray(session, user)  # it has just gone out
         self._kept.back(user, session.attached.setdefault(session.conversation or 0, []), one.files)
         text = f"{one.text}\n\n{box}" if one.text and box.strip() else one.text or box
@@ -123,7 +123,7 @@ class AttachingHandlers:
     def cancel_next(self, event: gr.EventData, request: gr.Request) -> Update:
         """A message that waits is not sent."""
         session, user = self._who(request)
-        self._service.in_progress.take_out(user, int(event._data["text"]))
+        self._service.in_progress.take_out(user, whole(event._data["text"]))
         return self._views.tray(session, user)
 
     def count(self, text: str, request: gr.Request, *values: Any) -> Update:
@@ -148,15 +148,15 @@ class AttachingHandlers:
         except SettingsError:
             return settings_of(self._service, user, session.conversation)
 
-    def _read(self, new: Attached, given: Mapping[str, Any]) -> None:
-        if isinstance(given.get("pasted"), str):
+    def _read(self, new: Attached, sent: Mapping[str, Any]) -> None:
+        if isinstance(sent.get("pasted"), str):
             new.pasted, new.name = True, PASTED
-            new.file = read(PASTED, given["pasted"].encode("utf-8", "replace"))
-        elif int(given.get("size", 0)) > MOST_BYTES:  # the page did not even read it
-            raise too_big(new.name, int(given["size"]))
+            new.file = read(PASTED, sent["pasted"].encode("utf-8", "replace"))
+        elif int(sent.get("size", 0)) > MOST_BYTES:  # the page did not even read it
+            raise too_big(new.name, int(sent["size"]))
         else:
             try:
-                raw = base64.b64decode(str(given["data"]), validate=True)
+                raw = base64.b64decode(str(sent["data"]), validate=True)
             except (KeyError, binascii.Error) as error:
                 raise Unreadable(
                     _("{name} could not be read by the browser. Attach files, no folders.").format(

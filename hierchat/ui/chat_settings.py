@@ -15,6 +15,7 @@ from hierchat.language import _, later
 from hierchat.store import ChatSettings, Preset
 from hierchat.ui import sampling
 from hierchat.ui.actions import button
+from hierchat.ui.given import Foreign, whole
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -101,7 +102,7 @@ def read(values: list[Any]) -> ChatSettings:
     preset, system, *rest = values
     prompt = str(system or "")
     return ChatSettings(
-        prompt if prompt.strip() else "", sampling.sampling_of(rest), int(preset or 0) or None
+        prompt if prompt.strip() else "", sampling.sampling_of(rest), whole(preset or 0) or None
     )
 
 
@@ -165,7 +166,7 @@ def note(settings: ChatSettings) -> str:
 
 def noted(text: str) -> ChatSettings | None:
     """What `note` said; None where it is something else."""
-    with suppress(ValueError, TypeError, KeyError, sampling.SettingsError):
+    with suppress(ValueError, TypeError, KeyError, sampling.SettingsError, Foreign):
         prompt, sampled, preset = json.loads(text)
         return read([preset, str(prompt), *sampling.values_of(sampled)])
     return None

@@ -16,6 +16,7 @@ from hierchat import logs
 from hierchat.language import ENGLISH, chosen, each_spoken, spoken
 from hierchat.store import NotFound
 from hierchat.ui import status
+from hierchat.ui.given import values
 from hierchat.ui.layout import Parts
 from hierchat.ui.sessions import Session, Stale
 from hierchat.ui.views import Update, Views
@@ -36,16 +37,18 @@ class Guard:
         """Wrap every function that the page calls."""
         for function in app.fns.values():
             if function.fn is not None:
-                function.fn = self._around(function.fn, list(function.outputs))
+                function.fn = self._around(function.fn, list(function.inputs), list(function.outputs))
 
-    def _around(self, handler: Callable[..., Any], outputs: list[Any]) -> Callable[..., Any]:
+    def _around(
+        self, handler: Callable[..., Any], inputs: list[Any], outputs: list[Any]
+    ) -> Callable[..., Any]:
         if inspect.isgeneratorfunction(handler):
 
             @functools.wraps(handler)
             def yielding(*args: Any) -> Generator[Update, None, None]:
                 language = _language(args)
                 try:
-                    with closing(handler(*args)) as updates:
+                    with closing(handler(*values(args, inputs))) as updates:
                         latest = (self._latest(update, args, outputs) for update in updates)
                         yield from each_spoken(language, latest)
                 except Exception as error:
@@ -59,7 +62,7 @@ class Guard:
         def returning(*args: Any) -> Any:
             with spoken(_language(args)):
                 try:
-                    return self._latest(handler(*args), args, outputs)
+                    return self._latest(handler(*values(args, inputs)), args, outputs)
                 except Exception as error:
                     mended = self._mended(error, args, outputs)
                     return mended if outputs else None

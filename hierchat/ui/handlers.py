@@ -16,6 +16,7 @@ from hierchat.language import _, later
 from hierchat.store import LOCAL_USER
 from hierchat.ui import chat_settings, incognito, sampling, status
 from hierchat.ui.comparisons import setup
+from hierchat.ui.given import whole
 from hierchat.ui.going_on import GoingOn
 from hierchat.ui.layout import MORE, Parts, model_choices
 from hierchat.ui.panels.models_view import tiny_line
@@ -126,11 +127,11 @@ class Handlers:
         self.going_on.seen(session, user)
         if hit and self.views.now(session, user) is None:
             path = self._path(user, wanted)
-            if int(hit) not in path:
-                self._service.store.select_branch(user, int(hit))
+            if whole(hit) not in path:
+                self._service.store.select_branch(user, whole(hit))
                 self._service.news.tell(user, wanted)
                 path = self._path(user, wanted)
-            session.draw_around(int(hit), path)
+            session.draw_around(whole(hit), path)
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def _path(self, user: int, conversation: int) -> list[int]:

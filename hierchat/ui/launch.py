@@ -13,9 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.store import Store
 from hierchat.ui.actions import ASSETS, style
+from hierchat.ui.doors.connections import bound
 from hierchat.ui.doors.dropped import sweep as sweep_dropped
 from hierchat.ui.doors.dropped import take_model
 from hierchat.ui.doors.files import files, give_out, take_in
+from hierchat.ui.doors.limits import Bodies, Sound, Turns
 from hierchat.ui.doors.login import USER, Login
 from hierchat.ui.doors.members import Members
 from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
@@ -74,9 +76,11 @@ class DooredApp(App):
         """Starlette asks for it once, before the first request."""
         origins = Origins(self._host, share=lambda: self.get_blocks().share_url)
         app: ASGIApp = super().build_middleware_stack()
+        app = OwnPages(app) if self._log_ins else app
+        app = Turns(Sound(app, lambda: self.get_blocks().fns))
         if self._log_ins:
-            app = OwnPages(app)
             app = Login(app, self._log_ins, origins, starting=lambda: not self.startup_events_triggered)
+        app = Bodies(app)
         if self._before:
             app = self._before(app, origins.is_local)
         return OwnOriginOnly(OwnOrigins(Speaks(app), origins))
@@ -96,10 +100,25 @@ def sweep() -> None:
     sweep_dropped()
 
 
-def options(
-    log_ins: LogIns | None = None, host: str = "127.0.0.1", before: Before | None = None
-) -> dict[str, Any]:
-    """Arguments of Blocks.launch that are the same in the app and in its tests."""
+def serve(
+    app: gr.Blocks,
+    log_ins: LogIns | None = None,
+    host: str = "127.0.0.1",
+    before: Before | None = None,
+    *,
+    port: int | None = None,
+    share: bool = False,
+) -> tuple[str, str | None]:
+    """Serve the page in a thread of its own. Returns its address and its public link. `port` None: a free one. Raises
+    OSError."""
+    _, local, public = app.launch(
+        server_port=port, share=share, prevent_thread_lock=True, **_options(log_ins, host, before)
+    )
+    bound(app.server.config)
+    return local, public
+
+
+def _options(log_ins: LogIns | None, host: str, before: Before | None) -> dict[str, Any]:
     return {
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
         "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO),

@@ -10,6 +10,7 @@ import gradio as gr
 from hierchat.chat.settings import own_settings
 from hierchat.store import ChatSettings
 from hierchat.ui import chat_settings
+from hierchat.ui.given import whole
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.sampling import SettingsError
@@ -52,7 +53,7 @@ class PresetHandlers:
     def choose(self, shown: str, request: gr.Request, *values: Any) -> Update:
         """A preset for this chat, or none: then the model's own values."""
         _, user = self._who(request)
-        wanted = int(values[0] or 0)
+        wanted = whole(values[0] or 0)
         settings = own_settings(self._service)
         if wanted:
             settings = self._store.preset(user, wanted).settings

@@ -20,6 +20,7 @@ from hierchat.language import _, later
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Attachment, NotFound
 from hierchat.ui import chat_settings, incognito, progress, status, versus
+from hierchat.ui.given import whole
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.sessions import PAGE, Session
@@ -130,7 +131,7 @@ class ReplyHandlers:
             yield self._views.tell(session, user, status.error(_(_GONE)))
             return
         reply = ReplyInProgress(user, session.conversation, below=question)
-        seed_of = int(event._data.get("text") or 0) or None
+        seed_of = whole(event._data.get("text") or 0) or None
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             chat_settings.keep(self._service, session, user, reply.conversation_id, settings)

@@ -208,7 +208,7 @@ def thread(
     replying: bool = False,
 ) -> str:
     """A conversation's current path, its last `most` messages; replies in `marked` show their tokens by source, files
-    in `shown` their text. `ends`: whether `messages` go up to its end. `replying`: a reply to its end is in progress."""
+    in `shown` their text. `ends`: whether `messages` go up to its end; `replying`: a reply to its end is written."""
     path = [message for message in messages if message.role != "system"]
     earlier = most is not None and len(path) > most
     if most is not None and earlier:

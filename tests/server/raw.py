@@ -27,9 +27,9 @@ class Answer:
 def ask(
     address: str, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
 ) -> Answer:
-    """One request and its answer. A body that is no text is sent as JSON."""
+    """One request and its answer. A body that is neither text nor bytes is sent as JSON."""
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=120)
-    sent = body if body is None or isinstance(body, str) else json.dumps(body)
+    sent = body if body is None or isinstance(body, str | bytes) else json.dumps(body)
     try:
         connection.request(method, path, sent, {"Content-Type": "application/json", **(headers or {})})
         answer = connection.getresponse()

@@ -20,7 +20,7 @@ from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.server.endpoint import Endpoint
 from hierchat.store import Access, Store
-from hierchat.ui.launch import options
+from hierchat.ui.launch import serve
 from hierchat.ui.page import build_app
 from tests import browser as driving
 from tests.chat.tiny import CONTEXT, END, SYSTEM, catalogue, hosted, settle, tokenizer
@@ -145,10 +145,7 @@ def serving(
         service = ChatService(store, host)
         log_ins = driving.log_ins_of(store, account) if account else None
         app = build_app(service, "here", log_ins)
-        _, address, _ = app.launch(
-            prevent_thread_lock=True,
-            **options(log_ins, before=lambda page, local: Endpoint(page, service, local)),
-        )
+        address, _ = serve(app, log_ins, before=lambda page, local: Endpoint(page, service, local))
         try:
             yield Served(service, address)
         finally:

@@ -125,7 +125,7 @@ def test_forget_asks_twice(
         (["export", "chats"], "chats already exists. Choose another name."),
         (["export", "--format", "markdown", "."], "Name an empty folder, or one that is not there yet."),
         (["backup", "no/out"], "out cannot be written (No such file or directory)"),
-        (["backup", "--db", "chats", "out"], "chats cannot be read (file is not a database)"),
+        (["backup", "--db", "chats", "out"], "chats cannot be read: it is damaged, or no database"),
     ],
 )
 def test_what_cannot_be_done_says_so(

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from hierchat.store import Attachment
-from hierchat.ui.launch import options
+from hierchat.ui.launch import serve
 from hierchat.ui.page import build_app
 from hierchat.ui.unsent import Attached, Kept
 from tests import browser as driving
@@ -288,7 +288,7 @@ def restarted(fresh: FakeService) -> Iterator[Any]:
             port = apps[-1].server_port
             apps[-1].close(verbose=False)
         apps.append(build_app(fresh, "here"))  # type: ignore[arg-type]
-        return str(apps[-1].launch(server_port=port, prevent_thread_lock=True, **options())[1])
+        return serve(apps[-1], port=port)[0]
 
     yield start
     apps[-1].close(verbose=False)

@@ -17,7 +17,7 @@ from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Store
 from hierchat.store.errors import translated
 from hierchat.ui.guard import Guard
-from hierchat.ui.launch import options
+from hierchat.ui.launch import serve
 from hierchat.ui.page import build_app
 from hierchat.ui.sessions import Sessions
 from tests import browser as driving
@@ -314,7 +314,7 @@ def test_a_server_that_goes_and_comes_again(chromium: Browser, fresh: FakeServic
 
     def launch(port: int | None = None) -> tuple[gr.Blocks, str]:
         app = build_app(fresh, "here")  # type: ignore[arg-type]
-        _, address, _ = app.launch(server_port=port, prevent_thread_lock=True, **options())
+        address, _ = serve(app, port=port)
         return app, address
 
     app, address = launch()

@@ -78,7 +78,7 @@ def served(messages: int) -> Iterator[tuple[str, ModelHost]]:
     """The page over a store of its own, which holds a long and a short chat; its address, and a host that holds no
     model until it is told to."""
     from hierchat.ui.doors.files import files
-    from hierchat.ui.launch import options
+    from hierchat.ui.launch import serve
     from hierchat.ui.page import build_app
 
     before = os.environ.get("HIERCHAT_DATA")
@@ -92,7 +92,7 @@ def served(messages: int) -> Iterator[tuple[str, ModelHost]]:
                 texts.add_chat(store, user, "Short", SHORT)
                 texts.add_chat(store, user, "Long", messages)
                 app = build_app(service, str(database))
-                _, address, _ = app.launch(prevent_thread_lock=True, **options())
+                address, _ = serve(app)
                 try:
                     yield address, host
                 finally:

@@ -162,7 +162,12 @@ class Ledger:
         except OSError as error:
             raise LedgerError(self._sentence(error.strerror or str(error))) from error
         except sqlite3.Error as error:
-            raise LedgerError(self._sentence(str(error))) from error
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+                sqlite3.SQLITE_BUSY,
+                sqlite3.SQLITE_LOCKED,
+            )
+            why = "another program holds it" if busy else "it is damaged, or its disk is full or fails"
+            raise LedgerError(self._sentence(why)) from error
 
     def _sentence(self, reason: str) -> str:
         return (

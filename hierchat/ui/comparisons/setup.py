@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from hierchat.chat.frames import Arm
 from hierchat.language import _, later
 from hierchat.ui import status
 from hierchat.ui.actions import button
+from hierchat.ui.given import of_type, record
 from hierchat.ui.panels.panel import Who
 
 _BOTH = later(
@@ -81,9 +81,9 @@ def _select(label: str, name: str, options: dict[Any, str], chosen: str) -> str:
 
 
 def pair_of(text: str) -> Pair:
-    """What the form says. Raises WrongConfiguration."""
-    given = json.loads(text)
-    return {arm: configuration(given[arm]) for arm in ARMS}
+    """What the form says. Raises WrongConfiguration and Foreign."""
+    given = record(text)
+    return {arm: configuration(of_type(given.get(arm), dict)) for arm in ARMS}
 
 
 class SetupHandlers:

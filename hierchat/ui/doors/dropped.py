@@ -73,16 +73,10 @@ async def _take(request: Request, name: str) -> str:
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) + _SPARE > shutil.disk_usage(target.parent).free:
-        raise Refused(
-            507,
-            _("The disk that holds {folder} has too little room for {name}.").format(
-                folder=models_dir(), name=name
-            ),
-        )
+    _require_room(target, int(length) if length.isdecimal() else 0)
     part = target.with_name(f".{own_name()}.part")
     try:
-        await _write(request, part)
+        await _write(request, part, target)
         part.replace(target)
     finally:
         with suppress(OSError):
@@ -90,8 +84,19 @@ async def _take(request: Request, name: str) -> str:
     return name
 
 
-async def _write(request: Request, part: Path) -> None:
-    """Raises Refused as soon as it shows that this is no GGUF file."""
+def _require_room(target: Path, size: int) -> None:
+    """Raises Refused where the disk cannot take so many bytes more."""
+    if size + _SPARE > shutil.disk_usage(target.parent).free:
+        raise Refused(
+            507,
+            _("The disk that holds {folder} has too little room for {name}.").format(
+                folder=models_dir(), name=target.name
+            ),
+        )
+
+
+async def _write(request: Request, part: Path, target: Path) -> None:
+    """Raises Refused as soon as it shows that this is no GGUF file, or that the disk gets full."""
     with await to_thread.run_sync(part.open, "xb") as file:
         waiting, checked = bytearray(), False
         async for chunk in request.stream():
@@ -101,6 +106,7 @@ async def _write(request: Request, part: Path) -> None:
                     raise Refused(415, _("This is no GGUF file, whatever its name says."))
                 checked = True
             if len(waiting) >= _PIECE:
+                _require_room(target, len(waiting))  # who sends in chunks says no length
                 await to_thread.run_sync(file.write, bytes(waiting))
                 waiting.clear()
         if not checked:

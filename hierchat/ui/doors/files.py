@@ -31,7 +31,7 @@ from hierchat.ui.doors.login import USER
 LIFE_SECONDS = 600.0
 """How long a file waits for its use."""
 MOST_BYTES = 4 << 30
-"""Of a file that comes in."""
+"""Of a file that comes in (limits.py holds it)."""
 _NAME = 80
 _NOT_IN_NAMES = re.compile(r"[^\w .()-]+")
 
@@ -152,18 +152,12 @@ files = Files()
 async def take_in(request: Request) -> Response:
     """A file of the page, as the body of the request: written as it comes, and never whole in memory."""
     path = await run_in_threadpool(files.place, request.query_params.get("name", ""))
-    size = 0
     try:
         with path.open("xb") as out:
             async for piece in request.stream():
-                size += len(piece)
-                if size > MOST_BYTES:
-                    raise _TooLarge
                 await run_in_threadpool(out.write, piece)
-    except (_TooLarge, OSError, ClientDisconnect) as error:
+    except (OSError, ClientDisconnect):
         files.remove(path)
-        if isinstance(error, _TooLarge):
-            return PlainTextResponse(_("The file has more than {n} GB.").format(n=MOST_BYTES >> 30), 413)
         return PlainTextResponse(_("The file could not be kept. Is the disk full?"), 507)
     return JSONResponse({"ticket": files.hold(path, _owner(request))}, headers={"Cache-Control": "no-store"})
 
@@ -183,10 +177,6 @@ async def give_out(request: Request) -> Response:
         },
         background=BackgroundTask(files.remove, path),
     )
-
-
-class _TooLarge(Exception):
-    pass
 
 
 def _owner(request: Request) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import ipaddress
 from collections.abc import Callable
 
 from anyio import CapacityLimiter, Lock, to_thread
@@ -20,7 +19,7 @@ from hierchat.ui.doors.origins import Origins
 from hierchat.ui.doors.password import PasswordDoor
 from hierchat.ui.doors.refused import Refused
 from hierchat.ui.doors.sessions import LIFE_SECONDS, LoggedIn, LogIns
-from hierchat.ui.doors.throttle import ELSEWHERE, HERE, Lane, Throttle, of_account
+from hierchat.ui.doors.throttle import ELSEWHERE, HERE, Lane, Throttle, network, of_account
 
 USER = "hierchat.user"
 """Where the name of who is logged in stands in a request's scope."""
@@ -151,7 +150,7 @@ class Login:
         if here:
             return [HERE, *account]  # of its own: nobody elsewhere can lock out who sits at the machine
         client = request.client.host if request.client else ""
-        return [Lane(_network(client)), *account, ELSEWHERE]
+        return [Lane(network(client)), *account, ELSEWHERE]
 
     def _address(self, request: Request) -> str:
         """Where a browser is, in words."""
@@ -179,15 +178,6 @@ class Login:
 def _cookie(scope: Scope) -> str:
     # A browser sends a host's cookies to all of its ports: two servers on one machine must not overwrite each other's.
     return f"hierchat-{scope['server'][1] if scope.get('server') else ''}"
-
-
-def _network(client: str) -> str:
-    """Whose attempts count together: an IPv6 user has 2**64 addresses."""
-    try:
-        address = ipaddress.ip_address(client)
-    except ValueError:
-        return client
-    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else client
 
 
 def _is_page_load(request: Request) -> bool:

@@ -14,8 +14,9 @@ from urllib.parse import parse_qs
 
 from anyio import CapacityLimiter, to_thread
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hierchat.ui.doors.limits import again, whole
 from hierchat.ui.doors.login import USER
 
 MOST_PAGES = 100_000
@@ -48,9 +49,11 @@ class OwnPages:
             return await PlainTextResponse(_CLOSED, 404)(scope, receive, send)
         hashes = [*_HEARTBEAT.findall(route), *_in_query(scope)]
         if _IN_BODY.fullmatch(route):
-            body = await _whole(receive)
+            body = await whole(receive)
+            if body is None:
+                return
             hashes.append(await to_thread.run_sync(_in_body, body, limiter=self._threads))
-            receive = _again(body, receive)
+            receive = again(body, receive)
         if not all(self._is_own(hash, scope[USER]) for hash in hashes):
             return await PlainTextResponse(_OTHERS, 403)(scope, receive, send)
         await self._app(scope, receive, send)
@@ -78,28 +81,3 @@ def _in_body(body: bytes) -> str:
         return ""
     hash = given.get("session_hash") if isinstance(given, dict) else None
     return hash if isinstance(hash, str) else ""
-
-
-async def _whole(receive: Receive) -> bytes:
-    parts, more = [], True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            break
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """The same request once more for who reads it next."""
-    told = False
-
-    async def from_body() -> Message:
-        nonlocal told
-        if told:
-            return await receive()
-        told = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return from_body

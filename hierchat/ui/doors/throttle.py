@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -62,3 +63,14 @@ class Throttle:
             return 0.0
         seconds = min(2.0 ** min(count - lane.free, 16), lane.longest_seconds)
         return max(last + seconds - self._clock(), 0.0)
+
+
+def network(client: str) -> str:
+    """Whose attempts and connections count together: an IPv6 user has 2**64 addresses."""
+    try:
+        address = ipaddress.ip_address(client)
+    except ValueError:
+        return client
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return client

@@ -11,6 +11,7 @@ from hierchat.language import _, later
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch.hub import endpoint
 from hierchat.ui import status
+from hierchat.ui.given import Foreign
 from hierchat.ui.panels import hub_view, models_list
 from hierchat.ui.panels.models_view import adding
 from hierchat.ui.panels.panel import Who
@@ -194,7 +195,9 @@ class ModelsPanel:
         return ""
 
     def _let_draft(self, names: str, *, wanted: bool) -> str:
-        name, draft = names.split("|", 1)
+        name, between, draft = names.partition("|")
+        if not between:
+            raise Foreign
         self._service.models.let_draft(name, draft, wanted)
         if wanted:
             said = _("{draft} drafts for {name} from the next time that {name} is loaded.")

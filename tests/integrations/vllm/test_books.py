@@ -162,7 +162,7 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
         Ledger(tmp_path / "other.db")
     assert (tmp_path / "other.db").read_bytes() == before
     (tmp_path / "text.db").write_text("no database at all, but long enough to be taken for one" * 30)
-    with pytest.raises(LedgerError, match="not a database"):
+    with pytest.raises(LedgerError, match="it is damaged"):
         Ledger(tmp_path / "text.db")
     Ledger(tmp_path / "mine.db").close()
     newer = sqlite3.connect(tmp_path / "mine.db")

@@ -1,0 +1,81 @@
+"""Every listener of the page with what no page sends: it is refused in a sentence, or does no harm."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hierchat.ui.given import Foreign
+from tests.isolation.conftest import Place
+from tests.isolation.visitor import Visitor, defaults
+
+HOSTILE = json.loads(r"""
+    [null, "\ud800x\u0000", -1, 1.5, 1e308, 99999999999999999999999999999999, true, [[]], {"a": [1]},
+     "9223372036854775808", "\u00b2", "[{}]", "{\"first\": 1}"]
+""")
+FIELDS = (
+    "id",
+    "text",
+    "on",
+    "tags",
+    "tickets",
+    "key",
+    "name",
+    "size",
+    "pasted",
+    "title",
+    "chat",
+    "data",
+    "step",
+)
+BODIES = [
+    {"fn_index": "x"}, {"fn_index": -1}, {"fn_index": 10**30}, {"fn_index": 99999}, {"fn_index": None}, {"data": None},
+    {"data": {}}, {"data": [1] * 999}, {"data": []}, {"trigger_id": -1}, {"trigger_id": 10**30}, {"event_id": 1},
+    {"event_id": "x"}, {"batched": True}, {"batched": "x"}, {"simple_format": True}, {"event_data": 1}, {"request": 1},
+    {"oauth_token": []}, {"session_hash": "x" * 10_000},
+]  # fmt: skip
+
+
+def targets(listener: dict[str, Any]) -> set[str]:
+    return {target[1] for target in listener["targets"]}
+
+
+@pytest.mark.parametrize(
+    "hostile", HOSTILE, ids=lambda value: str(value)[:12].encode("unicode_escape").decode()
+)
+def test_no_handler_fails(place: Place, hostile: Any) -> None:
+    visitor = Visitor(place.address, "ben", place.visitors["ben"].password)
+    visitor.open()
+    config = visitor.config()
+    asked = 0
+    for listener in config["dependencies"]:
+        inputs = defaults(config, listener)
+        tries = [(inputs, dict.fromkeys(FIELDS, hostile)), (inputs, hostile)]
+        tries = tries if any(event.startswith("hc_") for event in targets(listener)) else []
+        tries += [([hostile] * len(inputs), {"id": 0, "text": "x"})] if inputs else []
+        for data, event in tries:
+            said = visitor.call(listener["id"], data, event)
+            asked += 1
+            assert "did not expect" not in said, (targets(listener), data, event)
+            assert "process_completed" in said or not said
+    assert asked > 150
+    assert "hc-list" in visitor.open()  # and the page still works
+
+
+def test_what_is_foreign_is_told(place: Place) -> None:
+    visitor = Visitor(place.address, "ben", place.visitors["ben"].password)
+    visitor.open()
+    assert str(Foreign()) in visitor.act("hc_rename", {"id": "x", "text": "y"})
+    assert str(Foreign()) in visitor.act("hc_rename", {"text": "y"})
+
+
+@pytest.mark.parametrize("more", BODIES, ids=lambda body: str(body)[:40])
+@pytest.mark.parametrize("path", ["queue/join", "run/predict", "run/x", "cancel", "reset"])
+def test_no_route_of_gradio_fails(place: Place, path: str, more: dict[str, Any]) -> None:
+    visitor = place.visitors["ben"]
+    usual = {"fn_index": 0, "data": [], "session_hash": visitor.hash, "event_id": "x"}
+    answer = visitor.ask("POST", f"/gradio_api/{path}", usual | more, read=2000)
+    assert answer.status < 500, answer.text
+    assert "Traceback" not in answer.text
