@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Any
 
-from jinja2 import TemplateError
-
 from hierchat.config import Reasoning
+from hierchat.runtime.template import Chat, ChatTemplate, PromptError, TemplateRefused
 from hierchat.runtime.thinking import Thinking
 from hierchat.thoughts import parted
 
-Chat = list[dict[str, Any]]
-"""Messages as templates take them."""
 MARK = "hierchatreplygoeshere"
 """Stands for a reply while the template is rendered; letters alone, so that no template or tokenizer merges it."""
 
@@ -47,7 +45,7 @@ class Prompt:
     """Whether it ends where the model begins to think: its reply does not say so again."""
 
 
-class MessageTooLong(ValueError):
+class MessageTooLong(PromptError):
     """The last message alone does not fit the context window."""
 
 
@@ -61,8 +59,16 @@ class PromptBuilder:
     knows_tokens = True
     """Whether its tokens are the model's own."""
 
-    def __init__(self, tokenizer: Any, context_length: int, system_prompt: str | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        context_length: int,
+        system_prompt: str | None = None,
+        model: str = "this model",
+    ) -> None:
+        """`model`: its name, for errors."""
         self.tokenizer = tokenizer
+        self.template = ChatTemplate(tokenizer, model)
         self.context_length = context_length
         self.system_prompt = system_prompt
         self.thinking = Thinking(tokenizer)
@@ -78,16 +84,25 @@ class PromptBuilder:
     ) -> Prompt:
         """Keeps the system prompt and drops the oldest turns whole until `room` tokens are left for the reply.
 
-        `room` is reduced to a quarter of the context where it asks for more. Raises MessageTooLong.
+        `room` is reduced to a quarter of the context where it asks for more. Raises PromptError.
         """
         limit = self.context_length - min(room, self.context_length // 4)
         system = list(takewhile(lambda message: message.role == "system", messages))
         turns = _turns(messages[len(system) :]) or [[]]
-        for dropped in range(len(turns)):
+
+        @cache
+        def without(dropped: int) -> list[int]:
             said = [*system, *(message for turn in turns[dropped:] for message in turn)]
-            ids = self._render(said, end_ids, reasoning=reasoning)
-            if len(ids) <= limit:
-                return Prompt(ids, dropped, self.thinking.opened(ids))
+            return self._render(said, end_ids, reasoning=reasoning)
+
+        def fits(dropped: int) -> bool:
+            return len(without(dropped)) <= limit
+
+        dropped = 0 if fits(0) else bisect_left(range(len(turns)), True, lo=1, key=fits)
+        if dropped < len(turns):
+            ids = without(dropped)
+            return Prompt(ids, dropped, self.thinking.opened(ids))
+        ids = without(len(turns) - 1)
         raise MessageTooLong(
             f"This message is {len(ids) - limit:,} tokens too long: it has {len(ids):,}, and the model has room for "
             f"{limit:,}. Shorten it, or choose a model that remembers more."
@@ -100,7 +115,7 @@ class PromptBuilder:
         tools: Tools = (),
         reasoning: Reasoning = "",
     ) -> Prompt:
-        """All of it. Raises MessageTooLong where that leaves no room for a reply."""
+        """All of it. Raises PromptError: MessageTooLong where that leaves no room for a reply."""
         ids = self._render(messages, end_ids, tools, reasoning)
         self.require_room(ids)
         return Prompt(ids, thinking=self.thinking.opened(ids))
@@ -122,8 +137,8 @@ class PromptBuilder:
         }
         try:
             chat = [{"role": "user", "content": "?"}]
-            return MARK in self.tokenizer.apply_chat_template(chat, tools=[tool], tokenize=False)
-        except TemplateError:
+            return MARK in self.template.text(chat, [tool])
+        except PromptError:
             return False
 
     def _render(
@@ -165,7 +180,7 @@ class PromptBuilder:
             chat = _told_in_question(chat)
         try:
             return self._encode(chat, tools, arguments)
-        except TemplateError:
+        except TemplateRefused:
             # Some templates insist on question and reply in turn; a question may have stayed without a reply, and an
             # imported chat may begin with one.
             together = joined(chat)
@@ -178,19 +193,12 @@ class PromptBuilder:
         """Whether the template has a place for a system prompt. Some refuse one, others leave it out."""
         chat = [{"role": "system", "content": MARK}, {"role": "user", "content": "?"}]
         try:
-            return MARK in self.tokenizer.apply_chat_template(chat, tokenize=False)
-        except TemplateError:
+            return MARK in self.template.text(chat)
+        except PromptError:
             return False
 
     def _encode(self, chat: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
-        encoded = self.tokenizer.apply_chat_template(
-            chat,
-            tools=list(tools) or None,
-            add_generation_prompt=True,
-            sanitize_control_tokens=True,
-            **arguments,
-        )
-        return list(encoded["input_ids"])
+        return self.template.ids(chat, tools, add_generation_prompt=True, **arguments)
 
 
 def _calls(message: Said) -> dict[str, Any]:

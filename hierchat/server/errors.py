@@ -14,6 +14,7 @@ from hierchat.engine.decoding import PromptTooLong
 from hierchat.engine.sampling.grammar import GrammarError
 from hierchat.engine.scheduler import QueueFull
 from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.template import TemplateRefused
 from hierchat.runtime.turn import NoModel
 
 _KINDS = {
@@ -69,6 +70,8 @@ def refused(error: Exception) -> Refused:
             return Refused(503, str(error), code="model_not_loaded", headers={"Retry-After": "10"})
         case MessageTooLong() | PromptTooLong():
             return Refused(400, str(error), "messages", "context_length_exceeded")
+        case TemplateRefused():
+            return Refused(400, str(error), "messages")
         case GrammarError():
             return Refused(
                 400, f"The form that the reply is to have cannot be used: {error}", "response_format"
