@@ -71,7 +71,7 @@ class Completions:
     ) -> Generator[Frame, None, None]:
         """Frames of the reply to `messages`; nothing of it is stored. `drafts_from`: which texts may draft it.
 
-        Raises what keeps it from beginning: QueueFull, NoModel, MessageTooLong. What goes wrong later stands in the
+        Raises what keeps it from beginning: QueueFull, NoModel, PromptError. What goes wrong later stands in the
         last frame. Where it was stopped before its turn, no frame follows those in phase "waiting".
         """
         yield from self.answer(
@@ -118,7 +118,7 @@ class Completions:
         `drafts_from`: which texts may draft it; `drafting`: what else is left out; `learns`: whether drafting of later
         replies learns from it.
 
-        Raises MessageTooLong.
+        Raises PromptError.
         """
         room = room or settings.max_new_tokens
         prompt = hosted.prompts.build(messages, room, hosted.end_ids, settings.reasoning)

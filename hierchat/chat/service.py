@@ -35,8 +35,9 @@ from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.learned import Learned
 from hierchat.runtime.own_texts import OwnTexts
-from hierchat.runtime.prompt import MessageTooLong, Said
+from hierchat.runtime.prompt import Said
 from hierchat.runtime.shelf import Shelf
+from hierchat.runtime.template import PromptError
 from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store
 from hierchat.thoughts import parted
 
@@ -113,7 +114,7 @@ class ChatService:
         """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once. `held`: the same
         message as Store.hold_question stored it when it was sent.
 
-        Also raises what keeps it from being answered: QueueFull, NoModel, MessageTooLong, StoreError. Nothing is stored
+        Also raises what keeps it from being answered: QueueFull, NoModel, PromptError, StoreError. Nothing is stored
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
         """
         self.store.conversation(user_id, conversation_id)
@@ -234,7 +235,7 @@ class ChatService:
         return hosted.prompts.thinking.choices if hosted else ()
 
     def require_room(self, text: str, settings: GenerationSettings, system_prompt: str = "") -> None:
-        """Raises MessageTooLong, as `send` would in its turn. While no model is loaded, `send` will find out."""
+        """Raises PromptError, as `send` would in its turn. While no model is loaded, `send` will find out."""
         if hosted := self.host.hosted:
             said = [*([Said("system", system_prompt)] if system_prompt else []), Said("user", text)]
             hosted.prompts.build(said, settings.max_new_tokens, hosted.end_ids, settings.reasoning)
@@ -295,7 +296,7 @@ class ChatService:
     def last_replies(self, user_id: int, hosted: Hosted) -> Iterator[Written]:
         """What this model wrote last for this user, each with its prompt, the newest first."""
         for id in self.store.last_replies(user_id, hosted.model_key, REPLIES):
-            with suppress(NotFound, MessageTooLong):  # deleted meanwhile, or written with a longer context
+            with suppress(NotFound, PromptError):  # deleted meanwhile, or written with a longer context
                 reply = self.store.message(user_id, id)
                 path = self.store.messages(user_id, reply.conversation_id, reply.parent_id)
                 prompt = hosted.prompts.whole(self._said_in_chat(hosted, user_id, path))

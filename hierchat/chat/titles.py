@@ -19,7 +19,8 @@ from hierchat.chat.reply import reply_text
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
-from hierchat.runtime.prompt import MessageTooLong, Prompt, Said
+from hierchat.runtime.prompt import Prompt, Said
+from hierchat.runtime.template import PromptError
 from hierchat.store import Message, Store
 from hierchat.store.text import TITLE_CHARACTERS
 from hierchat.store.titles import Untitled
@@ -136,7 +137,7 @@ class TitleWriter:
         first question and reply. None where these are too long."""
         beginnings = [Said(message.role, message.text[:_PART]) for message in path[:2]]
         for said in (self._said(hosted, user_id, path), beginnings):
-            with suppress(MessageTooLong):
+            with suppress(PromptError):
                 asked = [*said, Said("user", ASK)]
                 # A thought would be longer than the title may be.
                 off: Reasoning = "off" if "off" in hosted.prompts.thinking.choices else ""

@@ -13,7 +13,8 @@ from hierchat.engine.together import GIVE_WAY_MS
 from hierchat.learning.loops import loop_at_end
 from hierchat.learning.templates import REPLY, Script
 from hierchat.runtime.hosted import Hosted
-from hierchat.runtime.prompt import MessageTooLong, Said
+from hierchat.runtime.prompt import Said
+from hierchat.runtime.template import PromptError
 from hierchat.store import SelfText, Store
 from hierchat.thoughts import parted
 
@@ -134,7 +135,7 @@ class Writer:
         hosted = self._hosted
         try:
             prompt = hosted.prompts.build(talk.said, MOST_TOKENS, hosted.end_ids)
-        except MessageTooLong:
+        except PromptError:
             return False
         settings = GenerationSettings(
             **{

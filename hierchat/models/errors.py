@@ -1,5 +1,16 @@
 """What can go wrong with a model. Each message says what happened and what to do; show it as it is."""
 
+NONSENSE = (
+    ArithmeticError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What computing with the values of a file raises where these make no sense: a number that is text, a size of 0."""
+
 
 class ModelError(Exception):
     """Any failure to find, fetch, convert or load a model; its text is for the user."""

@@ -18,11 +18,12 @@ from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import require_runnable
+from hierchat.models.load.load_tokenizer import read_tokenizer
 from hierchat.models.memory import best_device, held_memory
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.hosted import Hosted
-from hierchat.runtime.load import load_hosted
+from hierchat.runtime.load import load_hosted, require_template
 
 HostPhase = Literal[
     "none",
@@ -246,7 +247,7 @@ class ModelHost:
         if entry.engine:
             return
         require_runnable(entry, device, self.backend, report, held_memory(device))
-        bring(entry, report, device, self.backend)
+        require_template(name, read_tokenizer(bring(entry, report, device, self.backend)))
 
     def _load_model(self, name: str, report: Report) -> Hosted:
         def measuring() -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
-from hierchat.models.errors import DeviceError
+from hierchat.models.errors import DeviceError, UnsupportedError
 from hierchat.models.load.check import by_engine
 from hierchat.models.memory import best_device
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.runtime.costs import Costs, machine_name, measure_costs
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.template import ChatTemplate, TemplateStopped
 
 
 def load_hosted(
@@ -53,6 +55,7 @@ def load_hosted(
     engine_there = by_engine(entry, device, backend)
     with closing(Compiling((ENGINE, DRAFTING) if engine_there else (DRAFTING,))) as compiling:
         loaded = load(entry, device, report, backend)
+        require_template(entry.name, loaded.tokenizer)
         drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report, waits))
         compiling.wait(ENGINE, report)
         try:
@@ -79,7 +82,7 @@ def load_hosted(
     levels = None
     if catalogue and runner.drafts:
         levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
-    prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
+    prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt, entry.name)
     hosted = Hosted(
         entry.name,
         loaded.model_key,
@@ -98,3 +101,11 @@ def load_hosted(
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
     warm_up(hosted)
     return hosted
+
+
+def require_template(name: str, tokenizer: Any) -> None:
+    """Raises UnsupportedError where the model's chat template cannot be used."""
+    try:
+        ChatTemplate(tokenizer, name).require_usable()
+    except TemplateStopped as error:
+        raise UnsupportedError(str(error)) from error

@@ -10,14 +10,11 @@ from itertools import accumulate, groupby, takewhile
 from operator import itemgetter
 from typing import Any
 
-from jinja2 import TemplateError
-
 from hierchat.config import Reasoning
+from hierchat.runtime.template import Chat, ChatTemplate, PromptError, TemplateRefused
 from hierchat.runtime.thinking import Thinking
 from hierchat.thoughts import parted
 
-Chat = list[dict[str, Any]]
-"""Messages as templates take them."""
 MARK = "hierchatreplygoeshere"
 """Stands for a reply while the template is rendered; letters alone, so that no template or tokenizer merges it."""
 PIECE = 1 << 16
@@ -62,7 +59,7 @@ class Prompt:
     """Tokens from which on turns are left out; None where none ever are."""
 
 
-class MessageTooLong(ValueError):
+class MessageTooLong(PromptError):
     """The last message alone does not fit the context window."""
 
 
@@ -76,8 +73,16 @@ class PromptBuilder:
     knows_tokens = True
     """Whether its tokens are the model's own."""
 
-    def __init__(self, tokenizer: Any, context_length: int, system_prompt: str | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        context_length: int,
+        system_prompt: str | None = None,
+        model: str = "this model",
+    ) -> None:
+        """`model`: its name, for errors."""
         self.tokenizer = tokenizer
+        self.template = ChatTemplate(tokenizer, model)
         self.context_length = context_length
         self.system_prompt = system_prompt
         self.thinking = Thinking(tokenizer)
@@ -104,7 +109,7 @@ class PromptBuilder:
 
         `room` is reduced to a quarter of the context where it asks for more. Turns are left out in steps of about a
         quarter of the context, so that the prompts of many turns in a row begin alike and little of them is read anew.
-        Raises MessageTooLong.
+        Raises PromptError.
         """
         limit = self._limit(room)
         system = list(takewhile(lambda message: message.role == "system", messages))
@@ -140,7 +145,7 @@ class PromptBuilder:
         tools: Tools = (),
         reasoning: Reasoning = "",
     ) -> Prompt:
-        """All of it. Raises MessageTooLong where that leaves no room for a reply."""
+        """All of it. Raises PromptError: MessageTooLong where that leaves no room for a reply."""
         if self._far_longer(messages, self.context_length):
             raise self._far_too_long()
         ids = self._render(messages, end_ids, tools, reasoning)
@@ -176,8 +181,8 @@ class PromptBuilder:
         }
         try:
             chat = [{"role": "user", "content": "?"}]
-            return MARK in self.tokenizer.apply_chat_template(chat, tools=[tool], tokenize=False)
-        except TemplateError:
+            return MARK in self.template.text(chat, [tool])
+        except PromptError:
             return False
 
     def _limit(self, room: int) -> int:
@@ -303,7 +308,7 @@ class PromptBuilder:
             chat = _told_in_question(chat)
         try:
             return self._encode(chat, tools, arguments)
-        except TemplateError:
+        except TemplateRefused:
             # Some templates insist on question and reply in turn; a question may have stayed without a reply, and an
             # imported chat may begin with one.
             together = joined(chat)
@@ -316,19 +321,12 @@ class PromptBuilder:
         """Whether the template has a place for a system prompt. Some refuse one, others leave it out."""
         chat = [{"role": "system", "content": MARK}, {"role": "user", "content": "?"}]
         try:
-            return MARK in self.tokenizer.apply_chat_template(chat, tokenize=False)
-        except TemplateError:
+            return MARK in self.template.text(chat)
+        except PromptError:
             return False
 
     def _encode(self, chat: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
-        encoded = self.tokenizer.apply_chat_template(
-            chat,
-            tools=list(tools) or None,
-            add_generation_prompt=True,
-            sanitize_control_tokens=True,
-            **arguments,
-        )
-        return list(encoded["input_ids"])
+        return self.template.ids(chat, tools, add_generation_prompt=True, **arguments)
 
 
 def _calls(message: Said) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from jinja2 import TemplateError
-
 from hierchat.config import Reasoning
+from hierchat.runtime.template import ChatTemplate, PromptError
 from hierchat.thoughts import CLOSES, OPENS, joined, nearest, parted
 
 _SWITCHES: tuple[tuple[str, Mapping[Reasoning, Any]], ...] = (
@@ -58,6 +57,7 @@ class Thinking:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self._rendering = ChatTemplate(tokenizer)
 
     @cached_property
     def choices(self) -> tuple[Reasoning, ...]:
@@ -188,17 +188,15 @@ class Thinking:
     def _template(self) -> str:
         return str(self._tokenizer.chat_template or "")
 
-    def _rendered(self, chat: list[dict[str, str]], **more: Any) -> str | None:
+    def _rendered(self, chat: list[dict[str, Any]], **more: Any) -> str | None:
         """None where the template refuses it."""
         try:
-            return str(
-                self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **more)
-            )
-        except TemplateError:
+            return self._rendering.text(chat, add_generation_prompt=True, **more)
+        except PromptError:
             return None
 
 
-def _user() -> dict[str, str]:
+def _user() -> dict[str, Any]:
     return {"role": "user", "content": "?"}
 
 

@@ -14,6 +14,7 @@ from hierchat.engine.decoding import PromptTooLong
 from hierchat.engine.sampling.grammar import GrammarError
 from hierchat.engine.scheduler import QueueFull
 from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.template import TemplateRefused
 from hierchat.runtime.turn import NoModel
 from hierchat.store import StoreError
 
@@ -74,6 +75,8 @@ def refused(error: Exception) -> Refused:
             # It says where the database lies, which is for the owner's eyes.
             said = "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
             return Refused(503, said, headers={"Retry-After": "10"})
+        case TemplateRefused():
+            return Refused(400, str(error), "messages")
         case GrammarError():
             return Refused(
                 400, f"The form that the reply is to have cannot be used: {error}", "response_format"

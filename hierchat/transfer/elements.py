@@ -18,18 +18,23 @@ PIECE = 1 << 18
 """Bytes that are read at once."""
 LARGEST = 1 << 28
 """Bytes of one object at most. Open WebUI keeps images in its chats."""
+MOST_COMMAS = 1 << 22
+"""In one object, texts included: an array of a hundred million numbers would take gigabytes of memory."""
 _INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 """Past whole strings too; to the quote of one that has no end yet."""
 
 
 def elements(stream: BinaryIO) -> Iterator[Any]:
-    """Each object or array as Python values; in place of one that is broken, a BadChat that says why."""
+    """Each object or array as Python values; in place of one that is broken, a BadChat that says why. None where there
+    is no more than a further piece of one."""
     for raw in _cut(stream):
         yield _parsed(raw) if isinstance(raw, bytes) else raw
 
 
 def _parsed(raw: bytes) -> Any:
+    if raw.count(b",") > MOST_COMMAS:
+        return BadChat(f"it has more than {MOST_COMMAS:,} parts")
     try:
         return json.loads(raw.decode("utf-8", "replace"))
     except RecursionError:
@@ -38,8 +43,8 @@ def _parsed(raw: bytes) -> Any:
         return BadChat(f"it is no JSON ({error})")
 
 
-def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat]:
-    """The bytes of each object."""
+def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
+    """The bytes of each object; None after each piece of the file."""
     data = stream.read(PIECE).removeprefix(codecs.BOM_UTF8)
     outside = 1 if data.lstrip()[:1] == b"[" else 0
     depth = at = start = 0
@@ -79,6 +84,7 @@ def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat]:
         if not more:
             break
         data, at, start = data[keep:] + more, at - keep, start - keep
+        yield None
     if depth:
         yield BadChat("the file ends here, in the middle")
 

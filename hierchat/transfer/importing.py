@@ -3,8 +3,11 @@ again."""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from hierchat.store import Store
 from hierchat.store.portable import Outcome
 from hierchat.transfer.elements import elements
 from hierchat.transfer.errors import BadChat, TransferError
-from hierchat.transfer.files import Source, sources
+from hierchat.transfer.files import Place, Source, sources
 from hierchat.transfer.kinds import own, read, recognised
 from hierchat.transfer.values import record, text
 
@@ -27,7 +30,8 @@ _TITLE = 60
 
 
 class Import:
-    """Iterate over it to import: it yields after each conversation. Meanwhile and afterwards, it tells how it went.
+    """Iterate over it to import: it yields after each conversation, file, and piece of a large one. Meanwhile and
+    afterwards, it tells how it went.
 
     Raises TransferError at once where a file is not there; StoreError while it runs. A file that turns out to be broken
     is named among the bad.
@@ -41,6 +45,8 @@ class Import:
         """Bytes to read."""
         self.done = 0
         """Bytes read, of `total`."""
+        self.stop = threading.Event()
+        """Set to end it: what came in stays."""
         self.outcomes: Counter[Outcome] = Counter()
         """Conversations: new ones, those that have grown, those that were here."""
         self.kinds: Counter[str] = Counter()
@@ -62,20 +68,32 @@ class Import:
 
     def __iter__(self) -> Iterator[None]:
         before = 0
-        for source in self._sources:
-            try:
-                with source.opened() as stream:
-                    for place, value in enumerate(elements(stream), 1):
-                        self._take(source, place, value)
-                        self.done = before + min(stream.tell(), source.size)
+        for path, inside in groupby(self._sources, attrgetter("path")):
+            with Place(path) as place:
+                for source in inside:
+                    for read in self._read(place, source):
+                        self.done = before + min(read, source.size)
                         yield
-            except TransferError as error:
-                self._pass_over(str(error))
-            before += source.size
-            self.done = before
+                        if self.stop.is_set():
+                            return
+                    before += source.size
 
-    def _take(self, source: Source, place: int, value: Any) -> None:
-        which = f"number {place}"
+    def _read(self, place: Place, source: Source) -> Iterator[int]:
+        """The bytes that are read, again and again, and in the end."""
+        number = 0
+        try:
+            with place.opened(source) as stream:
+                for value in elements(stream):
+                    if value is not None:
+                        number += 1
+                        self._take(source, number, value)
+                    yield stream.tell()
+        except TransferError as error:
+            self._pass_over(str(error))
+        yield source.size
+
+    def _take(self, source: Source, number: int, value: Any) -> None:
+        which = f"number {number}"
         try:
             if isinstance(value, BadChat):
                 raise value

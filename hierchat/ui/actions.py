@@ -20,7 +20,7 @@ EVENTS = (
     "hc_keep", "hc_preset_new", "hc_preset_save", "hc_preset_rename", "hc_preset_delete", "hc_preset_default",
     "hc_settings_back",
     "hc_attached", "hc_detach", "hc_inline", "hc_kept", "hc_attachment", "hc_next_edit", "hc_next_cancel", "hc_count",
-    "hc_tags", "hc_titled", "hc_edit_reply", "hc_import", "hc_export", "hc_follow", "hc_watch",
+    "hc_tags", "hc_titled", "hc_edit_reply", "hc_import", "hc_import_stop", "hc_export", "hc_follow", "hc_watch",
     "hc_model_fetch", "hc_model_stop", "hc_model_load", "hc_model_eject", "hc_model_remove", "hc_model_removed",
     "hc_model_keep", "hc_model_add", "hc_model_draft", "hc_model_undraft",
     "hc_hub_search", "hc_hub_look", "hc_hub_less", "hc_hub_leave", "hc_hub_take",

@@ -17,7 +17,7 @@ from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
 from hierchat.chat.settings import reply_settings
 from hierchat.language import _, later
-from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.template import PromptError
 from hierchat.store import Attachment, NotFound
 from hierchat.ui import chat_settings, incognito, progress, status, versus
 from hierchat.ui.given import whole
@@ -71,7 +71,7 @@ class ReplyHandlers:
             self._service.require_room(
                 with_files(text, files), reply_settings(settings.sampling), settings.system_prompt
             )
-        except MessageTooLong as error:  # before anything is stored, and without waiting for a turn
+        except PromptError as error:  # before anything is stored, and without waiting for a turn
             yield self._views.tell(session, user, status.error(str(error)))
             return
         reply = self._views.now(session, user)

@@ -89,6 +89,8 @@ class Session:
     """The count of the user's news when settings and presets were drawn, or changed here."""
     settings_of: int | None = UNKNOWN
     """The conversation whose settings the panel shows; None: one that is not stored yet."""
+    importing: threading.Event = field(default_factory=threading.Event)
+    """Set to stop the import in progress."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a reply begins, or is followed."""
 

@@ -77,6 +77,7 @@ class TransferHandlers:
         p = self._parts
         panel = [self._panel.state, self._panel.out]
         p.bus.hc_import(self.bring_in, p.query, [*every, *panel], trigger_mode="multiple", **quiet)
+        p.bus.hc_import_stop(self.stop, None, [self._panel.state], **quiet)
         p.bus.hc_export(self.bring_out, None, [p.live, *panel], trigger_mode="multiple", **quiet)
 
     def bring_in(self, query: str, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
@@ -90,16 +91,19 @@ class TransferHandlers:
                 paths.append(files.take(str(ticket), request.username or LOCAL_USER))
                 done.callback(files.remove, paths[-1])
             importing = Import(self._service.store, user, paths)
+            session.importing = importing.stop
+            cancel = button("hc_import_stop", _("Cancel"), css="hc-bordered")
             for _step in _now_and_then(importing):
-                yield {
-                    state: progress(_("Taking in chats"), importing.taken, importing.done, importing.total)
-                }
+                told = progress(_("Taking in chats"), importing.taken, importing.done, importing.total)
+                yield {state: told + cancel}
         self._service.news.tell(user)
         if importing.presets:
             self._service.news.tell_settings(user)
         yield {state: status.waiting(_("Reading them…"))} | self._views.chats(session, user, query)
         worth = ""
-        if importing.messages:
+        if importing.stop.is_set():
+            worth = _("You cancelled it; what came in stays, and the same file goes on from there.")
+        elif importing.messages:
             tokens: int | None = None
             for tokens in _now_and_then(self._service.read_in(user)):
                 yield {
@@ -109,6 +113,11 @@ class TransferHandlers:
                 }
             worth = self._worth(user, tokens)
         yield {state: outcome(importing, worth)} | self._views.chats(session, user, query)
+
+    def stop(self, request: gr.Request) -> dict[Any, Any]:
+        """End this page's import: it says itself how far it came."""
+        self._who(request)[0].importing.set()
+        return {self._panel.state: gr.skip()}
 
     def bring_out(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
         """One chat, or all for 0, as a file that the page fetches."""
@@ -176,7 +185,8 @@ def progress(what: str, count: int, done: int, total: int) -> str:
 def outcome(importing: Import, worth: str) -> str:
     """What came of an import, as HTML."""
     new, grown, same = (importing.outcomes[which] for which in ("new", "grown", "same"))
-    if not (importing.taken or importing.bad or importing.presets):
+    stopped = importing.stop.is_set()
+    if not (importing.taken or importing.bad or importing.presets or stopped):
         return _ended(status.error(_("No chat was found. What can be read is {kinds}.").format(kinds=KNOWN)))
     parts = [_("{new} came in").format(new=_chats(new))]
     parts += [_("{grown:,} got new messages").format(grown=grown)] if grown else []

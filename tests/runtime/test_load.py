@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.engine import backends
-from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
-from hierchat.models.errors import DeviceError
+from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
+from hierchat.models.errors import DeviceError, UnsupportedError
+from hierchat.runtime.host import ModelHost
 from hierchat.runtime.load import load_hosted
 
-from ..chat.tiny import model, tokenizer
+from ..chat.tiny import model, settle, tokenizer
 
 
 @pytest.fixture
@@ -51,3 +53,25 @@ def test_a_single_rung_that_fails_is_an_error(entry: ModelEntry, monkeypatch: py
     monkeypatch.setattr(backends, "land", failing)
     with pytest.raises(DeviceError, match="stopped answering"):
         load_hosted(entry, device="cpu", rung="graphs")
+
+
+def test_a_hostile_template_is_found_before_the_present_model_leaves(
+    entry: ModelEntry, tmp_path: Path
+) -> None:
+    evil = tmp_path / "evil"
+    shutil.copytree(tmp_path / "model", evil)
+    (evil / "chat_template.jinja").write_text("{{ ''.__class__ }}{{ messages[0].content.__class__.x }}")
+    entries = {"tiny": entry, "evil": ModelEntry(name="evil", source=ModelSource(folder=Folder(path=evil)))}
+    host = ModelHost(Catalogue(models=entries, default="tiny"))
+    host.start("tiny")
+    present = settle(host).hosted
+    assert present
+    host.start("evil")
+    said = settle(host).status.message
+    assert said.startswith(
+        "The chat template of evil was stopped, for it reaches for what is not its own: access to"
+    )
+    assert said.endswith(" Choose another model, or another file of this one. tiny goes on answering.")
+    assert host.hosted is present
+    with pytest.raises(UnsupportedError, match="The chat template of evil was stopped"):
+        load_hosted(entries["evil"], device="cpu")

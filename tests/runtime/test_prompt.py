@@ -8,10 +8,10 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jinja2 import TemplateError
 
 from hierchat.engine.decoding import common_prefix
 from hierchat.runtime.prompt import MARK, MessageTooLong, Prompt, PromptBuilder, Said
+from hierchat.runtime.template import TemplateRefused
 
 from ..chat.tiny import END, SYSTEM, tokenizer
 
@@ -270,7 +270,9 @@ def test_a_reply_before_all_questions_is_left_out_where_the_template_wants_turns
 def test_another_complaint_of_a_template_is_not_hidden() -> None:
     strict = copy.copy(tokenizer())
     strict.chat_template = "{{ raise_exception('never') }}"
-    with pytest.raises(TemplateError, match="never"):
+    with pytest.raises(
+        TemplateRefused, match="The chat template of this model does not take this chat: never"
+    ):
         PromptBuilder(strict, 100_000, SYSTEM).build([user("one"), user("two")], 10, {END})
 
 

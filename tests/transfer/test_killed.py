@@ -37,8 +37,8 @@ def test_a_killed_import(path: Path, tmp_path: Path, after: int) -> None:
         text=True,
     )
     assert importer.stdout
-    for _ in range(after):
-        importer.stdout.readline()
+    while int(importer.stdout.readline()) < after:
+        pass
     importer.kill()
     importer.communicate()
     assert importer.returncode != 0

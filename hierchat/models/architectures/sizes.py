@@ -2,12 +2,61 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+_MOST = {
+    "altup_num_inputs": 2**6,
+    "global_head_dim": 2**14,
+    "head_dim": 2**14,
+    "hidden_size": 2**17,
+    "hidden_size_per_layer_input": 2**17,
+    "intermediate_size": 2**20,
+    "max_position_embeddings": 2**31,
+    "moe_intermediate_size": 2**20,
+    "n_routed_experts": 2**14,
+    "num_attention_heads": 2**12,
+    "num_experts": 2**14,
+    "num_experts_per_tok": 2**14,
+    "num_global_key_value_heads": 2**12,
+    "num_hidden_layers": 2**10,
+    "num_key_value_heads": 2**12,
+    "num_kv_shared_layers": 2**10,
+    "num_local_experts": 2**14,
+    "original_max_position_embeddings": 2**31,
+    "top_k_experts": 2**14,
+    "vocab_size": 2**24,
+    "vocab_size_per_layer_input": 2**24,
+}
+"""Far above those of the largest models. A file may say more, to have somebody count to it or take as much memory."""
+_LEAST = {"hidden_size": 1, "num_hidden_layers": 1, "vocab_size": 1}
+_MOST_OF_OTHERS = 2**48
+_MAY_BE_INFINITE = "limit"
+
+
+def require_plausible(config: Mapping[str, Any]) -> None:
+    """Raises ValueError, naming a number that no model can have: it comes before anything is computed with it."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            require_plausible(value)
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, Mapping):
+                require_plausible(one)
+            elif one is not None and not _is_plausible(key, one):
+                raise ValueError(f"its {key} is {str(one)[:40]}")
+
+
+def _is_plausible(key: str, value: Any) -> bool:
+    if key in _MOST:
+        return type(value) is int and _LEAST.get(key, 0) <= value <= _MOST[key]
+    if isinstance(value, float):
+        return math.isfinite(value) or (value > 0 and _MAY_BE_INFINITE in key)
+    return not isinstance(value, int) or abs(value) <= _MOST_OF_OTHERS
 
 
 def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:

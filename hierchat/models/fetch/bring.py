@@ -109,12 +109,11 @@ def prepare(entry: ModelEntry, progress: Report = silent, device: str | None = N
     return get(entry, progress, device)
 
 
-def bring(entry: ModelEntry, progress: Report, device: str, backend: Backend | None = None) -> None:
+def bring(entry: ModelEntry, progress: Report, device: str, backend: Backend | None = None) -> Path:
     """The same for a backend: what is left of loading is to read it."""
     if backend in (None, "blocks"):
-        prepare(entry, progress, device)
-    else:
-        get(entry, progress, device)
+        return prepare(entry, progress, device)
+    return get(entry, progress, device)
 
 
 def status(entry: ModelEntry, device: str | None = None) -> Status:

@@ -7,6 +7,7 @@ blocks where models.yaml asks for it.
 import gc
 import importlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any
 from hierchat.config import cache_dir
 from hierchat.models import cache
 from hierchat.models.architectures.of_text import of_text
-from hierchat.models.errors import UnsupportedError
+from hierchat.models.errors import NONSENSE, UnsupportedError
 from hierchat.models.fetch.describe import describe, describe_tokenizer, first_line
 from hierchat.models.formats import block_model, block_module
 from hierchat.models.formats.codebooks import widening
@@ -67,11 +68,13 @@ def _layout(folder: Path) -> list[int] | None:
 
 
 def source_sha256(folder: Path) -> str | None:
-    """SHA-256 of the GGUF that a converted folder came from; None for any other folder."""
+    """SHA-256 of the GGUF that a converted folder came from; None for any other folder, whatever its marker says:
+    folders are named by it."""
     try:
-        return str(json.loads((folder / MARKER).read_text())["source_sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
+        said = str(json.loads((folder / MARKER).read_text())["source_sha256"])
+    except (OSError, *NONSENSE):
         return None
+    return said if re.fullmatch("[0-9a-f]{64}", said) else None
 
 
 def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:

@@ -11,11 +11,13 @@ from typing import Any
 from hierchat.models.architectures.layers import WITHOUT_SLOTS, slot_size
 from hierchat.models.architectures.of_text import of_text
 from hierchat.models.architectures.registry import ARCHITECTURES
+from hierchat.models.architectures.sizes import require_plausible
 from hierchat.models.catalogue import Size
-from hierchat.models.errors import BrokenFileError, MissingError, UnsupportedError
+from hierchat.models.errors import NONSENSE, BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.fetch.convert import source_sha256
 
 _SAMPLES, _SAMPLE_BYTES = 16, 64 * 1024
+_MOST_CONFIG, _MOST_HEADER, _LONGEST_NAME = 16_000_000, 100_000_000, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,7 @@ class Facts:
 def read_folder(folder: Path) -> Facts:
     """Raises MissingError, BrokenFileError or UnsupportedError, naming the file that cannot be loaded."""
     config = causal_config(folder, folder.name)
-    shards = _shards(folder)
-    headers = {shard: _header(shard) for shard in shards}
-    numels = {
-        name: math.prod(tensor["shape"]) for header in headers.values() for name, tensor in header.items()
-    }
+    numels = {name: numel for shard in _shards(folder) for name, numel in _tensors(shard).items()}
     size = Size(
         parameters=sum(numels.values()),
         embeddings=sum(
@@ -66,21 +64,18 @@ def identity_of(folder: Path) -> str:
 def causal_config(folder: Path, name: str) -> Any:
     """transformers' configuration of a model that chats; errors say its `name`. Raises as read_folder does."""
     from transformers import AutoConfig
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
-    file = folder / "config.json"
-    if not file.exists():
-        raise MissingError(f"{folder} is no model folder: it has no config.json.")
-    try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-        kind, architectures = said.get("model_type"), said.get("architectures") or []
-        if not isinstance(architectures, list):
-            raise ValueError("architectures is no list")
-    except (ValueError, AttributeError) as error:
-        raise BrokenFileError(f"{file} cannot be read: {error}") from error
+    said = read_config(folder)
+    kind, architectures = said.get("model_type"), said.get("architectures") or []
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (ValueError, KeyError, OSError) as error:
+    except Exception as error:  # its classes raise whatever odd values lead them to
+        if kind in CONFIG_MAPPING_NAMES:
+            raise BrokenFileError(
+                f"{folder / 'config.json'} is not that of a {kind}. Fetch or copy it again."
+            ) from error
         raise UnsupportedError(
             f"{name}: transformers does not know the architecture {kind!r}. Choose another model."
         ) from error
@@ -92,16 +87,43 @@ def causal_config(folder: Path, name: str) -> Any:
     return config
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """What config.json says, with `model_type` a text and numbers that can be. Raises MissingError, BrokenFileError."""
+    file = folder / "config.json"
+    if not file.exists():
+        raise MissingError(f"{folder} is no model folder: it has no config.json.")
+    try:
+        said = _json(file)
+        kind = said.get("model_type", "")
+        if not isinstance(kind, str) or len(kind) > _LONGEST_NAME:
+            raise ValueError("it names no model_type")
+        names = said.get("architectures") or []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("architectures is no list of names")
+        require_plausible(said)
+    except (OSError, *NONSENSE) as error:
+        raise BrokenFileError(f"{file} cannot be read: {error}. Fetch or copy it again.") from error
+    return said
+
+
+def _json(file: Path) -> Any:
+    """Raises ValueError, RecursionError."""
+    if (size := file.stat().st_size) > _MOST_CONFIG:
+        raise ValueError(f"it has {size:,} bytes")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
 def _shards(folder: Path) -> list[Path]:
     """The safetensors files, all of those that the index names."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
         try:
-            shards = [
-                folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))
-            ]
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise BrokenFileError(f"{index} cannot be read: {error}") from error
+            names = sorted(set(_json(index)["weight_map"].values()))
+            if elsewhere := next((name for name in names if Path(name).name != name), None):
+                raise ValueError(f"it names {elsewhere[:80]}, which is no file beside it")
+        except (OSError, *NONSENSE) as error:
+            raise BrokenFileError(f"{index} cannot be read: {error}. Fetch or copy it again.") from error
+        shards = [folder / name for name in names]
     else:
         shards = [folder / "model.safetensors"]
     for shard in shards:
@@ -111,22 +133,25 @@ def _shards(folder: Path) -> list[Path]:
     return shards
 
 
-def _header(shard: Path) -> dict[str, dict[str, Any]]:
-    """The tensors that a safetensors file declares; checks that the file is as long as they need."""
+def _tensors(shard: Path) -> dict[str, int]:
+    """Numbers in each tensor that a safetensors file declares; checks that the file is as long as they need."""
     try:
         size = shard.stat().st_size
         with shard.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= min(size - 8, 100_000_000):
+            if not 0 < length <= min(size - 8, _MOST_HEADER):
                 raise ValueError("its header is cut off")
             header = json.loads(file.read(length))
         header.pop("__metadata__", None)
         end = 8 + length + max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
         if end != size:
             raise ValueError(f"{end} bytes are declared and {size} are there")
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        shapes = {name: tensor["shape"] for name, tensor in header.items()}
+        if not all(type(one) is int and 0 <= one <= size for shape in shapes.values() for one in shape):
+            raise ValueError("it declares a shape that cannot be")
+    except (OSError, *NONSENSE) as error:
         raise BrokenFileError(f"{shard} is broken: {error}. Fetch or copy it again.") from error
-    return header
+    return {name: math.prod(shape) for name, shape in shapes.items()}
 
 
 def _sampled_sha256(shards: list[Path]) -> str:
@@ -138,7 +163,7 @@ def _sampled_sha256(shards: list[Path]) -> str:
         size = shard.stat().st_size
         with shard.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            digest.update(size.to_bytes(8, "little") + file.read(length))
+            digest.update(size.to_bytes(8, "little") + file.read(min(length, _MOST_HEADER)))
             for i in range(_SAMPLES):
                 file.seek(max(0, size - _SAMPLE_BYTES) * i // (_SAMPLES - 1), os.SEEK_SET)
                 digest.update(file.read(_SAMPLE_BYTES))

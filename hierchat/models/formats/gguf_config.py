@@ -8,8 +8,9 @@ from typing import Any
 from hierchat.models.architectures.architecture import Architecture
 from hierchat.models.architectures.names import EMBEDDING, HEAD, MATRICES
 from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.sizes import require_plausible
 from hierchat.models.architectures.windows import FULL, SLIDING
-from hierchat.models.errors import BrokenFileError
+from hierchat.models.errors import NONSENSE, BrokenFileError
 from hierchat.models.formats.gguf_families.registry import FAMILIES
 from hierchat.models.formats.gguf_head import Head
 from hierchat.models.formats.gguf_rope import rotary_part, scaling_of
@@ -62,14 +63,23 @@ def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
 
 def gguf_config(head: Head) -> dict[str, Any]:
     """A GGUF file's configuration in transformers' terms, as far as it is asked for here; of FAMILIES all of it. Raises
-    BrokenFileError where such a file says too little."""
-    if family := FAMILIES.get(head.architecture):
-        try:
-            return family.config(head)
-        except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
-            raise BrokenFileError(
-                f"A GGUF file of {head.architecture} does not say all of what it is. Choose another file."
-            ) from error
+    BrokenFileError where the file says too little of it, or numbers that cannot be."""
+    try:
+        require_plausible(
+            {"num_hidden_layers": head.of_architecture("block_count")}
+        )  # others are made from it
+        family = FAMILIES.get(head.architecture)
+        config = family.config(head) if family else _config(head)
+        require_plausible(config)
+    except NONSENSE as error:
+        why = f" ({error})" if type(error) is ValueError else ""
+        raise BrokenFileError(
+            f"A GGUF file of {head.architecture} does not say all of what it is{why}. Choose another file."
+        ) from error
+    return config
+
+
+def _config(head: Head) -> dict[str, Any]:
     kind = MODEL_TYPES.get(head.architecture, head.architecture.replace("-", "_"))
     window = head.of_architecture("attention.sliding_window")
     if kind == "olmo2" and window:

@@ -16,16 +16,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hierchat.models.errors import BrokenFileError
+from hierchat.models.errors import NONSENSE, BrokenFileError
 from hierchat.models.formats.gguf_shards import require_shards
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _SCALARS = dict(enumerate(("B", "b", "H", "h", "I", "i", "f", "?", None, None, "Q", "q", "d")))
 """By the number of a value's type: how struct reads it."""
 _STRING, _ARRAY = 8, 9
-_LONGEST_TEXT = 1_000_000
-_MOST_LAYERS = 1024
+_LONGEST_TEXT, _LONGEST_NAME, _LONGEST_KIND = 1_000_000, 256, 60
+MOST_LAYERS = 1024
 """Numbers in a row that may be one for each layer; longer rows are of the vocabulary."""
+_MOST_VALUES, _MOST_ITEMS = 10_000, 1 << 23
+"""Keys or tensors of a file, and texts in all its arrays: far more than any has. A file of zeros that takes no room on
+the disk could have as many as it is long."""
+_MOST_ALIGNMENT, _MOST_DIMENSIONS, _MOST_NUMBERS = 1 << 20, 8, 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +56,13 @@ class Head:
     @property
     def architecture(self) -> str:
         """As the file calls it; empty where it does not say."""
-        return str(self.values.get("general.architecture", ""))
+        return str(self.values.get("general.architecture", ""))[:_LONGEST_KIND]
 
     @property
     def shards(self) -> int:
         """Files that the model is cut into."""
-        return max(int(self.values.get("split.count", 1)), 1)
+        count = self.values.get("split.count")
+        return count if isinstance(count, int) and count > 1 else 1
 
     @property
     def parameters(self) -> int:
@@ -81,7 +86,7 @@ def head_in(data: bytes) -> Head | None:
     BrokenFileError where this begins no GGUF file."""
     if data[:4] != _MAGIC:
         raise BrokenFileError("This is no GGUF file.")
-    with suppress(struct.error, ValueError, IndexError, KeyError, OverflowError, RecursionError):
+    with suppress(struct.error, *NONSENSE):
         return _Reader(data, (), whole=False).head()
     return None
 
@@ -113,7 +118,7 @@ def _read(path: Path, arrays: Collection[str]) -> Head:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data, arrays).head()
-    except (struct.error, ValueError, IndexError, KeyError, OverflowError, RecursionError) as error:
+    except (struct.error, *NONSENSE) as error:
         raise BrokenFileError(f"{path} is no whole GGUF file. Fetch or copy it again.") from error
     except OSError as error:
         raise BrokenFileError(f"{path} cannot be read ({error.strerror}).") from error
@@ -122,6 +127,7 @@ def _read(path: Path, arrays: Collection[str]) -> Head:
 class _Reader:
     def __init__(self, data: mmap.mmap | bytes, arrays: Collection[str], *, whole: bool = True) -> None:
         self._data, self._arrays, self._whole, self._at = data, arrays, whole, 0
+        self._items = _MOST_ITEMS
 
     def head(self) -> Head:
         if self._data[:4] != _MAGIC:
@@ -130,16 +136,25 @@ class _Reader:
         if self._number("I") not in _VERSIONS:
             raise ValueError("another version")
         tensors, count = self._number("Q"), self._number("Q")
-        values, by_layer = {}, {}
+        if max(tensors, count) > _MOST_VALUES:
+            raise ValueError("more than any file has")
+        values, by_layer, keys = {}, {}, set[str]()
         for _ in range(count):
             key = self._text()
+            if key in keys:
+                raise ValueError("a key twice")
+            keys.add(key)
             value = self._value(self._number("I"), key in self._arrays)
             if isinstance(value, list) and key not in self._arrays:
                 by_layer[key] = value
             elif value is not None:
                 values[key] = value
         found = [self._tensor() for _ in range(tensors)]
-        alignment = int(values.get("general.alignment", 32))
+        if len({tensor.name for tensor in found}) < len(found):
+            raise ValueError("a tensor twice")
+        alignment = values.get("general.alignment", 32)
+        if not isinstance(alignment, int) or not 0 < alignment <= _MOST_ALIGNMENT:
+            raise ValueError("no alignment")
         begin = -(-self._at // alignment) * alignment
         placed = tuple(replace(tensor, begin=begin + tensor.begin) for tensor in found)
         end = max((tensor.begin + tensor.size for tensor in placed), default=0)
@@ -151,8 +166,12 @@ class _Reader:
         """A tensor, its place counted from where all data begin."""
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-        name = self._text()
-        shape = tuple(self._number("Q") for _ in range(self._number("I")))
+        name, dimensions = self._text(_LONGEST_NAME), self._number("I")
+        if dimensions > _MOST_DIMENSIONS:
+            raise ValueError("more dimensions than any tensor has")
+        shape = tuple(self._number("Q") for _ in range(dimensions))
+        if math.prod(shape) > _MOST_NUMBERS:
+            raise ValueError("more numbers than any tensor has")
         number, at = self._number("I"), self._number("Q")
         if number not in set(GGMLQuantizationType):
             return Tensor(name, shape, f"number {number}", at)  # newer than we are
@@ -167,6 +186,10 @@ class _Reader:
         if kind != _ARRAY:
             return self._number(_SCALARS[kind] or "")
         inner, count = self._number("I"), self._number("Q")
+        if wanted or inner in (_STRING, _ARRAY):
+            self._items -= count
+            if self._items < 0:
+                raise ValueError("more than any file has")
         if inner == _STRING:
             return self._texts(count, wanted)
         if inner == _ARRAY:
@@ -175,7 +198,7 @@ class _Reader:
             return None
         form, begin = f"<{count}{_SCALARS[inner]}", self._at
         self._skip(struct.calcsize(form))
-        wanted = wanted or count <= _MOST_LAYERS
+        wanted = wanted or count <= MOST_LAYERS
         return list(struct.unpack_from(form, self._data, begin)) if wanted else None
 
     def _texts(self, count: int, wanted: bool) -> list[str] | None:
@@ -196,9 +219,9 @@ class _Reader:
         self._at += struct.calcsize(f"<{form}")
         return value
 
-    def _text(self) -> str:
+    def _text(self, longest: int = _LONGEST_TEXT) -> str:
         length = self._number("Q")
-        if length > _LONGEST_TEXT:
+        if length > longest:
             raise ValueError("a text without end")
         begin = self._at
         self._skip(length)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
-from hierchat.models.errors import DoesNotFitError, ModelError, UnsupportedError
+from hierchat.models.errors import NONSENSE, BrokenFileError, DoesNotFitError, ModelError, UnsupportedError
 from hierchat.models.fetch.bring import get_gguf, has_blocks, is_fetched
 from hierchat.models.fetch.convert import blocks_folder, is_converted
+from hierchat.models.fetch.folder import causal_config, read_config
 from hierchat.models.fetch.hub import fetch_hub
 from hierchat.models.fetch.weights import weight_bytes
+from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_families.registry import FAMILIES, KINDS
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.memory import best_device, require_blocks_fit, require_fit
@@ -67,10 +68,11 @@ def require_runnable(
     own: str | None
     if gguf := None if engine and _is_unpacked(entry, device) else get_gguf(entry, progress, device):
         head = read_head(gguf)
-        own, through = _refusals(head)
+        own, through = _refusals(entry.name, head)
     elif folder := _folder_with_config(entry, device, progress):
         config = _config(entry, folder, engine)
-        own, through = unsupported(config), refused(config)
+        with _sense(entry.name):
+            own, through = unsupported(config), refused(config)
     else:
         return
     kind = head.architecture if gguf else config.get("model_type")
@@ -80,13 +82,26 @@ def require_runnable(
 def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
     """The same of a GGUF file of which the head alone is here. Raises UnsupportedError."""
     engine = by_engine(entry, device, backend)
-    _require_one(entry.name, engine, backend, head.architecture, *_refusals(head))
+    _require_one(entry.name, engine, backend, head.architecture, *_refusals(entry.name, head))
 
 
-def _refusals(head: Head) -> tuple[str | None, str | None]:
-    """Why our own kernels cannot compute a GGUF file, and why transformers cannot."""
-    through = gguf_refused(head)
-    return through if head.architecture in FAMILIES else gguf_unsupported(head), through
+def _refusals(name: str, head: Head) -> tuple[str | None, str | None]:
+    """Why our own kernels cannot compute a GGUF file, and why transformers cannot. Raises BrokenFileError."""
+    with _sense(name):
+        gguf_config(head)
+        through = gguf_refused(head)
+        return through if head.architecture in FAMILIES else gguf_unsupported(head), through
+
+
+@contextmanager
+def _sense(name: str) -> Iterator[None]:
+    """What is computed with the values of a model's files. Raises BrokenFileError where these make no sense."""
+    try:
+        yield
+    except NONSENSE as error:
+        raise BrokenFileError(
+            f"The files of {name} do not say what model it is. Fetch or copy them again, or choose another model."
+        ) from error
 
 
 def _require_one(
@@ -159,11 +174,9 @@ def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
     """What config.json says. Where transformers computes, it is transformers that reads it."""
     if engine:
         try:
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            if isinstance(config, dict) and not unsupported(config):
+            config = read_config(folder)
+            if not unsupported(config):
                 return config
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ModelError, *NONSENSE):
             pass  # transformers says what is wrong with it
-    from hierchat.models.fetch.folder import causal_config
-
     return causal_config(folder, entry.name).to_dict()

@@ -15,7 +15,7 @@ from hierchat.models.architectures.layers import slot_size
 from hierchat.models.architectures.names import HEAD
 from hierchat.models.architectures.of_text import PREFIX, of_text
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry
-from hierchat.models.errors import BrokenFileError, MissingError
+from hierchat.models.errors import NONSENSE, BrokenFileError, MissingError
 from hierchat.models.fetch.hub import fetch_beginning, list_files
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.load.before_fetch import remote_head
@@ -73,7 +73,7 @@ def _of_config(entry: ModelEntry, name: str, config: Mapping[str, Any]) -> Itera
         yield f"{name} is of the kind {kind}; the catalogue says {entry.kind}."
     try:
         slot = slot_size(of_text(config))
-    except (KeyError, TypeError, ZeroDivisionError):
+    except NONSENSE:
         return
     types = config.get("layer_types") or ()
     if entry.size and slot != entry.size.slot and not any("attention" not in one for one in types):
@@ -83,7 +83,7 @@ def _of_config(entry: ModelEntry, name: str, config: Mapping[str, Any]) -> Itera
 def _json(hub: Hub, file: str) -> dict[str, Any]:
     try:
         return dict(json.loads(fetch_beginning(hub.repo, hub.revision, file, _JSON)))
-    except (ValueError, TypeError) as error:
+    except NONSENSE as error:
         raise BrokenFileError(f"{file} of {hub.repo} is no JSON.") from error
 
 
@@ -107,6 +107,6 @@ def _parameters(hub: Hub, files: list[str], texts: str) -> int | None:
             if any(tensor["dtype"] not in _FLOATS for tensor in tensors):
                 return None
             counted += sum(math.prod(tensor["shape"]) for tensor in tensors)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except NONSENSE as error:
             raise BrokenFileError(f"{name} of {hub.repo} has no head of safetensors.") from error
     return counted

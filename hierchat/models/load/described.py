@@ -9,9 +9,9 @@ from typing import Any
 
 from hierchat.models.architectures.layers import slot_size
 from hierchat.models.architectures.names import EMBEDDING, HEAD, LAYER_EMBEDDING
-from hierchat.models.architectures.sizes import experts_of
+from hierchat.models.architectures.sizes import experts_of, require_plausible
 from hierchat.models.catalogue import Catalogue, ModelEntry
-from hierchat.models.errors import BrokenFileError, UnsupportedError
+from hierchat.models.errors import NONSENSE, BrokenFileError, UnsupportedError
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_head import Head
 from hierchat.models.formats.gguf_shards import without_number
@@ -63,15 +63,15 @@ def of_head(name: str, head: Head) -> Described:
         require_runnable_head(entry.model_copy(update={"name": name}), head, device)
         config = gguf_config(head)
         computed = gguf_step(head, own=by_engine(entry, device, None), device=device)
-    except (KeyError, TypeError, ZeroDivisionError) as error:
+        embeddings = [tensor for tensor in head.tensors if tensor.name in _EMBEDDINGS]
+        inner = [tensor for tensor in head.tensors if tensor not in embeddings]
+        whole = head.parameters
+        rest = Head({}, tuple(inner)).parameters
+        counted = {"parameters": whole, "embeddings": whole - rest, "slot": _slot(config)}
+        size = {"size": counted | _active(head)} if whole else {}
+        fields = {**_context(config), **size, **_licence(head.values), **_kind(config)}
+    except NONSENSE as error:
         raise BrokenFileError(f"{name} does not say what model it is. Choose another file.") from error
-    embeddings = [tensor for tensor in head.tensors if tensor.name in _EMBEDDINGS]
-    inner = [tensor for tensor in head.tensors if tensor not in embeddings]
-    whole = head.parameters
-    rest = Head({}, tuple(inner)).parameters
-    counted = {"parameters": whole, "embeddings": whole - rest, "slot": _slot(config)}
-    size = {"size": counted | _active(head)} if whole else {}
-    fields = {**_context(config), **size, **_licence(head.values), **_kind(config)}
     return Described(name, fields, computed, sum(tensor.size for tensor in head.tensors) or None)
 
 
@@ -80,17 +80,20 @@ def of_config(name: str, text: str | bytes, parameters: int | None = None) -> De
     `parameters`: in all of them, where that is known. Raises UnsupportedError, BrokenFileError."""
     try:
         config = json.loads(text)
+        require_plausible(config)
         own = unsupported(config)
         through = refused(config)
         on_cpu = best_device().startswith("cpu")
         computed = step(config, own=on_cpu)
         size = {"size": _size(config, parameters)} if parameters else {}
-    except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, RecursionError) as error:
-        raise BrokenFileError(f"The config.json of {name} does not say what model it is.") from error
+        fields = {**_context(config), **({"blocks": 8} if not own else {}), **size, **_kind(config)}
+    except NONSENSE as error:
+        raise BrokenFileError(
+            f"The config.json of {name} does not say what model it is. Choose another model."
+        ) from error
     if through and (own or not on_cpu):
         kind = config.get("model_type")
         raise UnsupportedError(f"{name} cannot run here. It is a model of the kind {kind}, and {through}.")
-    fields = {**_context(config), **({"blocks": 8} if not own else {}), **size, **_kind(config)}
     return Described(name, fields, computed)
 
 
@@ -136,7 +139,7 @@ def _context(config: Mapping[str, Any]) -> dict[str, int]:
 def _slot(config: Mapping[str, Any]) -> int:
     try:
         return slot_size(config)
-    except (KeyError, TypeError, ZeroDivisionError):
+    except NONSENSE:
         return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from hierchat.models.architectures.names import EMBEDDING, HEAD
 from hierchat.models.formats.gguf_head import Head
 from hierchat.models.formats.gguf_rope import rotary_part, scaling_of
 
+_LARGEST = float(np.finfo(np.float32).max)
 CONVOLUTION, FULL, SLIDING, STATE = "conv", "full_attention", "sliding_attention", "linear_attention"
 """Kinds of layers, as transformers calls them."""
 
@@ -77,7 +77,7 @@ def states(head: Head) -> Mapping[str, int]:
 
 def _decimal(value: Any) -> Any:
     """A number that the file has in float32, as it was written down: 0.22, not 0.2199999988."""
-    if isinstance(value, float) and math.isfinite(value):
+    if isinstance(value, float) and abs(value) <= _LARGEST:
         return float(str(np.float32(value)))
     if isinstance(value, dict):
         return {key: _decimal(one) for key, one in value.items()}

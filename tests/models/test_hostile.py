@@ -1,0 +1,307 @@
+"""Models made to do harm: whatever their heads say, the check before a load passes or refuses them, in our words."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import struct
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
+from hierchat.models.errors import BrokenFileError, ModelError
+from hierchat.models.fetch.convert import source_sha256
+from hierchat.models.fetch.folder import identity_of, read_folder
+from hierchat.models.formats.gguf_families.registry import FAMILIES
+from hierchat.models.formats.gguf_head import head_in, read_head
+from hierchat.models.formats.gguf_tokenizer import _ARRAYS
+from hierchat.models.load.add import _local
+from hierchat.models.load.check import require_runnable
+from hierchat.models.load.described import of_config, of_head
+from hierchat.models.load.expected import expected_step
+from hierchat.models.load.fit import fit, refusal
+from tests.architectures import CONFIGS, model_of, write_gguf
+from tests.gguf_files.models import FAMILIES as FILES
+from tests.gguf_files.models import tiny_module
+from tests.gguf_files.writer import write_family
+from tests.models.conftest import tiny_tokenizer
+
+CASES = 60
+"""Of each kind of file."""
+Tensor = tuple[str, list[int], int, int]
+NUMBERS = [0, -1, 1, 3, 255, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1]
+VALUES: list[Any] = [
+    *NUMBERS, *NUMBERS, 0.0, -1.0, 1e308, float("inf"), float("-inf"), float("nan"), True, "", "12", "../../x", "\0",
+    "x" * 5000, [], [0], [0, 0], [-1] * 4, [2**40] * 8, [0.0, float("nan")], ["a"], [[1], [2]], [[[[]]]], None,
+]  # fmt: skip
+
+
+def gguf_of(values: list[tuple[str, Any]], tensors: list[Tensor]) -> bytes:
+    """A head. Nothing is too odd for it."""
+
+    def text(said: str) -> bytes:
+        raw = said.encode()
+        return struct.pack("<Q", len(raw)) + raw
+
+    def typed(value: Any) -> bytes:
+        match value:
+            case bool():
+                return struct.pack("<I?", 7, value)
+            case int():
+                return struct.pack("<Iq", 11, value) if value < 0 else struct.pack("<IQ", 10, value)
+            case float():
+                return struct.pack("<Id", 12, value)
+            case str():
+                return struct.pack("<I", 8) + text(value)
+        inner = [typed(one) for one in value]
+        kind = inner[0][:4] if inner else struct.pack("<I", 4)
+        items = [one[4:] for one in inner if one[:4] == kind]
+        return struct.pack("<I", 9) + kind + struct.pack("<Q", len(items)) + b"".join(items)
+
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values))
+    out += b"".join(text(key) + typed(value) for key, value in values)
+    for name, shape, kind, at in tensors:
+        out += text(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape) + struct.pack("<IQ", kind, at)
+    return out
+
+
+@cache
+def whole(name: str) -> tuple[dict[str, Any], list[Tensor], int]:
+    """Values and tensors of a sound file, and how many bytes its data take."""
+    from gguf import GGMLQuantizationType
+
+    path = Path(os.environ["HIERCHAT_CACHE"]).with_name(f"{name}.gguf")
+    if name in FILES:
+        write_family(name, tiny_module(name), path, tiny_tokenizer(("ab",)), packed=True)
+    else:
+        write_gguf(model_of(CONFIGS[name], vocab_size=272), path, tiny_tokenizer(("ab",)))
+    head = read_head(path, _ARRAYS)
+    begin = min(tensor.begin for tensor in head.tensors)
+    tensors = [
+        (t.name, list(t.shape), int(GGMLQuantizationType[t.type]), t.begin - begin) for t in head.tensors
+    ]
+    return {**head.values, **head.by_layer}, tensors, max(t.begin + t.size for t in head.tensors)
+
+
+def changed(values: dict[str, Any], tensors: list[Tensor], dice: random.Random) -> bytes:
+    """The head with something wrong in it."""
+    said, others = list(values.items()), [(name, list(shape), kind, at) for name, shape, kind, at in tensors]
+    own = [at for at, (key, _) in enumerate(said) if not key.startswith("tokenizer.ggml.")] or [0]
+    for _ in range(dice.choice((1, 1, 1, 2, 3))):
+        at, tensor = dice.choice(own), dice.randrange(len(others))
+        name, shape, kind, begin = others[tensor]
+        value = dice.choice(VALUES)
+        match dice.randrange(12):
+            case 0:
+                others[tensor] = (name, [dice.choice(NUMBERS[2:]) % 2**64 for _ in shape], kind, begin)
+            case 1:
+                others[tensor] = (name, dice.choice(([], [0], [1] * 9, [32], shape[::-1])), kind, begin)
+            case 2:
+                others[tensor] = (name, shape, dice.choice((0, 1, 39, 77, 2**32 - 1)), begin)
+            case 3:
+                others[tensor] = (name, shape, kind, dice.choice(NUMBERS[2:]))
+            case 4:
+                others[tensor] = (dice.choice(("../x", "x" * 300, "", others[0][0])), shape, kind, begin)
+            case 5:
+                said.append(("general.alignment", [] if value is None else value))
+            case 6:
+                said.append(("split.count", [] if value is None else value))
+            case _ if value is None:
+                said[at] = (f"no.{said[at][0]}", 0)
+            case _:
+                said[at] = (said[at][0], value)
+    head = bytearray(gguf_of(said, others))
+    if dice.random() < 0.15:  # also bytes alone
+        for _ in range(3):
+            head[dice.randrange(8, min(len(head), 3000))] = dice.randrange(256)
+    return bytes(head)
+
+
+def refused(*steps: Callable[[], Any]) -> Iterator[str]:
+    """What each step says against it; any other class of error goes through."""
+    for step in steps:
+        try:
+            step()
+        except ModelError as error:
+            yield str(error)
+
+
+def require_sentences(said: list[str]) -> None:
+    for sentence in said:
+        assert "\n" not in sentence, sentence
+        assert sentence.endswith("."), sentence
+        assert len(sentence) < 600, sentence
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["llama", "qwen3 moe", "gemma4, experts", "gpt-oss", "phi3, long", *FILES])
+def test_any_head_of_a_gguf_file_is_read_or_refused(name: str, tmp_path: Path) -> None:
+    values, tensors, size = whole(name)
+    dice, path = random.Random(name), tmp_path / "hostile.gguf"
+    path.write_bytes(gguf_of(list(values.items()), tensors))
+    os.truncate(path, size + 100_000)
+    entry = ModelEntry(name="hostile", source=ModelSource(gguf=Gguf(path=path)))
+    require_runnable(entry, "cpu")  # as it was
+    count = 0
+    for _ in range(CASES):
+        raw = changed(values, tensors, dice)
+        path.write_bytes(raw)
+        os.truncate(path, max(size, len(raw)) + 100_000)
+        said = list(
+            refused(
+                lambda raw=raw: head_in(raw),  # type: ignore[misc]
+                lambda: _local(path).entry,
+                lambda: require_runnable(entry, "cpu"),
+                lambda: require_runnable(entry, "cuda"),
+            )
+        )
+        require_sentences(said)
+        count += bool(said)
+        expected_step(entry, "cpu")  # the list of models asks these of all that are here
+        fit(entry, "cpu")
+        refusal(entry, "cpu")
+    assert count > CASES // 3
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["llama", "qwen3 moe", "gemma4, experts", "gpt-oss", "phi3, long"])
+def test_any_config_is_read_or_refused(name: str, tiny_folder: Path) -> None:
+    config, dice = CONFIGS[name].to_dict(), random.Random(name)
+    entry = ModelEntry(name="hostile", source=ModelSource(folder=Folder(path=tiny_folder)), blocks=8)
+    count = 0
+    for _ in range(CASES):
+        made = dict(config)
+        for _ in range(dice.choice((1, 1, 2))):
+            made[dice.choice(list(made))] = dice.choice([*VALUES, {}, {"a": {"b": float("nan")}}])
+        text = json.dumps(made)
+        (tiny_folder / "config.json").write_text(text)
+        said = list(
+            refused(
+                lambda text=text: of_config("hostile", text, 1_000_000),  # type: ignore[misc]
+                lambda: _local(tiny_folder).entry,
+                lambda: require_runnable(entry, "cpu"),
+                lambda: require_runnable(entry, "cuda"),
+            )
+        )
+        require_sentences(said)
+        count += bool(said)
+        expected_step(entry, "cpu")
+        fit(entry, "cpu")
+        refusal(entry, "cpu")
+    assert count > CASES // 4
+
+
+@pytest.mark.parametrize(
+    "key", ["block_count", "attention.head_count", "attention.head_count_kv", "context_length"]
+)
+@pytest.mark.parametrize("value", [2**40, -1, float("inf"), "two"])
+def test_a_number_that_cannot_be_is_refused_and_named(key: str, value: Any, tmp_path: Path) -> None:
+    values, tensors, size = whole("llama")
+    path = tmp_path / "hostile.gguf"
+    path.write_bytes(gguf_of(list((values | {f"llama.{key}": value}).items()), tensors))
+    os.truncate(path, size + 100_000)
+    with pytest.raises(
+        BrokenFileError, match=r"llama does not say all of what it is \(its .* is .*\)\. Choose another file"
+    ):
+        of_head("hostile", read_head(path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("general.alignment", value) for value in (0, -8, "32", float("inf"), float("nan"), 2**40)),
+        ("general.architecture", "llama"),  # for the second time
+    ],
+)
+def test_what_no_file_has_is_no_file(key: str, value: Any, tmp_path: Path) -> None:
+    values, tensors, _ = whole("llama")
+    path = tmp_path / "hostile.gguf"
+    path.write_bytes(gguf_of([*values.items(), (key, value)], tensors) + bytes(1_000_000))
+    with pytest.raises(
+        BrokenFileError, match=r"hostile\.gguf is no whole GGUF file\. Fetch or copy it again"
+    ):
+        read_head(path)
+
+
+@pytest.mark.parametrize("value", ["3", float("inf"), -1, 0, [2]])
+def test_a_count_of_shards_that_is_none_counts_as_one(value: Any, tmp_path: Path) -> None:
+    values, tensors, _ = whole("llama")
+    path = tmp_path / "hostile.gguf"
+    path.write_bytes(gguf_of([*values.items(), ("split.count", value)], tensors) + bytes(1_000_000))
+    assert read_head(path).shards == 1
+
+
+@pytest.mark.parametrize("many", ["values", "tensors", "texts", "arrays"])
+def test_a_file_of_zeros_is_not_counted_through(many: str, tmp_path: Path) -> None:
+    """It takes no room on the disk, and would keep a reader busy for hours."""
+    path, most = tmp_path / "zeros.gguf", 2**36
+    tensors, values = (most if many == "tensors" else 0), (most if many == "values" else 1)
+    raw = b"GGUF" + struct.pack("<IQQ", 3, tensors, values)
+    if many in ("texts", "arrays"):
+        raw += struct.pack("<Q1sI", 1, b"a", 9) + struct.pack("<IQ", 8 if many == "texts" else 9, most)
+    path.write_bytes(raw)
+    os.truncate(path, 2**40)
+    with pytest.raises(BrokenFileError, match="no whole GGUF file"):
+        read_head(path)
+
+
+HEADERS: list[Any] = [
+    {"a": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 4]}},
+    {"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}},
+    {"a": {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 4]}},
+    {"a": {"dtype": "F32", "shape": [1.5], "data_offsets": [0, 4]}},
+    {"a": {"dtype": "F32", "shape": 7, "data_offsets": [0, 4]}},
+    {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 2**70]}},
+    {"a": {"dtype": "F32", "shape": [1], "data_offsets": []}},
+    {"a": []},
+    [],
+    "deep",
+]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_of_safetensors_that_cannot_be_is_refused(header: Any, tiny_folder: Path) -> None:
+    raw = b"[" * 100_000 if header == "deep" else json.dumps(header).encode()
+    (tiny_folder / "model.safetensors").write_bytes(len(raw).to_bytes(8, "little") + raw + bytes(4))
+    with pytest.raises(BrokenFileError, match=r"model\.safetensors is broken: .* Fetch or copy it again"):
+        read_folder(tiny_folder)
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", 7, None, ["x"]])
+def test_an_index_names_files_beside_it_only(name: Any, tiny_folder: Path) -> None:
+    (tiny_folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(BrokenFileError, match=r"index\.json cannot be read"):
+        read_folder(tiny_folder)
+
+
+def test_a_header_as_long_as_all_memory_is_not_read(tiny_folder: Path) -> None:
+    (tiny_folder / "model.safetensors").write_bytes((2**62).to_bytes(8, "little") + bytes(100))
+    assert identity_of(tiny_folder).startswith("safetensors:")
+    with pytest.raises(BrokenFileError, match="its header is cut off"):
+        read_folder(tiny_folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"model_type": ["llama"]}', "[]", '{"architectures": {"a": 1}}', "{"]
+)
+def test_a_config_that_is_none_is_refused(text: str, tiny_folder: Path) -> None:
+    (tiny_folder / "config.json").write_text(text)
+    entry = ModelEntry(name="hostile", source=ModelSource(folder=Folder(path=tiny_folder)), blocks=8)
+    with pytest.raises(BrokenFileError, match=r"config\.json cannot be read.* Fetch or copy it again\."):
+        require_runnable(entry, "cpu")
+
+
+def test_a_folder_cannot_say_where_its_blocks_are_written(tiny_folder: Path) -> None:
+    """Its identity names a folder of the cache, which is deleted and made anew."""
+    (tiny_folder / "hierchat.json").write_text(json.dumps({"source_sha256": "/../../../elsewhere"}))
+    assert source_sha256(tiny_folder) is None
+    assert ".." not in identity_of(tiny_folder)
+
+
+def test_all_families_are_tried() -> None:
+    assert {name.split(",")[0] for name in FILES} >= set(FAMILIES)

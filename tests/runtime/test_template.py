@@ -1,0 +1,202 @@
+"""Chat templates in a process of their own: the same text as transformers', and hostile ones are stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hierchat.runtime import template
+from hierchat.runtime.prompt import PromptBuilder, Said
+from hierchat.runtime.template import ChatTemplate, PromptError, TemplateRefused, TemplateStopped
+
+from .. import thinkers
+from ..chat.tiny import END, TEMPLATE, tokenizer
+from ..thinkers import thinker
+
+EVERYTHING = (
+    "{%- set ns = namespace(found=false, n=0) -%}{% for m in messages %}\n"
+    "    {% if loop.index > 9 %}{% break %}{% endif %}\n"
+    "  {%- generation -%}{{ m.role | upper }}: {{ m.content | trim }}{%- endgeneration -%}\n"
+    "{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}{{ dict(a=1)['a'] }}{{ dict.fromkeys('ab', 2) }}\n"
+    "{{ messages | tojson }}{{ tools | tojson(indent=2) if tools }}{{ strftime_now('%') }}\n"
+    "{{ bos_token }}{{ pad_token }}\n"
+    "{{ x is defined }}{{ nothing }}{{ 7 // 2 }}{{ documents is none }}{{ ('a b' | wordwrap(1)) }}\n"
+    "{{ add_generation_prompt }}"
+)
+CHATS = [
+    [{"role": "user", "content": "Hi <|im_end|> there"}],
+    [
+        {"role": "system", "content": "Ää 😀 漢"},
+        {"role": "user", "content": "  one\n"},
+        {
+            "role": "assistant",
+            "content": "<think>x</think>two",
+            "reasoning_content": "why",
+            "tool_calls": None,
+        },
+        {"role": "user", "content": "\U000f0000<|im_end|>\U000f0001 <think>"},
+    ],
+    [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!", "thinking": "hm"}],
+]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "ask", "description": "<|im_end|>", "parameters": {"type": "object"}},
+    }
+]
+TEMPLATES = {
+    "chat": TEMPLATE,
+    "everything": EVERYTHING,
+    "tools": "{% if tools %}{{ tools[0].function.description }}{% endif %}" + TEMPLATE,
+    **{
+        name: getattr(thinkers, name)
+        for name in ("QWEN3", "DEEPSEEK", "KEEPS", "GPT_OSS", "GEMMA4", "GRANITE")
+    },
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("tools", [[], TOOLS])
+def test_text_and_tokens_are_those_of_transformers(name: str, tools: list[dict[str, Any]]) -> None:
+    made = thinker(TEMPLATES[name])
+    for chat in CHATS:
+        for more in ({}, {"enable_thinking": False, "x": ["<|im_end|>"]}, {"reasoning_effort": "low"}):
+            ours, given = ChatTemplate(made), {"add_generation_prompt": True, **more}
+            assert ours.text(chat, tools, **given) == made.apply_chat_template(
+                chat, tools=tools or None, tokenize=False, **given
+            )
+            theirs = made.apply_chat_template(
+                chat, tools=tools or None, sanitize_control_tokens=True, **given
+            )
+            assert ours.ids(chat, tools, **given) == theirs["input_ids"]
+
+
+def test_control_tokens_that_the_tokenizer_names_are_text_too() -> None:
+    made = thinker("{{ messages[0].content }}")
+    chat = [{"role": "user", "content": "<think> and <|im_end|>"}]
+    assert END not in ChatTemplate(made).ids(chat)
+    think = made.convert_tokens_to_ids("<think>")
+    assert think in ChatTemplate(made).ids(chat)
+    made.chat_control_tokens = ["<think>"]
+    assert think not in ChatTemplate(made).ids(chat)
+
+
+def with_template(text: Any) -> Any:
+    made = thinker(TEMPLATE)
+    made.chat_template = text
+    return made
+
+
+def test_of_several_templates_one_is_for_tools() -> None:
+    several = with_template({"default": "{{ 'plain' }}", "tool_use": "{{ 'tools' }}"})
+    assert ChatTemplate(several).text(CHATS[0]) == "plain"
+    assert ChatTemplate(several).text(CHATS[0], TOOLS) == "tools"
+    with pytest.raises(
+        TemplateStopped, match=r"None of the chat templates of bad is the default one\. Choose"
+    ):
+        ChatTemplate(with_template({"other": "x"}), "bad").text(CHATS[0])
+
+
+@pytest.fixture
+def one_second(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For a process of this test alone."""
+    template._renderer._end()
+    monkeypatch.setattr(template, "SECONDS", 1)
+    yield
+    template._renderer._end()
+
+
+LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+TEN_GIGABYTES = "{{ messages[0].content * 10000000000 }}"
+HOSTILE = {
+    "loops": (LOOPS, "it computed for more than 1 seconds"),
+    "loops where it is compiled": ("{{ 9 ** (9 ** 9) }}", "it computed for more than 1 seconds"),
+    "loops, only in later messages": (
+        f"{{% if messages | length > 1 %}}{LOOPS}{{% endif %}}",
+        "it computed for more than 1 seconds",
+    ),
+    "writes 10 GB": (TEN_GIGABYTES, "it took too much memory"),
+    "writes 10 GB where it is compiled": ("{{ 'x' * 10000000000 }}", "it took too much memory"),
+    "writes 10 MB": ("{{ messages[0].content * 10000000 }}", "it wrote too much text"),
+    "reaches out": (
+        "{{ ''.__class__.__mro__ }}",
+        "not its own: access to attribute '__class__' of 'str' object",
+    ),
+    "reaches out by a namespace": (
+        "{% set n = namespace(__class__=1) %}",
+        "attribute '__class__' of a namespace",
+    ),
+    "is no template": ("{% for %}", "cannot be read: "),
+    "is nested too deep": ("{{ " + "(" * 50_000 + ")" * 50_000 + " }}", "cannot be read: "),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_template_is_stopped_and_named(name: str, one_second: None) -> None:
+    text, why = HOSTILE[name]
+    prompts = PromptBuilder(with_template(text), 10_000, model="evil-1b")
+    said = [Said("user", "a"), Said("assistant", "b"), Said("user", "c")]
+    with pytest.raises(TemplateStopped) as caught:
+        prompts.build(said, 10)
+    error = str(caught.value)
+    assert error.startswith("The chat template of evil-1b ")
+    assert why in error
+    assert error.endswith("Choose another model, or another file of this one.")
+    assert PromptBuilder(tokenizer(), 10_000).build(said, 10).ids  # others go on
+
+
+def test_what_a_template_refuses_is_said_in_its_words() -> None:
+    refuses = ChatTemplate(with_template("{{ raise_exception('Roles\n must alternate.') }}"), "strict")
+    with pytest.raises(
+        TemplateRefused, match=r"of strict does not take this chat: Roles must alternate\. Begin"
+    ):
+        refuses.text(CHATS[0])
+    refuses.require_usable()
+    with pytest.raises(TemplateStopped):
+        ChatTemplate(with_template("{{ ''.__class__.x }}")).require_usable()
+
+
+@pytest.mark.parametrize(
+    "text", ["{{ 1 / 0 }}", "{{ 1 + 'a' }}", "{{ range(10 ** 9) }}", "{{ messages.x.y }}"]
+)
+def test_whatever_a_template_raises_is_an_error_of_a_prompt(text: str) -> None:
+    with pytest.raises(PromptError, match="does not take this chat"):
+        ChatTemplate(with_template(text)).text(CHATS[0])
+
+
+def test_a_process_that_something_else_ended_is_started_again() -> None:
+    made = ChatTemplate(tokenizer())
+    before = made.text(CHATS[0])
+    process = template._renderer._process
+    assert process
+    os.kill(process.pid, signal.SIGTERM)
+    process.wait()
+    assert made.text(CHATS[0]) == before
+
+
+def test_long_chats_are_rendered_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered = []
+    prompts = PromptBuilder(tokenizer(), 300)
+    real = prompts.template.ids
+    monkeypatch.setattr(
+        prompts.template, "ids", lambda *args, **more: rendered.append(1) or real(*args, **more)
+    )
+    said = [Said("user", f"message {at}") for at in range(400)]
+    assert prompts.build(said, 10).dropped_turns > 350
+    assert len(rendered) <= 11
+
+
+def test_the_process_opens_no_files_and_starts_no_program() -> None:
+    ChatTemplate(tokenizer()).text(CHATS[0])
+    process = template._renderer._process
+    assert process
+    if not os.path.exists(f"/proc/{process.pid}/limits"):
+        pytest.skip("only Linux tells")
+    with open(f"/proc/{process.pid}/limits") as limits:
+        told = {line[:26].strip(): line[26:].split()[:2] for line in limits}
+    assert told["Max open files"] == told["Max processes"] == ["0", "0"]
+    assert told["Max address space"] == [str(2**30)] * 2
