@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.bench.measure.soak import Tab
+from hierchat.bench.page.tab import Tab
 from hierchat.ui import status
 from hierchat.ui.launch import is_loopback, login
 from hierchat.ui.sessions import Sessions, Stale
