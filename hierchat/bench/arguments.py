@@ -11,7 +11,7 @@ from hierchat.verify.arguments import LINES, add_asked, add_request, add_run, nu
 
 def add_bench(commands: Any) -> None:
     """`bench decode | log | load | record | replay | index | forward | agreement | tokens | simulate | report |
-    session | start | page | vllm`."""
+    session | start | soak | page | vllm`."""
     bench = commands.add_parser("bench", help="measure on this machine")
     kinds = bench.add_subparsers(dest="kind", required=True)
 
@@ -91,6 +91,12 @@ def add_bench(commands: Any) -> None:
     start.add_argument("--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file")
     start.add_argument("--starts", type=positive, default=2, metavar="N", help="one after another (2)")
     start.add_argument("--json", type=Path, help="write the figures here")
+
+    soak = kinds.add_parser("soak", help="visits again and again: whether memory and handles level off")
+    soak.add_argument("--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file")
+    soak.add_argument("--minutes", type=positive, default=15, metavar="N", help="(15)")
+    soak.add_argument("--port", type=positive, default=7880, metavar="N", help="of the server (7880)")
+    soak.add_argument("--json", type=Path, help="write the figures here")
 
     page = kinds.add_parser("page", help="the page in a browser, without a model: what one waits for")
     page.add_argument("--messages", type=positive, default=300, metavar="N", help="of the long chat (300)")

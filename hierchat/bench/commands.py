@@ -29,6 +29,7 @@ from hierchat.bench.measure import (
     replay,
     session,
     simulate,
+    soak,
     start,
     tokens,
 )
@@ -230,6 +231,7 @@ _KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "forward": _forward,
     "agreement": lambda args: _show(agreement.measure(args), args.json),
     "tokens": lambda args: _show(tokens.measure(args), args.json),
+    "soak": lambda args: _show(soak.measure(args), args.json),
     "start": lambda args: _show(start.measure(args), args.json),
     "page": page.measure,
     "vllm": _vllm,

@@ -1,4 +1,4 @@
-"""One SQLite file, one connection per thread, and transactions whose failures are StoreErrors."""
+"""Opens one SQLite file, and runs transactions on it whose failures are StoreErrors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -22,19 +21,21 @@ log = logging.getLogger(__name__)
 CLOSE_SECONDS = 10.0
 FOLD_SECONDS = 5.0
 """So long after a write, the log beside the file is written into the file."""
+IDLE = 4
+"""Connections that stay open while nobody uses them. Threads come and go with every reply: one for each would be opened
+anew all the time, and SQLite keeps the file of one that is closed open as long as there is any other."""
 
 
 class Connected:
-    """What every part of the store is built on: transactions on this thread's connection."""
+    """What every part of the store is built on: transactions, each on a connection of its own."""
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
         """Open `path`, create it if missing, bring its schema up to date. Raises the errors of errors.py."""
         self.path = path.absolute()
         self._busy_seconds = busy_seconds
-        self._local = threading.local()
-        # The lock is held while the connection is used. Weak, so that a thread's connection goes when the thread goes.
-        self._open: weakref.WeakKeyDictionary[Database, threading.RLock] = weakref.WeakKeyDictionary()
-        self._opening = threading.Lock()
+        self._pool = threading.Condition()
+        self._idle: list[Database] = []
+        self._used = 0
         self._folding: threading.Timer | None = None
         self._closed = False
         self.notice = ""
@@ -65,21 +66,34 @@ class Connected:
 
     @contextmanager
     def _connected(self) -> Iterator[Database]:
-        """This thread's connection. `close` waits until it is not used: Python's module crashes where one thread closes
-        a connection within another's statement."""
-        if not hasattr(self._local, "lock"):
-            db = self._local.db = _connect(self.path, "rw", self._busy_seconds)
-            db.execute("PRAGMA foreign_keys = ON")
-            # NORMAL: a crash of the program loses nothing acknowledged, a power cut may lose the last seconds
-            # but never the file, and no fsync holds up the reply that is being written.
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.execute("PRAGMA secure_delete = ON")
-            with self._opening:
-                self._local.lock = self._open[db] = threading.RLock()
-        with self._local.lock:
+        """A connection that nobody else uses or closes meanwhile: Python's module crashes where one thread closes a
+        connection within another's statement. Not to be asked for within itself: that would be another one."""
+        with self._pool:
             if self._closed:
                 raise StoreError(f"{self.path} was closed. Open it again.")
-            yield self._local.db
+            db = self._idle.pop() if self._idle else None
+            self._used += 1
+        try:
+            db = db or self._opened()
+            yield db
+        finally:
+            with self._pool:
+                self._used -= 1
+                if db is not None:
+                    if self._closed or len(self._idle) >= IDLE or db.conn.in_transaction:
+                        db.close()
+                    else:
+                        self._idle.append(db)
+                self._pool.notify_all()
+
+    def _opened(self) -> Database:
+        db = _connect(self.path, "rw", self._busy_seconds)
+        db.execute("PRAGMA foreign_keys = ON")
+        # NORMAL: a crash of the program loses nothing acknowledged, a power cut may lose the last seconds
+        # but never the file, and no fsync holds up the reply that is being written.
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA secure_delete = ON")
+        return db
 
     @contextmanager
     def _read(self) -> Iterator[Database]:
@@ -135,39 +149,33 @@ class Connected:
         return not busy
 
     def _fold_later(self) -> None:
-        with self._opening:
+        with self._pool:
             if self._folding is None and not self._closed:
                 self._folding = threading.Timer(FOLD_SECONDS, self._fold_now)
                 self._folding.daemon = True
                 self._folding.start()
 
     def _fold_now(self) -> None:
-        with self._opening:
+        with self._pool:
             self._folding = None
         if not self.fold():  # somebody reads for long
             self._fold_later()
 
     def close(self) -> None:
-        """Write the log into the file, and close the connections of all threads, each after what it is at."""
+        """Write the log into the file, and close the connections: those in use by whoever uses them, for which it waits."""
         if not self._closed:
-            with suppress(
-                StoreError
-            ):  # a file that cannot be written: the next one to open it knows who is gone
+            with suppress(StoreError):  # cannot be written: whoever opens it next knows who is gone
                 with self._write() as db:
                     db.execute("DELETE FROM openings WHERE id = ?", [self._opening_id])
                 self.fold()
-        with self._opening:
+        with self._pool:
             self._closed = True
             if self._folding is not None:
                 self._folding.cancel()
-            connections = list(self._open.items())
-        for db, lock in connections:
-            # One that is busy for longer closes with the program; what it writes is whole or not there.
-            if lock.acquire(timeout=CLOSE_SECONDS):
-                try:
-                    db.close()
-                finally:
-                    lock.release()
+            while self._idle:
+                self._idle.pop().close()
+            # One that is busy for longer closes when it is done; what it writes is whole or not there.
+            self._pool.wait_for(lambda: not self._used, CLOSE_SECONDS)
 
 
 def _connect(path: Path, mode: str, busy_seconds: float) -> Database:
@@ -176,7 +184,7 @@ def _connect(path: Path, mode: str, busy_seconds: float) -> Database:
         uri=True,
         timeout=busy_seconds,
         isolation_level=None,  # transactions begin where we say so
-        check_same_thread=False,  # so that close() can close those of other threads
+        check_same_thread=False,  # one thread after the other uses it
     )
     return Database(conn)
 

@@ -21,7 +21,7 @@ from hierchat.ui.going_on import GoingOn
 from hierchat.ui.layout import MORE, Parts, model_choices
 from hierchat.ui.panels.models_view import tiny_line
 from hierchat.ui.panels.panel import Panel
-from hierchat.ui.sessions import DRAWN, PAGE, UNKNOWN, Session, Sessions
+from hierchat.ui.sessions import DRAWN, PAGE, UNKNOWN, Session, Sessions, forget_page, forget_stragglers
 from hierchat.ui.views import GONE, Update, Views
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ _NOT_WHOLE = later(
 class Handlers:
     """What each control does. The owner comes from the login, never from a component."""
 
-    def __init__(self, service: ChatService, parts: Parts, panels: Sequence[Panel]) -> None:
+    def __init__(self, service: ChatService, app: gr.Blocks, parts: Parts, panels: Sequence[Panel]) -> None:
         self._service = service
+        self._app = app
         self._parts = parts
         self._sessions = Sessions()
         self._users: dict[str, int] = {}
@@ -62,6 +63,7 @@ class Handlers:
     def load(self, request: gr.Request) -> Update:
         """A page opens: the conversation in its address, if this user has it, or the panel."""
         self._sessions.open(request.session_hash)
+        forget_stragglers(self._app, self._sessions)
         self._users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = self.who(request)
         wanted = str(request.query_params.get("c", ""))
@@ -87,6 +89,7 @@ class Handlers:
     def unload(self, request: gr.Request) -> None:
         """The page is gone."""
         closed = self._sessions.close(request.session_hash)
+        forget_page(self._app, request.session_hash)
         if closed is not None:
             closed.conversation = None
             incognito.left(self._service, closed)

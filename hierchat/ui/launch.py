@@ -23,6 +23,7 @@ from hierchat.ui.doors.members import Members
 from hierchat.ui.doors.origins import Origins, OwnOrigins, is_loopback
 from hierchat.ui.doors.pages import OwnPages
 from hierchat.ui.doors.sessions import LogIns
+from hierchat.ui.sessions import MOST_PAGES
 from hierchat.ui.sources import css as source_css
 from hierchat.ui.speaking import Speaks
 
@@ -132,5 +133,6 @@ def _options(log_ins: LogIns | None, host: str, before: Before | None) -> dict[s
         "ssr_mode": False,
         "quiet": True,
         "max_file_size": 1,
+        "state_session_capacity": MOST_PAGES,
         "_app": DooredApp(host, log_ins, before),
     }

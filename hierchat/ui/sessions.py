@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import gradio as gr
 
 from hierchat.chat.configuration import USUAL, Pair
 from hierchat.chat.in_progress import ReplyInProgress
@@ -15,8 +18,14 @@ PAGE = 100
 """Conversations that the list takes in at a time."""
 DRAWN = 100
 """Messages of a conversation that are drawn at first, the last ones: all of a long one would take the page minutes."""
+MOST_PAGES = 200
+"""Pages that are known at a time; of more, those that asked for nothing for longest are forgotten."""
 UNKNOWN = -1
 """No conversation, not even a new one."""
+
+
+_STRAGGLERS = timedelta(minutes=1)
+"""How long after its last event nothing of a closed page runs any more."""
 
 
 class Stale(Exception):
@@ -152,6 +161,11 @@ class Sessions:
             session.gone = True
         return session
 
+    def known(self) -> set[str]:
+        """The keys of all pages that are open."""
+        with self._lock:
+            return set(self._sessions)
+
     def any_of(self, user: int) -> bool:
         """Whether a page of this user is open."""
         with self._lock:
@@ -164,3 +178,23 @@ class Sessions:
                 session.user == user_id and session.conversation == conversation_id
                 for session in self._sessions.values()
             )
+
+
+def forget_page(app: gr.Blocks, key: str | None) -> None:
+    """Drop what Gradio holds of a page that is gone: each component as it was drawn last, chats and all. Gradio itself
+    holds on to that of 10,000 pages."""
+    app.state_holder.session_data.pop(key or "", None)
+
+
+def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
+    """The same for pages whose last events outlived them and brought it back, and what the queue notes of each."""
+    before, known = datetime.now() - _STRAGGLERS, sessions.known()
+    for key, used in list(app.state_holder.time_last_used.items()):
+        if key not in known and used < before:
+            for held in (
+                app.state_holder.session_data,
+                app.state_holder.time_last_used,
+                app._queue.pending_event_ids_session,
+                app._queue.pending_messages_per_session,
+            ):
+                held.pop(key, None)

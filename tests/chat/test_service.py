@@ -781,7 +781,7 @@ def full() -> Iterator[None]:
 
 
 def raw_state(store: Store, message_id: int) -> str:
-    return store._local.db.execute("SELECT state FROM messages WHERE id = ?", [message_id]).fetchone()[0]
+    return store._idle[-1].execute("SELECT state FROM messages WHERE id = ?", [message_id]).fetchone()[0]
 
 
 def test_a_reply_ends_where_the_context_is_full(talk: Talk) -> None:

@@ -129,7 +129,7 @@ def test_only_a_few_are_held_and_none_is_lost(store: Store) -> None:
 
 
 def full(store: Store) -> None:
-    db = store._local.db
+    db = store._idle[-1]
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
 
 
@@ -186,8 +186,8 @@ def test_what_cannot_be_written_does_not_touch_the_reply(talk: Talk, monkeypatch
     learn = talk.store.learn
 
     def on_a_full_disk(*values: Any, **more: Any) -> bool:
-        pages = talk.store._local.db.execute("PRAGMA page_count").fetchone()[0]
-        with_limit = talk.store._local.db
+        pages = talk.store._idle[-1].execute("PRAGMA page_count").fetchone()[0]
+        with_limit = talk.store._idle[-1]
         with_limit.execute(f"PRAGMA max_page_count = {pages}")
         try:
             return learn(values[0], values[1], values[2], bytes(300_000), **more)

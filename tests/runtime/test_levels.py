@@ -246,7 +246,7 @@ def test_what_cannot_be_kept_is_not_heard_of(tmp_path: Path) -> None:
     save(tmp_path / "small", model())
     store = Store.open(tmp_path / "chat.db")
     _, levels = host(catalogue(tmp_path, "small"), store)
-    db = store._local.db
+    db = store._idle[-1]
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
     levels.keep(store)
     assert store.latency(*levels.keys[-1]) is None

@@ -56,7 +56,7 @@ def test_no_row_is_left(store: Store, user: int) -> None:
 def test_it_works_on_a_full_disk(store: Store, user: int) -> None:
     conversation = store.create_conversation(user)
     write(store, user, conversation, ["word"] * 50)
-    db = store._local.db
+    db = store._idle[-1]
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
     delete_for_good(store, user, conversation)
     assert store.conversations(user) == []

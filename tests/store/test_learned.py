@@ -80,7 +80,7 @@ def test_nobody_learns_nothing(store: Store) -> None:
 
 def test_a_full_disk_keeps_what_was_there(store: Store, user: int) -> None:
     store.learn(user, "k", "a", b"old")
-    db = store._local.db
+    db = store._idle[-1]
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
     with pytest.raises(DatabaseUnwritable):
         store.learn(user, "k", "a", NOISE)

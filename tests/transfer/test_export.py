@@ -184,7 +184,7 @@ def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
     (chat,) = store.conversations(user)
     store.rename_conversation(user, chat.id, 'a/b: "c"?' + "\N{GRINNING FACE}" * 100)
     twin = chatted(store, user, "A/B c " + "\N{GRINNING FACE}" * 100)
-    store._local.db.execute("UPDATE conversations SET created_at = ? WHERE id = ?", [BEGAN, twin])
+    store._idle[-1].execute("UPDATE conversations SET created_at = ? WHERE id = ?", [BEGAN, twin])
     out = tmp_path / "chats"
     assert list(export_markdown(store, user, [chat.id, twin], out)) == [1, 2]
     first, second = sorted(file.name for file in out.iterdir())

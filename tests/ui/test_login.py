@@ -22,7 +22,7 @@ from starlette.websockets import WebSocketDisconnect
 from hierchat.ui.doors.login import USER, WRONG, Login
 from hierchat.ui.doors.members import Member, Members
 from hierchat.ui.doors.origins import Origins
-from hierchat.ui.doors.sessions import LIFE_SECONDS, LogIns
+from hierchat.ui.doors.sessions import LIFE_SECONDS, MOST_SESSIONS, LogIns
 from hierchat.ui.doors.throttle import ELSEWHERE, FORGET_SECONDS, HERE, Lane, Throttle, of_account
 from tests import browser as driving
 from tests.ui.fake_service import FakeService, make
@@ -414,6 +414,20 @@ def test_sessions_end_after_a_week() -> None:
     assert sessions.find(token + "x") is sessions.find("") is sessions.find(None) is None
     clock.now += LIFE_SECONDS
     assert sessions.find(token) is None
+
+
+def test_an_account_has_no_more_sessions_than_it_can_use() -> None:
+    """A program that logs in for everything that it asks left each of them there for a week."""
+    sessions = LogIns(Anyone(), Clock())
+    hers = sessions.begin(Member("her"))
+    first, *others = (sessions.begin(Member("me")) for _ in range(MOST_SESSIONS))
+    held = sessions.find(first)
+    assert held
+    held.seen += 1  # it is the one that is used
+    newest = sessions.begin(Member("me"))
+    assert len(sessions.connected()) == 1 + MOST_SESSIONS
+    assert sessions.find(others[0]) is None
+    assert all(map(sessions.find, [hers, first, *others[1:], newest]))
 
 
 def test_the_cookie_is_secure_where_the_address_is() -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
+from hierchat.bench.page.tab import Tab
 from hierchat.ui import status
 from hierchat.ui.launch import is_loopback, login
 from hierchat.ui.sessions import Sessions, Stale
+from tests import browser as driving
 from tests.ui.fake_service import FakeHost, FakeService, HostStatus
 
 
@@ -61,3 +68,52 @@ def test_only_loopback_goes_without_a_login(host: str, expected: bool, fresh: Fa
     member = made[0].members.recognise("guest", made[1])
     assert member
     assert member.account is None
+
+
+@pytest.fixture
+def app(fresh: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, str]]:
+    """What is served, and where."""
+    apps: list[Any] = []
+    build = driving.build_app
+    monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[0])
+    with driving.serving(fresh) as address:
+        yield apps[0], address
+
+
+def soon(true: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + driving.PATIENCE_MS / 1e3
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def test_nothing_is_held_of_pages_that_were_closed(app: tuple[Any, str], fresh: FakeService) -> None:
+    """Gradio held each of them as it was drawn last: 0.7 MB a visit, the words of the chats among it."""
+    blocks, address = app
+    held, queue = blocks.state_holder, blocks._queue
+    fresh.script.seconds = 60
+    stays = Tab(address)
+    for _ in range(3):
+        tab = Tab(address)
+        tab.fire("hc-bus", "hc_panel", text="models")
+        tab.fire(
+            "hc-box", "submit", "Reverse a string", messages=4
+        )  # and vanishes in the middle of the reply
+        assert set(held.session_data) == {stays.key, tab.key}
+        tab.leave()
+        soon(lambda: not queue.event_ids_to_events)
+        held.session_data.pop(tab.key, None)  # if its last event brought it back: that is below
+    fresh.in_progress.stop(fresh.store.ensure_user("local"))
+    assert len(held.time_last_used) == 4
+    for key in held.time_last_used:
+        held[key]  # as an event that outlives its page
+        held.time_last_used[key] -= timedelta(minutes=2)
+    last = Tab(address)
+    both = {stays.key, last.key}
+    assert set(held.session_data) == set(held.time_last_used) == both
+    assert set(queue.pending_event_ids_session) <= both
+    assert set(queue.pending_messages_per_session) <= both
+    stays.fire("hc-bus", "hc_panel", text="settings")  # an open page may rest for long
+    for one in (stays, last):
+        one.leave()
+    soon(lambda: not held.session_data)

@@ -20,6 +20,8 @@ from hierchat.store import StoreError
 from hierchat.ui.doors.members import Member, Members
 
 LIFE_SECONDS = 7 * 24 * 3600
+MOST_SESSIONS = 100
+"""Of one account, such as programs leave that log in again for everything. Of more, the one seen longest ago ends."""
 SWEEP_SECONDS = 5.0
 """How soon a login ends whose time is over, or whose account has changed."""
 
@@ -116,10 +118,13 @@ class LogIns:
         """A new session's token."""
         token = secrets.token_urlsafe(32)
         with self._lock:
+            theirs = [key for key, one in self._sessions.items() if one.name == member.name]
+            theirs.sort(key=lambda key: self._sessions[key].seen)
             self._sessions[_hash(token)] = LoggedIn(member, address, self.clock() + LIFE_SECONDS)
             if self._sweeper is None:
                 self._sweeper = threading.Thread(target=self._sweep_on, name="log-ins", daemon=True)
                 self._sweeper.start()
+        self._end(theirs[: max(len(theirs) + 1 - MOST_SESSIONS, 0)])
         return token
 
     def find(self, token: str | None) -> LoggedIn | None:
