@@ -16,7 +16,7 @@ from hierchat.models.runnable import Step
 from hierchat.models.terminal import print_table, terminal_progress
 
 _BRIEFLY: dict[Step, str] = {
-    "kernels": "own kernels",
+    "kernels": "own engine",
     "slots": "transformers",
     "plain": "transformers, no drafts",
 }

@@ -138,7 +138,8 @@ class Handlers:
         session, user = self.who(request)
         session.leave()
         session.conversation, session.panel = None, wanted if self.views.has_panel(wanted) else ""
-        return self.views.conversation(session, user) | self.views.chats(session, user, query)
+        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
+        return update | ({self._parts.timer: gr.Timer(active=True)} if self._service.models.busy else {})
 
     def search(self, query: str, request: gr.Request) -> Update:
         """The conversations that hold these words."""

@@ -128,7 +128,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         p.bus.hc_go(handlers.go, p.query, every, **_STEP)
         p.bus.hc_incognito(handlers.incognito, None, every, **QUIET)
         p.bus.hc_incognito_keep(handlers.keep_incognito, p.query, every, **QUIET)
-        p.bus.hc_panel(handlers.panel, p.query, every, **_STEP)
+        p.bus.hc_panel(handlers.panel, p.query, [*every, p.timer], **_STEP)
         p.bus.hc_more(handlers.more, p.query, every, **QUIET)
         for act, does in (
             (p.bus.hc_rename, organising.rename), (p.bus.hc_pin, organising.pin),

@@ -27,9 +27,9 @@ def test_a_pipe_gets_a_whole_line_for_each_model(
     assert list_models() == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in rows] == list(read_catalogue().models)
-    assert ["smollm2-135m", "*", "135M"] == rows[0][:3]
-    assert ["own kernels", "Apache-2.0", "gguf", "smollm2-360m, smollm2-135m"] == rows[2][4:]
-    assert [row for row in rows if row[0] == "tiny"][0][5:] == ["mine", "folder", "-"]
+    assert rows[0][:3] == ["smollm2-135m", "*", "135M"]
+    assert rows[2][4:] == ["own engine", "Apache-2.0", "gguf", "smollm2-360m, smollm2-135m"]
+    assert next(row for row in rows if row[0] == "tiny")[5:] == ["mine", "folder", "-"]
 
 
 @pytest.mark.parametrize("columns", [80, 100, 300])
@@ -46,7 +46,7 @@ def test_a_terminal_gets_as_many_columns_as_have_room(
     assert head.endswith("drafts") == (columns == 300)
     left_out = [line for line in lines[len(models) :] if line.endswith("drafts.")]
     assert len(left_out) == (columns < 300)
-    assert "own kernels" in lines[0]
+    assert "own engine" in lines[0]
     assert "…" not in "".join(lines)
 
 
