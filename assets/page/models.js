@@ -4,6 +4,7 @@ const copying = (text) => { find('#hc-model-copying').textContent = text; };
 let modelSending = null;
 
 acts.hc_model_add = () => trigger('hc_model_add', { id: 0, text: modelField().value });
+when('#hc-models-added', (answer) => changes(answer, () => answer.scrollIntoView({ block: 'nearest' }), { childList: true, subtree: true }));
 acts.hc_models_show = ({ text }) => {
   const shown = find(`#hc-models-list .hc-model[data-model="${CSS.escape(text)}"]`);
   if (!shown) return;

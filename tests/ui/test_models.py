@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -167,6 +168,21 @@ def test_speeds_that_are_being_measured_are_said_so(chat: Chat, service: FakeSer
     service.models.unmeasured = False
     expect(present).to_have_count(0)
     expect(model(chat, "Qwen3 1.7B")).not_to_contain_text("being measured")
+
+
+def test_a_page_is_built_with_the_model_that_comes(
+    server: tuple[FakeService, str], service: FakeService
+) -> None:
+    for status, shown in (
+        (HostStatus("Qwen3 0.6B", "loading"), "Qwen3 0.6B"),
+        (HostStatus("SmolLM2 135M", "ready"), "SmolLM2 135M"),
+        (HostStatus("", "none"), None),
+    ):
+        service.host.status = status
+        built = json.loads(ask(server[1], "GET", "/config").text)["components"]
+        picker = next(one["props"] for one in built if one["props"].get("elem_id") == "hc-model")
+        assert picker["value"] == shown
+        assert [name for name, _ in picker["choices"]] == [*service.host.names, "More models…"]
 
 
 @pytest.mark.parametrize("view", ["", "?view=models"])

@@ -12,7 +12,7 @@ from hierchat.models.errors import ModelError
 from hierchat.models.fetch.hub import endpoint
 from hierchat.ui import status
 from hierchat.ui.panels import hub_view, models_list
-from hierchat.ui.panels.models_view import added, adding
+from hierchat.ui.panels.models_view import added, adding, adding_how
 from hierchat.ui.panels.panel import Who
 from hierchat.ui.sessions import Session
 
@@ -57,6 +57,7 @@ class ModelsPanel:
         self._found = gr.HTML("", elem_id="hc-hub-found", apply_default_css=False, js_on_load=None)
         gr.HTML(adding(), elem_id="hc-models-add")
         self._added = gr.HTML("", elem_id="hc-models-added")
+        gr.HTML(adding_how(), elem_id="hc-models-how")
 
     def wire(self, who: Who, live: Any) -> None:
         """Its buttons stand in generated HTML: `acts` says what they do."""

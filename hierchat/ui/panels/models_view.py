@@ -62,9 +62,13 @@ def adding() -> str:
         f"{button('hc_model_add', _('Add'), css='hc-strong')}"
         f"{button('hc_model_file', _('Choose a file…'), css='hc-bordered')}"
         '<input type="file" id="hc-model-file" accept=".gguf" hidden></div>'
-        f'<p class="hc-quiet">{_(_HOW)}</p>'
         '<div id="hc-model-copying" role="status"></div>'
     )
+
+
+def adding_how() -> str:
+    """What the form takes, below its answer."""
+    return f'<p class="hc-quiet">{_(_HOW)}</p>'
 
 
 def added(name: str, new: bool) -> str:
