@@ -35,7 +35,7 @@ def hierchat(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str
 def test_models_list(tmp_path: Path) -> None:
     done = hierchat(tmp_path, "models", "list")
     assert done.returncode == 0, done.stderr
-    assert "* the default" in done.stdout
+    assert done.stdout.startswith("smollm2-135m\t*\t")
     for family in ("smollm2", "qwen3", "llama"):
         assert family in done.stdout.lower()
 

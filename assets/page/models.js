@@ -3,9 +3,17 @@ const modelField = () => find('#hc-model-said');
 const copying = (text) => { find('#hc-model-copying').textContent = text; };
 let modelSending = null;
 
-acts.hc_model_add = () => {
-  trigger('hc_model_add', { id: 0, text: modelField().value });
-  modelField().value = '';
+acts.hc_model_add = () => trigger('hc_model_add', { id: 0, text: modelField().value });
+when('#hc-models-added', (answer) => changes(answer, () => answer.scrollIntoView({ block: 'nearest' }), { childList: true, subtree: true }));
+acts.hc_models_show = ({ text }) => {
+  const shown = find(`#hc-models-list .hc-model[data-model="${CSS.escape(text)}"]`);
+  if (!shown) return;
+  if (!shown.checkVisibility()) { // narrowed away
+    narrowField().value = '';
+    narrowModels();
+  }
+  shown.scrollIntoView({ block: 'center' });
+  shown.querySelector('.hc-model-acts button')?.focus({ preventScroll: true });
 };
 acts.hc_hub_search = () => trigger('hc_hub_search', { id: 0, text: find('#hc-hub-words').value });
 acts.hc_model_file = () => find('#hc-model-file').click();

@@ -18,11 +18,15 @@ SOURCES = {
     "statistics": later("phrases and files"),
 }
 """In the order of lists; every other source is a draft model's name."""
-NO_MODEL = later("No model is loaded. Choose one above, or fetch one under Models.")
+NO_MODEL = later("No model is loaded. Choose one above, or download one under Models.")
 SAME_WORDS = later("the same words, proved")
 UP_TO_TIES = later("the same words but for near ties")
 _LOWER = (":blocks", ":nf4")
 """How the name of a model ends that is the target's own copy in lower precision."""
+_WAITS = {
+    "waiting": later("{name} is loaded as soon as the reply that is being written has ended."),
+    "leaving": later("{name} is ejected as soon as the reply that is being written has ended."),
+}
 _VERBS = {
     "downloading": later("Downloading {name}"),
     "converting": later("Converting {name}"),
@@ -69,6 +73,8 @@ def host_sentence(status: HostStatus) -> str:
         return ready if status.exact is None else f"{ready} {_exactness(status.exact)}"
     if status.phase == "failed":
         return status.message or _("{name} could not be loaded.").format(name=status.name)
+    if waits := _WAITS.get(status.phase):
+        return _(waits).format(name=status.name)
     verb = _VERBS.get(status.phase)
     if verb is None:
         return _(NO_MODEL)

@@ -128,8 +128,15 @@ def size_of(path: Path) -> int:
     return sum(p.stat().st_size for p in {f.resolve() for f in path.rglob("*") if f.is_file()})
 
 
-def gigabytes(count: float) -> str:
-    """`count` bytes for people: '98 MB', '1.3 GB', '12 KB' (10**6, 10**9, 10**3)."""
-    if count >= 1e9:
-        return f"{count / 1e9:.1f} GB"
-    return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} KB"
+def gigabytes(size: float) -> str:
+    """`size` bytes for people: '98 MB', '1.3 GB', '12 KB' (10**6, 10**9, 10**3)."""
+    if size >= 999.5e6:  # else rounded up to '1000 MB'
+        return f"{size / 1e9:.1f} GB"
+    return f"{size / 1e6:.0f} MB" if size >= 999.5e3 else f"{size / 1e3:.0f} KB"
+
+
+def count(parameters: int) -> str:
+    """How many parameters a model has, as names of models say it: '135M', '1B', '1.7B'."""
+    if parameters >= 999.5e6:
+        return f"{parameters / 1e9:.1f}".removesuffix(".0") + "B"
+    return f"{parameters / 1e6:.0f}M" if parameters >= 999.5e3 else f"{parameters / 1e3:.0f}K"

@@ -125,6 +125,19 @@ class ModelSource(_Strict):
             raise ValueError("give exactly one of wheel, hub, folder, gguf")
         return self
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What tells it from other places: names on the hub without their revision, files and folders without links."""
+        if self.hub:
+            return ("hub", self.hub.repo.lower())
+        if self.folder:
+            return ("path", str(self.folder.path.resolve()))
+        if self.gguf and self.gguf.path:
+            return ("path", str(self.gguf.path.resolve()))
+        if self.gguf:
+            return ("gguf", str(self.gguf.repo).lower(), str(self.gguf.file))
+        return ("wheel", self.wheel.sha256) if self.wheel else ()
+
 
 NOWHERE = ModelSource.model_construct()
 """Of a model that is computed elsewhere: nothing of it is fetched."""
@@ -238,6 +251,7 @@ class ModelEntry(_Strict):
     )
     draft_only: bool = Field(default=False, description="it drafts for others and is not offered for chats")
     licence: str = "unknown"
+    maker: str = Field(default="", description="who made it, where its repository is somebody's copy")
     kind: str | None = Field(
         default=None,
         description="transformers' model_type: tells what will compute it before anything is fetched",
@@ -271,6 +285,17 @@ class Catalogue(_Strict):
         near = [lower[n] for n in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
         hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(self.models)}."
         raise UnknownModelError(f"No model is called {name!r}. {hint}")
+
+    def name_of(self, source: ModelSource) -> str:
+        """The model that comes from this place, with a GPU or without; empty where none does."""
+        return next(
+            (
+                name
+                for name, entry in self.models.items()
+                if source.place in (entry.source.place, entry.cpu.place if entry.cpu else None)
+            ),
+            "",
+        )
 
 
 def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:

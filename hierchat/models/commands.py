@@ -1,10 +1,8 @@
 """`hierchat models list`, `... get NAME`, `... check` and `... search WORDS`. All return the process's exit code."""
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from hierchat.models.cache import gigabytes
+from hierchat.models.cache import count, gigabytes
 from hierchat.models.catalogue import ModelSource, read_catalogue
 from hierchat.models.errors import GatedError, ModelError
 from hierchat.models.fetch.bring import prepare, status
@@ -15,10 +13,10 @@ from hierchat.models.load.compare import differences, on_hub
 from hierchat.models.load.expected import expected_step
 from hierchat.models.memory import best_device
 from hierchat.models.runnable import Step
-from hierchat.models.terminal import terminal_progress
+from hierchat.models.terminal import print_table, terminal_progress
 
 _BRIEFLY: dict[Step, str] = {
-    "kernels": "own kernels",
+    "kernels": "own engine",
     "slots": "transformers",
     "plain": "transformers, no drafts",
 }
@@ -29,27 +27,27 @@ def list_models() -> int:
     try:
         catalogue = read_catalogue()
         device = best_device()
-        table = Table(box=None, pad_edge=False, caption="* the default", caption_justify="left")
-        for column in ("model", "size", "on disk", "computed by", "drafts", "licence", "from"):
-            table.add_column(
-                column,
-                justify="right" if column in ("size", "on disk") else "left",
-                no_wrap=column not in ("drafts", "computed by"),
-            )
+        rows = []
         for name, entry in catalogue.models.items():
             there = status(entry, device)
             disk = gigabytes(there.size) if there.present else "partly" if there.size else "-"
-            mark = " *" if name == catalogue.default else ""
-            parameters = _count(entry.size.parameters) if entry.size else "?"
-            source = entry.engine.openai.url if entry.engine else _origin(entry.source_on(device))
-            computed = _BRIEFLY[step] if (step := expected_step(entry, device)) else "?"
-            if entry.engine:
-                computed = "a server"
-            drafts = ", ".join(entry.drafts) or "-"
-            table.add_row(name + mark, parameters, disk, computed, drafts, entry.licence, source)
+            step = expected_step(entry, device)
+            rows.append(
+                (
+                    name,
+                    "*" if name == catalogue.default else "-",
+                    count(entry.size.parameters) if entry.size else "?",
+                    disk,
+                    "a server" if entry.engine else _BRIEFLY[step] if step else "?",
+                    entry.licence,
+                    entry.engine.openai.url if entry.engine else _origin(entry.source_on(device)),
+                    ", ".join(entry.drafts) or "-",
+                )
+            )
     except ModelError as error:
         return _failed(error)
-    Console().print(table)
+    columns = ("model", "default", "size", "on disk", "computed by", "licence", "from", "drafts")
+    print_table(columns, rows, right=("size", "on disk"))
     return 0
 
 
@@ -99,21 +97,27 @@ def search_models(words: list[str]) -> int:
     if not found:
         print(f"The hub at {endpoint()} has no model whose name holds these words. Try fewer.")
         return 0
-    table = Table(box=None, pad_edge=False)
-    for column in ("model", "downloads", "parameters", "as", "licence", "remarks"):
-        right = column in ("downloads", "parameters")
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    rows = []
     for model in found:
-        parameters = _count(model.parameters) if model.parameters and not model.packed else "?"
+        parameters = count(model.parameters) if model.parameters and not model.packed else "?"
         forms = [gigabytes(model.size) if model.size else "safetensors"] if model.safetensors else []
         forms += [f"{len(model.gguf)} GGUF"] if model.gguf else []
         remarks = ["gated"] if model.gated else []
         remarks += [f"not to chat with: {model.not_for_chat}"] if model.not_for_chat else []
         downloads = f"{model.downloads:,}" if model.downloads is not None else "?"
-        row = (model.repo, downloads, parameters, ", ".join(forms), model.licence or "?", "; ".join(remarks))
-        table.add_row(*map(escape, row))
-    Console().print(table)
-    Console(soft_wrap=True).print(
+        rows.append(
+            (
+                model.repo,
+                parameters,
+                ", ".join(forms) or "-",
+                downloads,
+                model.licence or "?",
+                "; ".join(remarks) or "-",
+            )
+        )
+    columns = ("model", "parameters", "as", "downloads", "licence", "remarks")
+    print_table(columns, rows, right=("parameters", "downloads"))
+    Console(stderr=True, soft_wrap=True).print(
         "Models on the page adds one of them, and says before whether it runs here."
     )
     return 0
@@ -122,10 +126,6 @@ def search_models(words: list[str]) -> int:
 def _failed(error: ModelError) -> int:
     Console(stderr=True, soft_wrap=True).print(f"Error: {error}", markup=False, highlight=False)
     return 1
-
-
-def _count(parameters: int) -> str:
-    return f"{parameters / 1e9:.1f} B" if parameters >= 1e9 else f"{parameters / 1e6:.0f} M"
 
 
 def _origin(source: ModelSource) -> str:

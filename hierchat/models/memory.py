@@ -64,6 +64,15 @@ def free_memory(device: str) -> int:
     return torch.cuda.mem_get_info(device)[0]
 
 
+def total_memory(device: str) -> int:
+    """Bytes that the machine, or the GPU, has, whatever else uses them now."""
+    if not device.startswith("cuda"):
+        return psutil.virtual_memory().total
+    import torch
+
+    return torch.cuda.mem_get_info(device)[1]
+
+
 def held_memory(device: str) -> int:
     """Bytes that this process holds there: at most so much comes free when its model leaves."""
     if not device.startswith("cuda"):

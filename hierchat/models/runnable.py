@@ -44,9 +44,11 @@ Step = Literal["kernels", "slots", "plain"]
 which keeps what it will, so that nothing can be taken back where a draft was wrong."""
 NO_DRAFTS = later("Drafts are not possible for this kind of model yet.")
 STEPS: dict[Step, str] = {
-    "kernels": later("Computed by our own kernels, with drafts."),
-    "slots": later("Computed by transformers' modules, with drafts."),
-    "plain": later("Computed by transformers. Drafts are not possible for this kind of model yet."),
+    "kernels": later("Runs on hierchat's own engine, with drafts."),
+    "slots": later("Runs through transformers, with drafts."),
+    "plain": later(
+        "Runs through transformers, without drafts: they are not possible for this kind of model yet."
+    ),
 }
 """As sentences for the page."""
 

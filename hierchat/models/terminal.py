@@ -1,6 +1,8 @@
-"""Progress drawn in the terminal."""
+"""What commands draw in the terminal: progress, and lists with a line for each thing."""
 
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -39,3 +41,25 @@ def terminal_progress(console: Console | None = None) -> Iterator[progress.Repor
         yield report
         for task in tasks.values():
             drawn.update(task, total=1, completed=1)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """Print a line for each row, never broken. A terminal gets aligned columns, as many as have room, the first ones
+    first, and the names of those that have none; a pipe or file gets all cells, with tabs between them. `right`:
+    columns of numbers."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            print("\t".join(row))
+        return
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    room, shown = shutil.get_terminal_size().columns, len(columns)
+    while shown > 1 and sum(widths[:shown]) + 2 * (shown - 1) > room:
+        shown -= 1
+    for row in (columns, *rows):
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, cell, width in zip(columns[:shown], row, widths, strict=False)
+        ]
+        print("  ".join(cells).rstrip())
+    if left_out := ", ".join(columns[shown:]):
+        print(f"A wider window, or a file, also gets: {left_out}.")

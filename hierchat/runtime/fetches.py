@@ -100,6 +100,11 @@ class Fetches:
                 del self._known[name]
 
     @property
+    def failed(self) -> tuple[Fetch, ...]:
+        """Those that went wrong, and were not started again."""
+        return tuple(known for known in [*self._known.values()] if known.phase == "failed")
+
+    @property
     def busy(self) -> bool:
         """Whether any is on its way."""
         return self._working

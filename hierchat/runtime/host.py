@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -27,6 +27,8 @@ from hierchat.runtime.load import load_hosted, require_template
 
 HostPhase = Literal[
     "none",
+    "waiting",
+    "leaving",
     "downloading",
     "converting",
     "loading",
@@ -58,6 +60,8 @@ class HostStatus:
     """In "ready": whether an engine elsewhere drafts, which keeps each word's chance, but not the words of a seed."""
 
 
+CANCELLABLE = ("waiting", "leaving")
+"""Phases in which the named model waits for replies in progress: to be loaded, or to be ejected."""
 PLACES = 8
 """Replies that a model writes at once, where memory allows it."""
 
@@ -167,27 +171,65 @@ class ModelHost:
         self.leaving = True
         threading.Thread(target=self._eject, args=(self._asked,), name="eject", daemon=True).start()
 
+    def cancel(self) -> None:
+        """Keep the present model where it waits only for its reply to end before it is replaced or ejected."""
+        if self.status.phase not in CANCELLABLE:
+            return
+        self._asked += 1
+        threading.Thread(target=self._keep, args=(self._asked,), name="cancel", daemon=True).start()
+        if hosted := self.hosted:
+            self.status = _ready(hosted, "")
+
+    def hush(self) -> None:
+        """Say no more why another model did not come."""
+        if self.status.phase == "ready":
+            self.status = replace(self.status, message="")
+
+    def _keep(self, asked: int) -> None:
+        with self._starting:  # what was cancelled may have said once more that it waits
+            if asked == self._asked and self.hosted:
+                self.status = _ready(self.hosted, "")
+
     def _eject(self, asked: int) -> None:
-        with self._starting, self.scheduler.turn(first=True):
-            if asked == self._asked:  # no other one was asked for meanwhile
+        with self._starting, suppress(_Overtaken):
+            name = self.hosted.name if self.hosted else ""
+            with self._turn(name, "leaving", partial(self._require_latest, asked)):
                 self.hosted = None
                 gc.collect()
                 self.status = HostStatus()
-            self.leaving = False
+        self.leaving = False
 
     def _replace(self, name: str, asked: int) -> None:
-        def require_wanted() -> None:
-            if asked != self._asked:
-                raise _Overtaken
-
+        require_wanted = partial(self._require_latest, asked)
         with self._starting, suppress(_Overtaken):
             require_wanted()
             self.status = HostStatus(name, "loading", message=name)
             if self.hosted and (trouble := self._trouble(name, self._prepare, require_wanted)):
                 self.status = _ready(self.hosted, trouble)
                 return
-            with self.scheduler.turn(first=True):
+            with self._turn(name, "waiting", require_wanted):
                 self._exchange(name, require_wanted)
+
+    def _require_latest(self, asked: int) -> None:
+        """Raises _Overtaken where something else was asked for later."""
+        if asked != self._asked:
+            raise _Overtaken
+
+    @contextmanager
+    def _turn(
+        self, name: str, phase: Literal["waiting", "leaving"], require_wanted: Callable[[], None]
+    ) -> Iterator[None]:
+        """Hold the engine alone; `phase` tells of the model of that name while replies in progress keep it."""
+        ticket = self.scheduler.join(first=True)
+        try:
+            while not ticket.take():
+                require_wanted()
+                if ticket.ahead and self.hosted:
+                    self.status = HostStatus(name, phase)
+            require_wanted()
+            yield
+        finally:
+            ticket.leave()
 
     def _exchange(self, name: str, require_wanted: Callable[[], None]) -> None:
         before = self.hosted.name if self.hosted else None

@@ -117,6 +117,12 @@ class HubSearch:
             self._asked += 1
             self.now = replace(self.now, look=None) if self.now else None
 
+    @property
+    def failed(self) -> Search | None:
+        """The search, where it or a closer look failed."""
+        now = self.now
+        return now if now and "failed" in (now.phase, now.look.phase if now.look else "") else None
+
     def leave(self) -> None:
         """Forget the search, whether it was answered or not."""
         with self._lock:

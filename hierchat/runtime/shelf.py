@@ -18,15 +18,15 @@ from hierchat.models.load.add import add
 from hierchat.models.load.check import FLOAT_BYTES
 from hierchat.models.load.described import Described, add_described
 from hierchat.models.load.expected import expected_step
-from hierchat.models.load.fit import Fit, fit, refusal
+from hierchat.models.load.fit import Fit, fit, fits_every_day, refusal
 from hierchat.models.load.load_tokenizer import known_tokens
 from hierchat.models.memory import best_device, held_memory
 from hierchat.models.own import own_names, remove_model, set_drafts
 from hierchat.models.runnable import Step
-from hierchat.runtime.bandwidth import measure_bandwidth
+from hierchat.runtime.bandwidth import kept_bandwidth, measure_bandwidth
 from hierchat.runtime.fetches import Bring, Fetch, Fetches
-from hierchat.runtime.host import ModelHost
-from hierchat.runtime.hub_search import HubSearch, Judged
+from hierchat.runtime.host import CANCELLABLE, ModelHost
+from hierchat.runtime.hub_search import HubSearch, Judged, Search
 from hierchat.runtime.speed import Speed, expected_speed
 
 State = Literal["here", "partly", "absent"]
@@ -35,7 +35,9 @@ TINY = 400_000_000
 NOBODY = 0
 """No user: what all of them are told depends on nobody's replies."""
 READABLE = 6.0
-"""Tokens a second below which nobody is advised to use a model."""
+"""Tokens a second below which a model is too slow to read along."""
+FAST = 8.0
+"""Tokens a second that a recommended model writes at least, without drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,13 @@ class ModelRow:
     step: Step | None = None
     """What will compute it; None where that is not known before it is here."""
     maker: str = ""
-    """Whose repository of the hub it is; empty where it comes from elsewhere."""
+    """Who made it, as far as the catalogue or its repository of the hub tells."""
+    suits: bool = False
+    """Whether it fits this machine and is fast on it every day, whatever else runs at the moment."""
 
 
+Failures = tuple[Search | None, tuple[Fetch, ...]]
+"""A search of the hub, and downloads, that went wrong."""
 Advice = tuple[str, ModelRow]
 """A tiny model's name, and the one to use instead."""
 
@@ -97,7 +103,7 @@ class Shelf:
         self._measuring = threading.Lock()
         self._looking = threading.Lock()
         self._advice: dict[tuple[str, ...], Advice | None] = {}
-        """By the loaded model and those that are here."""
+        """By the loaded model, those that are here, and how fast memory is read."""
         self._refused: dict[tuple[str, int], str] = {}
         """Why a model cannot be computed at all, empty where it can, by the entry and the bytes that are here."""
 
@@ -125,14 +131,16 @@ class Shelf:
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
 
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
-        """The largest one that fits well and is fast enough to read along."""
-        good = [
-            row
-            for row in rows
-            if row.fit.verdict == "yes" and not row.draft_only and row.parameters
-            and (row.speed is None or row.speed.per_second >= READABLE)
-        ]  # fmt: skip
-        return max(good, key=lambda row: row.parameters or 0, default=None)
+        """The largest one that suits this machine: the same one tomorrow, and for every user. None while that is being
+        measured."""
+        return max(
+            (row for row in rows if row.suits), key=lambda row: (row.parameters or 0, row.name), default=None
+        )
+
+    @property
+    def unmeasured(self) -> bool:
+        """Whether it is not known yet how fast models will be here."""
+        return self._device.startswith("cpu") and kept_bandwidth() is None
 
     def better(self) -> Advice | None:
         """What to use in place of the loaded model, if that is tiny. Looked up in the background, since it opens many
@@ -141,13 +149,16 @@ class Shelf:
         entry = self._host.catalogue.models.get(name)
         if not entry or not entry.size or entry.size.parameters >= TINY:
             return None
-        key = (name, *self.names)
+        key = (name, *self.names, str(kept_bandwidth()))
         if key not in self._advice and self._looking.acquire(blocking=False):
             threading.Thread(target=self._look, args=(key, entry.size.parameters), daemon=True).start()
         return self._advice.get(key)
 
     def _look(self, key: tuple[str, ...], parameters: int) -> None:
         try:
+            if self.unmeasured:
+                self._measuring.acquire()
+                self._measure()
             best = self.best(self.rows(NOBODY))
             larger = best and (best.parameters or 0) > parameters
             self._advice[key] = (key[0], best) if best and larger else None
@@ -156,16 +167,28 @@ class Shelf:
         finally:
             self._looking.release()
 
+    @property
+    def failures(self) -> Failures:
+        """What went wrong and is still told."""
+        return self.hub.failed, self.fetches.failed
+
+    def forget_failures(self, seen: Failures) -> None:
+        """Tell no more of what went wrong, as far as it is still the same."""
+        search, fetches = seen
+        if search and self.hub.now is search:
+            self.hub.leave_look() if search.phase == "done" else self.hub.leave()
+        for fetch in fetches:
+            if self.fetches.of(fetch.name) is fetch:
+                self.fetches.forget(fetch.name)
+
     def measure(self) -> None:
-        """How fast memory is read: in the background, when no reply is being written. Each time anew, since another
-        program may have been reading, too: the highest counts."""
+        """How fast memory is read: in the background, when no reply is being written."""
         if self._measuring.acquire(blocking=False):
             threading.Thread(target=self._measure, name="bandwidth", daemon=True).start()
 
     def _measure(self) -> None:
         try:
-            with self._host.scheduler.turn(first=True):
-                measure_bandwidth()
+            measure_bandwidth(partial(self._host.scheduler.turn, first=True))
         except MemoryError:
             pass  # what is known from earlier stays
         finally:
@@ -182,8 +205,15 @@ class Shelf:
     def load(self, name: str) -> None:
         """Have it answer from now on. Raises ModelError where it is not here: nothing is fetched by choosing it."""
         if not is_fetched(self._host.catalogue.entry(name), self._device):
-            raise ModelError(f"{name} is not on this machine. Fetch it first: Models, Fetch.")
+            raise ModelError(f"{name} is not on this machine. Download it first, under Models.")
+        self.fetches.forget(name)  # what went wrong before it was here
+        if self._host.hosted and self._host.hosted.name == name and self._host.status.phase in CANCELLABLE:
+            return self._host.cancel()
         self._host.start(name)
+
+    def cancel(self) -> None:
+        """Keep the model that answers, where another one, or its leaving, waits for a reply to end."""
+        self._host.cancel()
 
     def eject(self) -> None:
         """Free the memory of the model that answers."""
@@ -211,11 +241,12 @@ class Shelf:
             remove_model(name)
             self._host.catalogue = read_catalogue()
 
-    def add(self, said: str) -> str:
-        """A name on the hub, a folder or a GGUF file, into the user's models.yaml; its name there."""
-        name = add(said, self._host.catalogue)
+    def add(self, said: str) -> tuple[str, bool]:
+        """A name on the hub, a folder or a GGUF file, into the user's models.yaml; its name there, and whether it is
+        new."""
+        name, new = add(said, self._host.catalogue)
         self._host.catalogue = read_catalogue()
-        return name
+        return name, new
 
     def add_and_load(self) -> str:
         """What was looked at on the hub, into the user's models.yaml; then it is fetched, and answers when it is here.
@@ -232,9 +263,7 @@ class Shelf:
 
     def name_of(self, described: Described) -> str:
         """The name under which the catalogue has it; empty where it has not."""
-        source = described.entry.source
-        models = self._host.catalogue.models.values()
-        return next((one.name for one in models if _same_place(one.source, source)), "")
+        return self._host.catalogue.name_of(described.entry.source)
 
     def _judged(self, described: Described) -> Judged:
         """What it would do here, by what the hub tells of it."""
@@ -271,6 +300,8 @@ class Shelf:
         have = fetched_size(entry, self._device)
         hosted = self._host.hosted
         partly = have and not entry.source_on(self._device).folder
+        found, expected = self._fit(entry, have), expected_speed(entry, self._device, self._host.backend)
+        measured = speeds.get(entry.name)
         return ModelRow(
             entry.name,
             entry.licence,
@@ -278,8 +309,8 @@ class Shelf:
             weight_bytes(entry, self._device),
             have,
             "here" if here else "partly" if partly else "absent",
-            self._fit(entry, have),
-            self._speed(entry, speeds.get(entry.name)),
+            found,
+            Speed(*measured) if measured else expected,
             self._drafts(entry),
             self.fetches.of(entry.name),
             loaded=bool(hosted and hosted.name == entry.name),
@@ -287,7 +318,8 @@ class Shelf:
             own=entry.name in own,
             draft_only=entry.draft_only,
             step=expected_step(entry, self._device, self._host.backend),
-            maker=_maker(entry.source),
+            maker=entry.maker or _maker(entry.source),
+            suits=self._suits(entry, found, expected),
         )
 
     def _fit(self, entry: ModelEntry, have: int) -> Fit:
@@ -300,10 +332,12 @@ class Shelf:
         held = held_memory(self._device) if self._host.hosted else 0
         return fit(entry, self._device, self._host.backend, held)
 
-    def _speed(self, entry: ModelEntry, measured: tuple[float, int] | None) -> Speed | None:
-        if measured:
-            return Speed(*measured)
-        return expected_speed(entry, self._device, self._host.backend)
+    def _suits(self, entry: ModelEntry, found: Fit, expected: Speed | None) -> bool:
+        """Not by free memory, nor by speeds of replies: both change from hour to hour, and from user to user."""
+        if entry.draft_only or not entry.size or not fits_every_day(found, self._device):
+            return False
+        on_gpu = not self._device.startswith("cpu")  # whatever fits there is fast
+        return on_gpu or bool(expected and expected.per_second >= FAST)
 
     def _drafts(self, entry: ModelEntry) -> tuple[Draft, ...]:
         """Those that are in use or chosen for it, then smaller ones that are here, with the reason why they cannot."""
@@ -339,12 +373,6 @@ class Shelf:
                     other.name, False, f"its tokens are compared once {unknown} was loaded"
                 )
         return tuple(said.values())
-
-
-def _same_place(one: ModelSource, other: ModelSource) -> bool:
-    if one.gguf and other.gguf:
-        return (one.gguf.repo, one.gguf.file) == (other.gguf.repo, other.gguf.file)
-    return bool(one.hub and other.hub and one.hub.repo == other.hub.repo)
 
 
 def _maker(source: ModelSource) -> str:

@@ -44,7 +44,7 @@ class ModelTurn:
             status = self._host.status
             if status.phase in ("none", "failed"):
                 raise NoModel(
-                    status.message or "No model is loaded. Choose one above, or fetch one under Models."
+                    status.message or "No model is loaded. Choose one above, or download one under Models."
                 )
             self._ticket.step_aside()  # for what loads the model
             self._stop.wait(POLL_SECONDS)

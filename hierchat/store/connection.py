@@ -162,7 +162,7 @@ class Connected:
             self._fold_later()
 
     def close(self) -> None:
-        """Write the log into the file, and close the connections: those in use by whoever uses them, for which it waits."""
+        """Write the log into the file, and close the connections; those in use are waited for."""
         if not self._closed:
             with suppress(StoreError):  # cannot be written: whoever opens it next knows who is gone
                 with self._write() as db:

@@ -22,7 +22,7 @@ EVENTS = (
     "hc_attached", "hc_detach", "hc_inline", "hc_kept", "hc_attachment", "hc_next_edit", "hc_next_cancel", "hc_count",
     "hc_tags", "hc_titled", "hc_edit_reply", "hc_import", "hc_import_stop", "hc_export", "hc_follow", "hc_watch",
     "hc_model_fetch", "hc_model_stop", "hc_model_load", "hc_model_eject", "hc_model_remove", "hc_model_removed",
-    "hc_model_keep", "hc_model_add", "hc_model_draft", "hc_model_undraft",
+    "hc_model_keep", "hc_model_add", "hc_model_draft", "hc_model_undraft", "hc_model_cancel", "hc_model_heard",
     "hc_hub_search", "hc_hub_look", "hc_hub_less", "hc_hub_leave", "hc_hub_take",
     "hc_texts_look", "hc_texts_files", "hc_texts_add", "hc_texts_again", "hc_texts_watch", "hc_texts_stop",
     "hc_texts_remove", "hc_texts_removed", "hc_texts_keep", "hc_end_session",

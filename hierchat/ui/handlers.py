@@ -5,7 +5,7 @@ What goes wrong in them, guard.py says on the page.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -150,7 +150,8 @@ class Handlers:
         session, user = self.who(request)
         session.leave()
         session.conversation, session.panel = None, wanted if self.views.has_panel(wanted) else ""
-        return self.views.conversation(session, user) | self.views.chats(session, user, query)
+        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
+        return update | ({self._parts.timer: gr.Timer(active=True)} if self._service.models.busy else {})
 
     def search(self, query: str, request: gr.Request) -> Update:
         """The conversations that hold these words."""
@@ -274,19 +275,26 @@ class Handlers:
 
     def poll(self) -> Update:
         """How far the model is; the timer rests once there is nothing more to report."""
-        now = self._service.host.status
+        now, names = self._service.host.status, self._service.models.names
         done = now.phase in ("ready", "failed", "none") and not self._service.models.busy
-        names = self._service.models.names
-        chosen = now.name if now.name in names and now.phase != "none" else None
         return {
             self._parts.host: status.host_line(now),
             self._parts.timer: gr.Timer(active=not done),
             self._parts.tiny: gr.update(value=tiny_line(self._service.models.better())),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
-            self._parts.model: gr.update(choices=model_choices(names), value=chosen),
+            self._parts.model: gr.update(**self._picked(names)),
             self._parts.pair: setup.form(names),
             self._parts.settings.thinks: sampling.offered(self._service.thinks),
         }
+
+    def picker(self) -> Mapping[str, Any]:
+        """The list of models as it is now: properties of its component."""
+        return self._picked(self._service.models.names)
+
+    def _picked(self, names: Sequence[str]) -> Mapping[str, Any]:
+        now = self._service.host.status
+        there = now.name in names and now.phase != "none"
+        return {"choices": model_choices(names), "value": now.name if there else None}
 
     def _drawn(self, session: Session, user: int) -> Update:
         if self.views.now(session, user) is not None:

@@ -130,7 +130,7 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
         with gr.Row(elem_id="hc-head"):
             title = gr.HTML(heading(_("New chat")), elem_id="hc-title")
             model = gr.Dropdown(
-                model_choices(names), value=names[0] if names else None, label=_("Model"), show_label=False,
+                model_choices(names), value=None, label=_("Model"), show_label=False,
                 container=False, elem_id="hc-model", min_width=0, filterable=False,
             )  # fmt: skip
             chat_settings.opener()

@@ -61,6 +61,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         panels: list[Panel] = [models, InsightsPanel(service), comparisons, settings_panel]
         p = layout.build(service.models.names, place, log_ins is not None, panels)
         handlers = Handlers(service, app, p, panels)
+        page.fresh = {p.model._id: handlers.picker}
         unsent = Kept()
         replies = ReplyHandlers(service, p, handlers.views, handlers.who, unsent)
         attaching = AttachingHandlers(service, p, handlers.views, handlers.who, unsent)
@@ -102,7 +103,9 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         )
         p.model.select(handlers.choose, [p.model, p.query, *p.settings.fields], [*every, *polled], **QUIET)
         for name, does in models.acts.items():
-            done = getattr(p.bus, name)(does, None, [*models.outputs, p.live], **QUIET)
+            # Each press counts, one after the other: an answer of several steps is still under way when it is seen.
+            pressed: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1, **QUIET}
+            done = getattr(p.bus, name)(does, None, [*models.outputs, p.live], **pressed)
             done.then(handlers.poll, None, **polling).then(
                 models.tick, None, [*models.outputs, p.live], **QUIET
             )
@@ -128,7 +131,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         p.bus.hc_go(handlers.go, p.query, every, **_STEP)
         p.bus.hc_incognito(handlers.incognito, None, every, **QUIET)
         p.bus.hc_incognito_keep(handlers.keep_incognito, p.query, every, **QUIET)
-        p.bus.hc_panel(handlers.panel, p.query, every, **_STEP)
+        p.bus.hc_panel(handlers.panel, p.query, [*every, p.timer], **_STEP)
         p.bus.hc_more(handlers.more, p.query, every, **QUIET)
         for act, does in (
             (p.bus.hc_rename, organising.rename), (p.bus.hc_pin, organising.pin),

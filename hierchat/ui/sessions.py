@@ -60,8 +60,8 @@ class Session:
     """The incognito conversation that this page has open."""
     removing: str = ""
     """The model, or the text, that shall be removed, once that is confirmed."""
-    hub_said: str = ""
-    """What went wrong with the last button of the hub's search."""
+    model_said: tuple[str, str] = ("", "")
+    """In Models: where the last button's answer stands (a model's name, or a part of the view), and that as HTML."""
     pair: Pair = field(default_factory=lambda: USUAL)
     """What Compare runs."""
     listed: int = PAGE
@@ -125,7 +125,8 @@ class Session:
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = self.note = self.panel = self.removing = self.hub_said = ""
+        self.remark = self.note = self.panel = self.removing = ""
+        self.model_said = ("", "")
         self.drawn, self.until = DRAWN, None
 
     def draw_around(self, message: int, path: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ Handlers speak by the guard (guard.py), which knows their request."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -16,18 +17,27 @@ from hierchat.ui.changes import Changes
 class Page(Changes):
     """Blocks that were built inside of `language.marked`: each browser gets them in its language."""
 
+    fresh: Mapping[int, Callable[[], Mapping[str, Any]]] = {}
+    """By a component's id: properties as they are now, for a page that opens. All others are as they were built."""
+
     @property
     def config(self) -> Any:
         """What a browser builds the page from. Gradio sets it once."""
         language = current()
         if language not in self._told:
             self._told[language] = translated(self._config)
-        return self._told[language]
+        told = self._told[language]
+        return {**told, "components": [self._freshened(one) for one in told["components"]]}
 
     @config.setter
     def config(self, made: Any) -> None:
         self._config = made
         self._told: dict[str, Any] = {}
+
+    def _freshened(self, component: dict[str, Any]) -> dict[str, Any]:
+        if (now := self.fresh.get(component["id"])) is None:
+            return component
+        return {**component, "props": {**component["props"], **now()}}
 
 
 class Speaks:

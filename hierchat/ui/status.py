@@ -9,6 +9,8 @@ from hierchat.chat.frames import Frame
 from hierchat.chat.words import SAME_WORDS, UP_TO_TIES, host_sentence
 from hierchat.language import _, later, plural
 from hierchat.models.runnable import NO_DRAFTS
+from hierchat.runtime.host import CANCELLABLE
+from hierchat.ui.actions import button
 
 if TYPE_CHECKING:
     from hierchat.runtime.host import HostStatus, ModelHost
@@ -30,17 +32,23 @@ _UNPADDED = later("The plain side runs without padding, at its fastest, where la
 
 
 def host_line(status: HostStatus) -> str:
-    """The same as HTML with a bar of progress; empty once the model that was asked for is ready."""
+    """The same as HTML with a bar of progress, or a way out of the wait for a reply; empty once the model that was
+    asked for is ready."""
     if status.phase == "ready":
         said = (
             ""
             if status.drafts
             else f'<div class="hc-quiet">{html.escape(status.name)}: {undrafted(status)}</div>'
         )
-        return (error(status.message) if status.message else "") + said
+        close = button("hc_model_heard", _("Close"), css="hc-bordered")
+        trouble = f'<div class="hc-error" role="alert">{html.escape(status.message)} {close}</div>'
+        return (trouble if status.message else "") + said
     sentence = html.escape(host_sentence(status))
     if status.phase == "failed":
         return f'<div class="hc-error" role="alert">{sentence}</div>'
+    if status.phase in CANCELLABLE:
+        cancel = button("hc_model_cancel", _("Cancel"), css="hc-bordered")
+        return f'<div class="hc-wait" role="status">{sentence} {cancel}</div>'
     role = "" if status.total else ' role="status"'  # a counter would be read out at every step
     return f'<div class="hc-wait"{role}>{sentence}{progress_bar(status.done, status.total)}</div>'
 

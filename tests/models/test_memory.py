@@ -1,6 +1,7 @@
 import pytest
 
 from hierchat.models import memory
+from hierchat.models.cache import count, gigabytes
 from hierchat.models.catalogue import ModelEntry, Size, read_catalogue
 from hierchat.models.errors import DoesNotFitError
 from hierchat.models.load.load import load
@@ -90,3 +91,10 @@ def test_local_folder_is_measured(free, tiny_folder, entry_of) -> None:
     free(100_000)
     with pytest.raises(DoesNotFitError, match=r"tiny needs about \d+ KB"):
         load(entry, "cpu")
+
+
+def test_sizes_and_counts_are_rounded_to_the_unit_that_they_reach() -> None:
+    sizes = (499, 999_400, 999_600, 999_400_000, 999_885_952, 1_340_000_000)
+    assert [gigabytes(size) for size in sizes] == ["0 KB", "999 KB", "1 MB", "999 MB", "1.0 GB", "1.3 GB"]
+    counts = (1_000, 999_600, 134_515_008, 999_885_952, 1_777_088_000, 32_762_123_264)
+    assert [count(one) for one in counts] == ["1K", "1M", "135M", "1B", "1.8B", "32.8B"]

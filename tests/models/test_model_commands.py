@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from hierchat.cli import main
+from hierchat.models.catalogue import read_catalogue
 from hierchat.models.commands import get_model, list_models
 from hierchat.models.progress import Progress
 from hierchat.models.terminal import terminal_progress
@@ -19,14 +20,34 @@ def own_model(tiny_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "config" / "models.yaml").write_text(text)
 
 
-def test_list(own_model: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")  # one line for each model
+def test_a_pipe_gets_a_whole_line_for_each_model(
+    own_model: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")  # of no terminal
     assert list_models() == 0
-    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert "smollm2-135m *" in lines["smollm2-135m"]
-    assert "135 M" in lines["smollm2-135m"]
-    assert " mine " in lines["tiny"]
-    assert "llama-3.1-8b" in lines
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == list(read_catalogue().models)
+    assert rows[0][:3] == ["smollm2-135m", "*", "135M"]
+    assert rows[2][4:] == ["own engine", "Apache-2.0", "gguf", "smollm2-360m, smollm2-135m"]
+    assert next(row for row in rows if row[0] == "tiny")[5:] == ["mine", "folder", "-"]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 300])
+def test_a_terminal_gets_as_many_columns_as_have_room(
+    own_model: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert list_models() == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    models = read_catalogue().models
+    assert [line.split()[0] for line in lines[: len(models)]] == list(models)
+    assert all(len(line) <= columns for line in lines)
+    assert head.endswith("drafts") == (columns == 300)
+    left_out = [line for line in lines[len(models) :] if line.endswith("drafts.")]
+    assert len(left_out) == (columns < 300)
+    assert "own engine" in lines[0]
+    assert "…" not in "".join(lines)
 
 
 def test_get(own_model: None, tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +79,6 @@ def test_terminal_progress() -> None:
 
 
 def test_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
     tensors = {"parameters": {"BF16": 596_049_920}, "total": 596_049_920}
     files = [{"rfilename": "config.json"}, {"rfilename": "model.safetensors"}, {"rfilename": "a-Q4_0.gguf"}]
     with FakeHub({}) as hub:
@@ -70,7 +90,7 @@ def test_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         ]
         assert main(["models", "search", "qwen3", "gguf"]) == 0
         out = capsys.readouterr().out
-        lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+        rows = {cells[0]: cells[1:] for line in out.splitlines() for cells in [line.split("\t")]}
         assert hub.searches[0]["search"] == ["qwen3 gguf"]
         hub.found = []
         assert main(["models", "search", "none"]) == 0
@@ -79,7 +99,7 @@ def test_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         assert main(["models", "search", "none"]) == 1
         assert "Error: The hub has had too many questions" in capsys.readouterr().err
         hub.shutdown()
-    assert "1,234  " in lines["Qwen/Qwen3-0.6B"]
-    assert "596 M  1.2 GB, 1 GGUF  ?" in " ".join(lines["Qwen/Qwen3-0.6B"].split("    "))
-    assert "[red]mit" in lines["a/gated"]
-    assert "gated; not to chat with: it is made for text to image" in lines["a/gated"]
+    assert rows == {
+        "Qwen/Qwen3-0.6B": ["596M", "1.2 GB, 1 GGUF", "1,234", "?", "-"],
+        "a/gated": ["?", "-", "?", "[red]mit", "gated; not to chat with: it is made for text to image"],
+    }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,65 @@ class Reply:
 def refuse(name: str, report: Report) -> None:
     if name == "another":
         raise UnsupportedError("another cannot run here.")
+
+
+def waits(host: ModelHost, status: HostStatus) -> None:
+    end = time.monotonic() + 60
+    while host.status != status:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_what_waits_for_a_reply_says_so(host: ModelHost, store: Store) -> None:
+    start(host, "tiny")
+    reply = Reply(talk_on(store, host))
+    host.start("another")
+    waits(host, HostStatus("another", "waiting"))
+    reply.end()
+    assert settle(host).status == HostStatus("another", "ready")
+    reply = Reply(talk_on(store, host))
+    host.eject()
+    waits(host, HostStatus("another", "leaving"))
+    reply.end()
+    waits(host, HostStatus())
+    assert host.hosted is None
+
+
+def test_what_waits_for_a_reply_can_be_cancelled(host: ModelHost, store: Store) -> None:
+    start(host, "tiny")
+    present, reply = host.hosted, Reply(talk_on(store, host))
+    for begin, waiting in (
+        (partial(host.start, "another"), HostStatus("another", "waiting")),
+        (host.eject, HostStatus("tiny", "leaving")),
+    ):
+        begin()
+        waits(host, waiting)
+        host.cancel()
+        with host._starting:  # what waited has given up
+            pass
+        waits(host, HostStatus("tiny", "ready"))
+    reply.end()
+    host.cancel()  # nothing waits any more
+    assert settle(host).hosted is present
+    assert talk_on(store, host).send("hello").finish == "length"
+
+
+def test_another_choice_takes_the_place_of_the_one_that_waits(host: ModelHost, store: Store) -> None:
+    start(host, "tiny")
+    reply = Reply(talk_on(store, host))
+    host.start("broken")
+    waits(host, HostStatus("broken", "waiting"))
+    host.start("another")
+    waits(host, HostStatus("another", "waiting"))
+    reply.end()
+    assert settle(host).status == HostStatus("another", "ready")
+
+
+def test_why_another_one_did_not_come_is_said_until_it_was_heard(host: ModelHost) -> None:
+    start(host, "tiny")
+    assert start(host, "broken").message
+    host.hush()
+    assert host.status == HostStatus("tiny", "ready")
 
 
 def test_a_model_that_cannot_run_leaves_the_present_one_in_its_place(store: Store) -> None:

@@ -17,6 +17,7 @@ from hierchat.models.load.fit import Fit
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hub_search import MOST_ASKING, HubSearch, Judged, Look, Search
 from hierchat.runtime.shelf import Shelf
+from hierchat.runtime.speed import REACHED
 from tests.fake_hub import REPO, FakeHub
 from tests.models.conftest import tiny_config, tiny_gguf  # noqa: F401
 
@@ -114,7 +115,7 @@ def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
     assert look.described.entry.size
     assert look.described.entry.size.embeddings == 1000 * 1024  # tied
     assert look.judged.speed
-    assert look.judged.speed.per_second == pytest.approx(1e10 / (10**9 * 9 / 8))
+    assert look.judged.speed.per_second == pytest.approx(REACHED * 1e10 / (10**9 * 9 / 8))
     assert look.judged.fit.needed
     assert look.judged.fit.needed > 10**9
     hub.told = {"safetensors": {"parameters": {"BF16": 10**14}, "total": 10**14}}
@@ -152,6 +153,29 @@ def test_what_cannot_run_or_is_rubbish_is_said(
     look = looked(shelf.hub)
     assert (look.phase, look.described) == ("failed", None)
     assert said in look.message
+
+
+def test_what_went_wrong_and_was_seen_is_past(hub: FakeHub, shelf: Shelf) -> None:
+    hub.status = 429
+    shelf.hub.search("tiny")
+    answered(shelf.hub)
+    seen = shelf.failures
+    assert seen[0] is shelf.hub.now
+    shelf.hub.search("other")  # it fails anew, and nobody has seen that
+    answered(shelf.hub)
+    shelf.forget_failures(seen)
+    assert shelf.hub.now
+    shelf.forget_failures(shelf.failures)
+    assert shelf.hub.now is None
+    hub.status = 0
+    shelf.hub.search("tiny")
+    answered(shelf.hub)
+    looked(shelf.hub, "org/other")
+    shelf.forget_failures(shelf.failures)
+    assert shelf.hub.now
+    assert (shelf.hub.now.phase, shelf.hub.now.look) == ("done", None)  # what was found stays
+    shelf.forget_failures(shelf.failures)
+    assert shelf.hub.now
 
 
 def test_what_the_hub_refuses_is_said(hub: FakeHub, shelf: Shelf) -> None:

@@ -66,7 +66,7 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.names = list(type(self).names)
-        self.status = HostStatus(self.names[0], "ready")
+        self.before = self.status = HostStatus(self.names[0], "ready")
         self.started: list[str] = []
         self.scheduler = Scheduler()
 
@@ -80,6 +80,9 @@ class FakeHost:
 
     def eject(self) -> None:
         self.status = HostStatus("", "none")
+
+    def hush(self) -> None:
+        self.status = replace(self.status, message="")
 
     def settings(self, name: str) -> GenerationSettings:
         return GenerationSettings(temperature=0.7 if "Qwen" in name else 0.0, max_new_tokens=512)

@@ -11,10 +11,10 @@ from hierchat.models.load.described import Described
 from hierchat.models.load.fit import Fit
 from hierchat.runtime.fetches import Fetch
 from hierchat.runtime.hub_search import HubSearch, Judged
-from hierchat.runtime.shelf import Draft, ModelRow
+from hierchat.runtime.shelf import Draft, Failures, ModelRow
 from hierchat.runtime.speed import Speed
 
-EASY = Fit("yes", "It needs about 1.4 GB of memory; 14.9 GB can be had.", 1_400_000_000)
+EASY = Fit("yes", "Needs 1.4 GB of 14.9 GB available.", 1_400_000_000)
 
 
 def row(name: str, parameters: int, state: str = "absent", **more: Any) -> ModelRow:
@@ -27,7 +27,7 @@ def row(name: str, parameters: int, state: str = "absent", **more: Any) -> Model
 def rows() -> list[ModelRow]:
     """Some of each kind."""
     large = Fit(
-        "no", "It needs about 21 GB of memory; 14.9 GB can be had. Choose a smaller model.", 21_000_000_000
+        "no", "Needs 21 GB of memory; this machine has 14.9 GB. Choose a smaller model.", 21_000_000_000
     )
     draft = Draft("Qwen3 0.6B", True, "has the same tokens", False)
     other = Draft("SmolLM2 135M", False, "has other tokens")
@@ -52,6 +52,7 @@ class FakeShelf:
         self.listed = rows()
         self.fails = ""
         self.hint = False
+        self.unmeasured = False
 
     @property
     def busy(self) -> bool:
@@ -75,8 +76,20 @@ class FakeShelf:
         best = self.best(self.listed)
         return ("SmolLM2 135M", best) if self.hint and best else None
 
+    @property
+    def failures(self) -> Failures:
+        return self.hub.failed, ()
+
+    def forget_failures(self, seen: Failures) -> None:
+        if seen[0] and self.hub.now is seen[0]:
+            self.hub.leave()
+
     def measure(self) -> None:
         pass
+
+    def cancel(self) -> None:
+        self._do("cancel", "")
+        self._host.status = self._host.before
 
     def fetch(self, name: str) -> None:
         self._do("fetch", name)
@@ -105,10 +118,12 @@ class FakeShelf:
         self._do("remove", name)
         self.listed = [row for row in self.listed if row.name != name]
 
-    def add(self, said: str) -> str:
+    def add(self, said: str) -> tuple[str, bool]:
         self._do("add", said)
+        if any(one.name == "added" for one in self.listed):
+            return "added", False
         self.listed = [*self.listed, row("added", 1_000_000_000, "here", own=True)]
-        return "added"
+        return "added", True
 
     def add_and_load(self) -> str:
         look = self.hub.now.look if self.hub.now else None

@@ -85,27 +85,29 @@ def test_a_model_is_searched_for_looked_at_and_taken(chat: Chat, service: FakeSe
     search(chat, "tiny")
     expect(said).to_contain_text("Asking the hub…")
     hub.answering.set()
-    expect(said).to_contain_text("3 models whose names hold “tiny”")
+    expect(said).to_contain_text("3 models for “tiny”")
     assert [asked["search"] for asked in hub.searches] == [["tiny"]]
     expect(found(chat, REPO)).to_contain_text(
-        "596 million parameters · 2 GGUF files · apache-2.0 · by org · 12,345 downloads"
+        "596M parameters · 2 GGUF files · apache-2.0 · 12,345 downloads"
     )
     expect(found(chat, "org/embeddings")).to_contain_text("It is made for feature extraction.")
     expect(found(chat, "org/embeddings").get_by_role("button")).to_have_count(0)
     expect(found(chat, "org/gated")).to_contain_text(MARKUP)
-    chat.page.get_by_role("button", name=f"Look closer: {REPO}").click()
-    expect(found(chat, REPO)).to_contain_text("Fits. It needs about 1.4 GB")
-    expect(found(chat, REPO)).to_contain_text("Computed by our own kernels, with drafts.")
-    expect(found(chat, REPO)).to_contain_text("about 48 tokens a second at most without drafts (expected)")
+    chat.page.get_by_role("button", name=f"Details: {REPO}").click()
+    expect(found(chat, REPO)).to_contain_text("Fits. Needs 1.4 GB")
+    expect(found(chat, REPO)).to_contain_text("Runs on hierchat's own engine, with drafts.")
+    expect(found(chat, REPO)).to_contain_text("about 48 tokens a second expected")
     files = found(chat, REPO).get_by_role("group", name="Files of this model")
     expect(files.get_by_role("button", pressed=True)).to_contain_text("Q4_K_M · ")
     expect(files.get_by_role("button", name=MARKUP)).to_have_count(1)
     files.get_by_role("button", name="t-Q8_0.gguf").click()
     expect(files.get_by_role("button", pressed=True)).to_contain_text("Q8_0 · ")
     chat.page.get_by_role("button", name=f"Add and load {REPO}").click()
-    expect(found(chat, REPO)).to_contain_text("It is in the list above as tiny. It is fetched now")
+    expect(found(chat, REPO)).to_contain_text(
+        "It is in the list above as tiny. It is being downloaded, then loaded."
+    )
     assert service.models.asked == [("take", f"{REPO}|t-Q8_0.gguf"), ("fetch", "tiny")]
-    chat.page.get_by_role("button", name=f"Less: {REPO}").click()
+    chat.page.get_by_role("button", name=f"Hide details: {REPO}").click()
     expect(found(chat, REPO).locator(".hc-hub-look")).to_have_count(0)
     hub.status = 429
     search(chat, "again")
@@ -138,7 +140,7 @@ def drawn() -> Search:
     llama = "meta-llama/Llama-3.2-1B-Instruct"
     gated = HubModel(llama, 1_234, "llama3.2", 1_235_814_400, size=2_471_645_608, gated=True)
     described = Described(files[3].name, {"source": {"gguf": {"path": "any"}}}, "kernels")
-    fits = Fit("yes", "It needs about 0.6 GB of memory; 14.9 GB can be had.")
+    fits = Fit("yes", "Needs 0.6 GB of 14.9 GB available.")
     look = Look(model.repo, "done", model, files[3].name, described, Judged(fits, Speed(48.2)))
     return Search("qwen3 gguf", "done", (model, image, gated), look=look)
 

@@ -1,7 +1,8 @@
-"""The Models panel in a real browser: fetching, loading, removing, adding, a dropped file."""
+"""The Models panel in a real browser: downloading, loading, removing, adding, a dropped file."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -28,19 +29,17 @@ def press(chat: Chat, label: str) -> None:
 def test_every_model_says_what_it_is_and_whether_it_fits(chat: Chat) -> None:
     chat.open("?view=models")
     present = model(chat, "SmolLM2 135M")
-    expect(present).to_contain_text("answers now")
-    expect(present).to_contain_text("135 million parameters · 81 MB · Apache-2.0")
-    expect(present).to_contain_text("61 tokens a second, measured over its last 20 replies")
-    expect(model(chat, "Qwen3 0.6B")).to_contain_text(
-        "about 48 tokens a second at most without drafts (expected)"
-    )
+    expect(present).to_contain_text("Running")
+    expect(present).to_contain_text("135M parameters · 81 MB · Apache-2.0")
+    expect(present).to_contain_text("61 tokens a second in its last 20 replies")
+    expect(model(chat, "Qwen3 0.6B")).to_contain_text("about 48 tokens a second expected")
     best = model(chat, "Qwen3 1.7B")
-    expect(best).to_contain_text("best for this machine")
-    expect(best).to_contain_text("Fits. It needs about 1.4 GB")
+    expect(best).to_contain_text("Recommended")
+    expect(best).to_contain_text("Fits. Needs 1.4 GB")
     best.locator("summary").click()
     expect(best).to_contain_text("SmolLM2 135M: cannot draft, has other tokens")
     large = model(chat, "Qwen3 32B")
-    expect(large).to_contain_text("Does not run here. It needs about 21 GB")
+    expect(large).to_contain_text("Does not run here. Needs 21 GB")
     expect(large.get_by_role("button")).to_have_count(0)
     expect(model(chat, "Llama 3.2 3B")).to_contain_text("642 MB of 1.9 GB here")
 
@@ -53,7 +52,7 @@ def test_a_draft_model_is_chosen_and_taken_away(chat: Chat, service: FakeService
         1
     )  # not where the tokens are others
     press(chat, "Let it draft: Qwen3 0.6B for Qwen3 1.7B")
-    said = chat.page.locator("#hc-models-said")
+    said = target.locator(".hc-notice")
     expect(said).to_contain_text(
         "Qwen3 0.6B drafts for Qwen3 1.7B from the next time that Qwen3 1.7B is loaded."
     )
@@ -69,31 +68,31 @@ def test_a_draft_model_is_chosen_and_taken_away(chat: Chat, service: FakeService
 
 def test_fetching_is_asked_for_watched_stopped_and_taken_up(chat: Chat, service: FakeService) -> None:
     chat.open("?view=models")
-    press(chat, "Fetch Qwen3 1.7B")
+    press(chat, "Download Qwen3 1.7B")
     fetched = model(chat, "Qwen3 1.7B")
-    expect(fetched).to_contain_text("Fetching: 41 MB of 1.0 GB · 5.2 MB a second")
+    expect(fetched).to_contain_text("Downloading: 41 MB of 1.0 GB · 5.2 MB a second")
     expect(fetched.locator("progress")).to_be_visible()
     service.models.change("Qwen3 1.7B", fetch=None)
-    expect(fetched).not_to_contain_text("Fetching")  # the page looks again by itself
+    expect(fetched).not_to_contain_text("Downloading")  # the page looks again by itself
     service.models.fetch("Qwen3 1.7B")
-    expect(fetched).to_contain_text("Fetching")
+    expect(fetched).to_contain_text("Downloading")
     press(chat, "Stop Qwen3 1.7B")
-    expect(fetched).to_contain_text("Stopped. What has come is kept.")
-    press(chat, "Go on Qwen3 1.7B")
-    expect(fetched).to_contain_text("Fetching")
+    expect(fetched).to_contain_text("Stopped. What was downloaded is kept.")
+    press(chat, "Resume Qwen3 1.7B")
+    expect(fetched).to_contain_text("Downloading")
     assert [act for act, _ in service.models.asked] == ["fetch", "fetch", "stop", "fetch"]
     assert service.host.started == []
     service.models.change("Qwen3 1.7B", fetch=None, state="here")
     service.models.busy = False
     press(chat, "Load Qwen3 1.7B")
-    expect(fetched).to_contain_text("answers now")
+    expect(fetched).to_contain_text("Running")
 
 
 def test_ejecting_says_what_to_do_and_another_one_answers(chat: Chat, service: FakeService) -> None:
     chat.open("?view=models")
     press(chat, "Eject SmolLM2 135M")
     expect(chat.page.locator(".hc-present")).to_contain_text("No model is loaded. Load one")
-    expect(chat.page.locator("#hc-host")).to_contain_text("Choose one above, or fetch one under Models.")
+    expect(chat.page.locator("#hc-host")).to_contain_text("Choose one above, or download one under Models.")
     chat.page.locator("#hc-new").click()
     expect(chat.page.locator("#hc-model input")).to_have_value("")
     chat.send("Is anybody here?")
@@ -111,7 +110,7 @@ def test_removing_asks_first_and_says_what_it_frees(chat: Chat, service: FakeSer
     chat.open("?view=models")
     press(chat, "Remove Qwen3 0.6B")
     question = chat.page.get_by_role("group", name="Remove Qwen3 0.6B?")
-    expect(question).to_contain_text("This frees 358 MB. It can be fetched again.")
+    expect(question).to_contain_text("This frees 358 MB. It can be downloaded again.")
     expect(question.get_by_role("button", name="Keep")).to_be_focused()
     chat.page.keyboard.press("Enter")
     expect(question).to_have_count(0)
@@ -122,18 +121,94 @@ def test_removing_asks_first_and_says_what_it_frees(chat: Chat, service: FakeSer
     expect(model(chat, "Qwen3 0.6B")).to_have_count(0)
 
 
-def test_what_is_typed_is_added_and_errors_are_sentences(chat: Chat, service: FakeService) -> None:
+def test_what_is_added_is_answered_beside_the_field_and_stays_in_it(chat: Chat, service: FakeService) -> None:
     chat.open("?view=models")
     field = chat.page.get_by_label("Name on the hub, folder or GGUF file")
+    said = chat.page.locator("#hc-models-added")
     field.fill("org/tiny")
     field.press("Enter")
-    expect(chat.page.locator("#hc-models-said")).to_contain_text("added is in the list now.")
-    expect(model(chat, "added")).to_contain_text("yours")
+    expect(said).to_contain_text("added is in the list now.")
+    expect(said).to_be_in_viewport()
+    expect(field).to_have_value("org/tiny")
+    expect(model(chat, "added")).to_contain_text("Added by you")
     assert service.models.asked == [("add", "org/tiny")]
+    chat.shot("models-added")
+    chat.page.get_by_role("button", name="Show added", exact=True).click()
+    expect(model(chat, "added")).to_be_in_viewport()
+    expect(chat.page.get_by_role("button", name="Load added", exact=True)).to_be_focused()
+    press(chat, "Add")
+    expect(said).to_contain_text("added is in the list already.")
+    expect(model(chat, "added")).to_have_count(1)
     service.models.fails = "There is no public repository org/other on the hub. <b>"
     field.fill("org/other")
     press(chat, "Add")
-    expect(chat.page.locator("#hc-models-said [role=alert]")).to_have_text(service.models.fails)
+    expect(said.get_by_role("alert")).to_have_text(service.models.fails)
+    expect(said).to_be_in_viewport()
+    expect(field).to_have_value("org/other")
+    expect(chat.page.locator("#hc-models-said")).to_be_empty()
+
+
+def test_what_a_button_of_a_model_says_stands_there(chat: Chat, service: FakeService) -> None:
+    chat.open("?view=models")
+    service.models.fails = "Qwen3 1.7B cannot be downloaded: the disk is full."
+    press(chat, "Download Qwen3 1.7B")
+    expect(model(chat, "Qwen3 1.7B").get_by_role("alert")).to_have_text(service.models.fails)
+    service.models.fails = ""
+    press(chat, "Download Qwen3 1.7B")
+    expect(model(chat, "Qwen3 1.7B").get_by_role("alert")).to_have_count(0)
+
+
+def test_speeds_that_are_being_measured_are_said_so(chat: Chat, service: FakeService) -> None:
+    service.models.unmeasured = service.models.busy = True
+    service.models.change("Qwen3 1.7B", speed=None)
+    chat.open("?view=models")
+    present = chat.page.locator("#hc-models-list .hc-wait").first
+    expect(present).to_contain_text("Measuring how fast this machine is")
+    expect(model(chat, "Qwen3 1.7B")).to_contain_text("speed: being measured…")
+    service.models.unmeasured = False
+    expect(present).to_have_count(0)
+    expect(model(chat, "Qwen3 1.7B")).not_to_contain_text("being measured")
+
+
+def test_a_page_is_built_with_the_model_that_comes(
+    server: tuple[FakeService, str], service: FakeService
+) -> None:
+    for status, shown in (
+        (HostStatus("Qwen3 0.6B", "loading"), "Qwen3 0.6B"),
+        (HostStatus("SmolLM2 135M", "ready"), "SmolLM2 135M"),
+        (HostStatus("", "none"), None),
+    ):
+        service.host.status = status
+        built = json.loads(ask(server[1], "GET", "/config").text)["components"]
+        picker = next(one["props"] for one in built if one["props"].get("elem_id") == "hc-model")
+        assert picker["value"] == shown
+        assert [name for name, _ in picker["choices"]] == [*service.host.names, "More models…"]
+
+
+@pytest.mark.parametrize("view", ["", "?view=models"])
+def test_what_waits_for_a_reply_says_so_and_can_be_cancelled(
+    chat: Chat, service: FakeService, view: str
+) -> None:
+    service.host.status = HostStatus("Qwen3 0.6B", "waiting")
+    chat.open(view)
+    line = chat.page.locator("#hc-host")
+    expect(line).to_contain_text("Qwen3 0.6B is loaded as soon as the reply that is being written has ended.")
+    expect(line).to_be_in_viewport()
+    chat.shot(f"models-waits{'-panel' if view else ''}")
+    line.get_by_role("button", name="Cancel").click()
+    expect(line).to_be_empty()
+    expect(chat.page.locator("#hc-model input")).to_have_value("SmolLM2 135M")
+    assert service.models.asked == [("cancel", "")]
+
+
+def test_why_another_model_did_not_come_can_be_closed(chat: Chat, service: FakeService) -> None:
+    service.host.status = HostStatus("SmolLM2 135M", "ready", message="Qwen3 0.6B cannot be downloaded.")
+    chat.open()
+    line = chat.page.locator("#hc-host")
+    expect(line.get_by_role("alert")).to_contain_text("Qwen3 0.6B cannot be downloaded.")
+    line.get_by_role("button", name="Close").click()
+    expect(line).to_be_empty()
+    assert service.host.status.message == ""
 
 
 def test_a_dropped_file_goes_into_the_models_folder(
@@ -204,7 +279,7 @@ def test_a_tiny_model_says_so_and_offers_a_better_one(chat: Chat, service: FakeS
     chat.open()
     expect(chat.page.locator("#hc-tiny")).to_contain_text("SmolLM2 135M is tiny")
     chat.shot("models-tiny")
-    chat.page.get_by_role("button", name="Qwen3 1.7B fits this machine, 1.0 GB to fetch").click()
+    chat.page.get_by_role("button", name="Qwen3 1.7B suits this machine, 1.0 GB to download").click()
     expect(model(chat, "Qwen3 1.7B")).to_be_visible()
 
 

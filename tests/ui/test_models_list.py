@@ -20,7 +20,7 @@ from tests.browser import Chat
 from tests.ui.fake_service import FakeService, HostStatus
 from tests.ui.fake_shelf import row
 
-NO = Fit("no", "It needs about 21 GB of memory; 14.9 GB can be had.")
+NO = Fit("no", "Needs 21 GB of memory; this machine has 14.9 GB.")
 
 
 def in_order(rows: list[ModelRow], best: ModelRow | None = None) -> tuple[list[str], list[str]]:
@@ -123,15 +123,15 @@ def test_filter_and_fold_survive_what_draws_the_list_anew(chat: Chat, service: F
     chat.page.keyboard.press("Enter")
     expect(large).to_be_visible()
     service.models.fetch("Qwen3 1.7B")
-    chat.page.get_by_role("button", name="Fetch Phi 4", exact=True).click()
+    chat.page.get_by_role("button", name="Download Phi 4", exact=True).click()
     coming = chat.page.locator('[data-model="Qwen3 1.7B"]')
-    expect(coming).to_contain_text("Fetching: 41 MB of 1.0 GB")
+    expect(coming).to_contain_text("Downloading: 41 MB of 1.0 GB")
     expect(large).to_be_visible()
     field(chat).fill("qwen")
     expect(said(chat)).to_have_text("Shown: 2 of 6 models.")
     progress = Fetch("Qwen3 1.7B", "downloading", 82_000_000, 1_032_000_000, 5_200_000.0)
     service.models.change("Qwen3 1.7B", fetch=progress, state="partly", have=82_000_000)
-    expect(coming).to_contain_text("Fetching: 82 MB of 1.0 GB")
+    expect(coming).to_contain_text("Downloading: 82 MB of 1.0 GB")
     assert shown(chat) == ["Qwen3 1.7B", "Qwen3 32B"]
     expect(field(chat)).to_have_value("qwen")
     service.models.listed = [one for one in service.models.listed if one.name != "Qwen3 32B"]

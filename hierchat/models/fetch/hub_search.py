@@ -65,11 +65,6 @@ class HubModel:
     files: tuple[HubFile, ...] = ()
 
     @property
-    def author(self) -> str:
-        """Who made the repository."""
-        return self.repo.split("/")[0]
-
-    @property
     def gguf(self) -> list[HubFile]:
         """Whole models: of one in several files the first, with the size of all. None is for pictures alone."""
         sizes = {file.name: file.size for file in self.files if file.name.endswith(".gguf")}

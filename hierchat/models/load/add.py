@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hierchat.config import models_dir
-from hierchat.models.catalogue import Catalogue, ModelSource
+from hierchat.models.catalogue import Catalogue
 from hierchat.models.errors import BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.fetch.hub_search import HubModel, hub_model
 from hierchat.models.formats.gguf_head import read_head
@@ -24,8 +24,9 @@ _REPO = re.compile(
 )
 
 
-def add(said: str, catalogue: Catalogue) -> str:
-    """Add the model that `said` names to the user's models.yaml; its name there. Raises a ModelError."""
+def add(said: str, catalogue: Catalogue) -> tuple[str, bool]:
+    """Add the model that `said` names to the user's models.yaml. Its name there, and whether it is new: what is in the
+    catalogue already stays one model. Raises a ModelError."""
     said = said.strip().strip("\"'")
     if not said:
         raise MissingError("Type the name of a model on the hub, or the path of a folder or of a GGUF file.")
@@ -40,7 +41,7 @@ def add(said: str, catalogue: Catalogue) -> str:
             f"{said} is neither a file or folder of this machine nor a model's name on the hub, such as "
             "Qwen/Qwen3-0.6B-GGUF. Check how it is spelled."
         )
-    return add_described(told, catalogue)
+    return _once(told, catalogue)
 
 
 def chosen(said: str, catalogue: Catalogue) -> str:
@@ -49,10 +50,12 @@ def chosen(said: str, catalogue: Catalogue) -> str:
     path = None if said in catalogue.models else _path(said)
     if path is None:
         return said
-    told = _local(path)
-    wanted = ModelSource.model_validate(told.fields["source"])
-    known = (name for name, entry in catalogue.models.items() if entry.source == wanted)
-    return next(known, None) or add_described(told, catalogue)
+    return _once(_local(path), catalogue)[0]
+
+
+def _once(told: Described, catalogue: Catalogue) -> tuple[str, bool]:
+    known = catalogue.name_of(told.entry.source)
+    return known or add_described(told, catalogue), not known
 
 
 def _path(said: str) -> Path | None:

@@ -11,11 +11,14 @@ from hierchat.models.errors import ModelError
 from hierchat.models.fetch.bring import is_fetched
 from hierchat.models.fetch.weights import block_bytes
 from hierchat.models.load.check import by_engine, require_runnable, through_modules
-from hierchat.models.memory import blocks_needed, bytes_needed, dtype_on, free_memory
+from hierchat.models.memory import blocks_needed, bytes_needed, dtype_on, free_memory, total_memory
 
-Verdict = Literal["yes", "tight", "no", "unknown"]
+Verdict = Literal["yes", "tight", "full", "no", "unknown"]
+"""full: the machine has the memory, but other programs hold it now."""
 EASY = 0.75
 """Of the free memory, what a model may take without being a tight fit."""
+ROOMY = 0.5
+"""Of the machine's memory, what a model may take that shall fit every day, beside other programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +40,25 @@ def fit(
     """As far as memory goes. `held`: bytes that will be free when it is loaded, besides those that are free now;
     `weights`: bytes of a GGUF file's tensors that is not here, where its head tells them."""
     if entry.engine:
-        return Fit("yes", f"{entry.engine.openai.url} computes it; it takes no memory here.", 0)
+        return Fit("yes", f"Runs at {entry.engine.openai.url} and takes no memory here.", 0)
     needed = memory_needed(entry, device, backend, weights)
     if needed is None:
         return Fit("unknown", "How much memory it needs is known once it is here.")
-    free = free_memory(device) + held
-    said = f"It needs about {gigabytes(needed)} of memory; {gigabytes(free)} can be had."
+    free, total = free_memory(device) + held, total_memory(device)
+    if needed > total:
+        said = f"Needs {gigabytes(needed)} of memory; this machine has {gigabytes(total)}."
+        return Fit("no", f"{said} Choose a smaller model.", needed)
+    said = f"Needs {gigabytes(needed)} of {gigabytes(min(free, total))} available."
     if needed > free:
-        return Fit("no", f"{said} Close other programs, or choose a smaller model.", needed)
+        return Fit("full", f"{said} Close other programs to load it.", needed)
     if needed > EASY * free:
         return Fit("tight", f"{said} Other programs may become slow.", needed)
     return Fit("yes", said, needed)
+
+
+def fits_every_day(found: Fit, device: str) -> bool:
+    """Whether memory is no question, whatever other programs hold at the moment."""
+    return found.verdict != "no" and found.needed is not None and found.needed <= ROOMY * total_memory(device)
 
 
 def memory_needed(

@@ -54,11 +54,11 @@ def found(search: Search | None, row: ModelRow | None) -> str:
         return error(search.message)
     leave = button("hc_hub_leave", _("Close the search"), css="hc-bordered")
     if not search.found:
-        said = _("The hub has no model whose name holds “{words}”. Try fewer words.").format(words=words)
+        said = _("The hub has no model for “{words}”. Try fewer words.").format(words=words)
         return f'<div class="hc-hub-said"><p role="status">{said}</p>{leave}</div>'
     said = plural(
-        "One model whose name holds “{words}”",
-        "{n} models whose names hold “{words}”, most downloaded first",
+        "One model for “{words}”",
+        "{n} models for “{words}”, most downloaded first",
         len(search.found),
         words=words,
     )
@@ -74,9 +74,9 @@ def _of(look: Look | None, model: HubModel) -> Look | None:
 
 
 def _entry(model: HubModel, look: Look | None, row: ModelRow | None) -> str:
-    marks = [_("gated")] if model.gated else []
+    marks = [_("licence to accept first")] if model.gated else []
     if model.not_for_chat:
-        marks.append(_("not to chat with"))
+        marks.append(_("not for chat"))
     badges = "".join(f'<span class="hc-badge">{mark}</span>' for mark in marks)
     why = model.not_for_chat
     said = f'<p class="hc-fit">{html.escape(why[0].upper() + why[1:])}.</p>' if why else ""
@@ -88,7 +88,7 @@ def _entry(model: HubModel, look: Look | None, row: ModelRow | None) -> str:
 
 
 def _closer(model: HubModel, look: Look | None) -> str:
-    label, act = (_("Less"), "hc_hub_less") if look else (_("Look closer"), "hc_hub_look")
+    label, act = (_("Hide details"), "hc_hub_less") if look else (_("Details"), "hc_hub_look")
     name = f"{label}: {model.repo}"
     pressed = button(
         act, label, text=model.repo, css="hc-bordered", aria_label=name, aria_expanded=str(bool(look)).lower()
@@ -103,7 +103,6 @@ def _facts(model: HubModel) -> str:
         gigabytes(model.size) if model.size else "",
         plural("{n} GGUF file", "{n} GGUF files", files) if files else "",
         model.licence or _("licence unknown"),
-        _("by {author}").format(author=model.author),
         plural("{n:,} download", "{n:,} downloads", model.downloads) if model.downloads is not None else "",
     ]
     return facts_line(facts)
@@ -123,7 +122,7 @@ def _look(look: Look, row: ModelRow | None) -> str:
     )
     size = next((one.size for one in look.choices if one.name == look.file), None)
     facts = [look.choices[0].name or _("safetensors")] if _alone(look) else []
-    facts += [_("{size} to fetch").format(size=gigabytes(size))] if size else []
+    facts += [_("{size} to download").format(size=gigabytes(size))] if size else []
     drawn = [facts_line(facts)] if facts else []
     drawn += [speed_line(speed)] if speed and fit.verdict != "no" else []
     told = f'<p class="hc-model-facts">{" · ".join(drawn)}</p>'
@@ -134,7 +133,7 @@ def _take(look: Look, row: ModelRow | None) -> str:
     if row:
         said = _("It is in the list above as {name}.").format(name=html.escape(row.name))
         if row.fetch and row.fetch.under_way:
-            said += _(" It is fetched now; then it answers.")
+            said += _(" It is being downloaded, then loaded.")
         return f'<p class="hc-fit" role="status">{said}</p>{fetch_line(row.fetch)}'
     if look.judged is None or look.judged.fit.verdict == "no":
         return ""

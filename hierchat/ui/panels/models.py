@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -13,23 +13,27 @@ from hierchat.models.fetch.hub import endpoint
 from hierchat.ui import status
 from hierchat.ui.given import Foreign
 from hierchat.ui.panels import hub_view, models_list
-from hierchat.ui.panels.models_view import adding
+from hierchat.ui.panels.models_view import added, adding, adding_how
 from hierchat.ui.panels.panel import Who
 from hierchat.ui.sessions import Session
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.runtime.shelf import ModelRow
+    from hierchat.runtime.shelf import Failures, ModelRow
 
 _OTHERS = later(
-    "Only the owner of this hierchat fetches, adds, ejects and removes models. You can load those that are here."
+    "Only the owner of this hierchat downloads, adds, ejects and removes models. You can load those that are here."
 )
 _SHARED = later(
-    "This page is shared by a public link. Models are fetched, added, ejected and removed only while it is not: start "
-    "hierchat without --share."
+    "This page is shared by a public link. Models are downloaded, added, ejected and removed only while it is not: "
+    "start hierchat without --share."
 )
 Act = Callable[[str, Session], str]
-"""What a button does to the model of that name; the sentence to say, if any."""
+"""What a button does to the model of that name; the HTML that answers it, if any."""
+_FORM, _HUB = ":form", ":hub"
+"""Where answers stand that belong to no model of the list: below the form that adds one, above what the hub has."""
+_FOR_ALL = ("hc_model_load", "hc_model_cancel", "hc_model_heard")
+"""Buttons that are not the owner's alone."""
 
 
 class ModelsPanel:
@@ -42,6 +46,8 @@ class ModelsPanel:
     def __init__(self, service: ChatService, shared: Callable[[], bool]) -> None:
         self._service = service
         self._shared = shared
+        self._seen: Failures = (None, ())
+        """What had gone wrong when the view was drawn last."""
 
     def build(self) -> None:
         """Its components."""
@@ -51,13 +57,15 @@ class ModelsPanel:
         gr.HTML(hub_view.searching(endpoint()), elem_id="hc-hub-search")
         self._found = gr.HTML("", elem_id="hc-hub-found", apply_default_css=False, js_on_load=None)
         gr.HTML(adding(), elem_id="hc-models-add")
+        self._added = gr.HTML("", elem_id="hc-models-added")
+        gr.HTML(adding_how(), elem_id="hc-models-how")
 
     def wire(self, who: Who, live: Any) -> None:
         """Its buttons stand in generated HTML: `acts` says what they do."""
         self._who = who
 
     @property
-    def acts(self) -> dict[str, Callable[..., dict[Any, Any]]]:
+    def acts(self) -> dict[str, Callable[..., Any]]:
         """By the action that a button carries."""
         acts: dict[str, Act] = {
             "hc_model_fetch": self._fetch,
@@ -67,12 +75,17 @@ class ModelsPanel:
             "hc_model_remove": self._ask,
             "hc_model_removed": self._remove,
             "hc_model_keep": lambda name, session: "",
+            "hc_model_cancel": self._cancel,
+            "hc_model_heard": self._heard,
             "hc_model_add": self._add,
             **self._hub,
             "hc_model_draft": lambda names, session: self._let_draft(names, wanted=True),
             "hc_model_undraft": lambda names, session: self._let_draft(names, wanted=False),
         }
-        return {name: self._answering(name, act) for name, act in acts.items()}
+        answering: dict[str, Callable[..., Any]] = {
+            name: self._answering(name, act) for name, act in acts.items()
+        }
+        return {**answering, "hc_model_add": self._patiently(answering["hc_model_add"])}
 
     @property
     def _hub(self) -> dict[str, Act]:
@@ -88,36 +101,49 @@ class ModelsPanel:
     @property
     def outputs(self) -> list[Any]:
         """What it draws."""
-        return [self._said, self._list, self._found]
+        return [self._said, self._list, self._found, self._added]
 
     def show(self, user_id: int) -> dict[Any, Any]:
-        """The list as it is now; how fast memory is, is measured for the next look."""
+        """The list as it is now; how fast memory is, is measured meanwhile. What went wrong before, and was seen, is
+        past."""
         self._service.models.measure()
-        return self._drawn(user_id, "", "")
+        self._service.models.forget_failures(self._seen)
+        return self._drawn(user_id, Session())
 
     def tick(self, request: gr.Request) -> dict[Any, Any]:
         """Once a second while anything goes on."""
         session, user = self._who(request)
         if session.panel != self.name:
             return {self._list: gr.skip()}
-        drawn = self._drawn(user, "", session.removing, session.hub_said)
+        drawn = self._drawn(user, session)
         return {part: drawn[part] for part in (self._list, self._found)}
 
     def _answering(self, name: str, act: Act) -> Callable[..., dict[Any, Any]]:
         def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
             session, user = self._who(request)
-            session.removing = session.hub_said = ""
-            if name != "hc_model_load" and (why := self._refusal(user)):
-                return self._drawn(user, status.error(why), "")
+            text, session.removing = str(event._data["text"]), ""
+            place = _FORM if name == "hc_model_add" else _HUB if name in self._hub else text.partition("|")[0]
+            if name not in _FOR_ALL and (why := self._refusal(user)):
+                session.model_said = ("", status.error(why))
+                return self._drawn(user, session)
             try:
-                said = act(str(event._data["text"]), session)
+                session.model_said = (place, act(text, session))
             except ModelError as error:
-                if name not in self._hub:
-                    return self._drawn(user, status.error(str(error)), "")
-                session.hub_said, said = str(error), ""  # there, where the button stands
-            return self._drawn(user, status.notice(said) if said else "", session.removing, session.hub_said)
+                session.model_said = (place, status.error(str(error)))
+            if session.panel != self.name:  # pressed above a chat
+                return {self._list: gr.skip()}
+            return self._drawn(user, session)
 
         return answer
+
+    def _patiently(self, answer: Callable[..., dict[Any, Any]]) -> Callable[..., Iterator[dict[Any, Any]]]:
+        """The same where the hub may be asked, which takes seconds."""
+
+        def answers(event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
+            yield {self._added: status.waiting(_("Looking at it…"))}
+            yield answer(event, request)
+
+        return answers
 
     def _refusal(self, user_id: int) -> str:
         """Why this user changes nothing here; empty where they may."""
@@ -125,25 +151,38 @@ class ModelsPanel:
             return _(_SHARED)
         return "" if self._service.store.is_owner(user_id) else _(_OTHERS)
 
-    def _drawn(self, user_id: int, said: str, removing: str, hub_said: str = "") -> dict[Any, Any]:
+    def _drawn(self, user_id: int, session: Session) -> dict[Any, Any]:
         shelf, host = self._service.models, self._service.host
         try:
             rows = shelf.rows(user_id)
         except ModelError as error:  # models.yaml was edited by hand
-            return {self._said: status.error(str(error)), self._list: "", self._found: ""}
-        frees = shelf.frees(removing) if removing else 0
-        may_change = not self._refusal(user_id)
-        drawn = models_list.models(rows, shelf.best(rows), host.status, removing, frees, may_change)
-        found = self._searched(rows, hub_said) if may_change else ""
-        return {self._said: said, self._list: drawn, self._found: found}
+            return {self._said: status.error(str(error)), self._list: "", self._found: "", self._added: ""}
+        removing, (place, said) = session.removing, session.model_said
+        self._seen = shelf.failures
+        drawn = models_list.models(
+            rows,
+            shelf.best(rows),
+            host.status,
+            removing,
+            shelf.frees(removing) if removing else 0,
+            may_change := not self._refusal(user_id),
+            said=(place, said),
+            unmeasured=shelf.unmeasured,
+        )
+        elsewhere = place in (_FORM, _HUB) or any(row.name == place for row in rows)
+        return {
+            self._said: "" if elsewhere else said,
+            self._list: drawn,
+            self._found: self._searched(rows, said if place == _HUB else "") if may_change else "",
+            self._added: said if place == _FORM else "",
+        }
 
     def _searched(self, rows: Sequence[ModelRow], said: str) -> str:
-        """The owner's search, as far as it is. `said`: what went wrong with its last button."""
+        """The owner's search, as far as it is. `said`: HTML that answers its last button."""
         shelf = self._service.models
         look = shelf.hub.now.look if shelf.hub.now else None
         name = shelf.name_of(look.described) if look and look.described else ""
-        found = hub_view.found(shelf.hub.now, next((row for row in rows if row.name == name), None))
-        return (status.error(said) if said else "") + found
+        return said + hub_view.found(shelf.hub.now, next((row for row in rows if row.name == name), None))
 
     def _fetch(self, name: str, session: Session) -> str:
         self._service.models.fetch(name)
@@ -167,11 +206,19 @@ class ModelsPanel:
 
     def _remove(self, name: str, session: Session) -> str:
         self._service.models.remove(name)
-        return _("{name} is removed from this machine.").format(name=name)
+        return status.notice(_("{name} is removed from this machine.").format(name=name))
+
+    def _cancel(self, name: str, session: Session) -> str:
+        self._service.models.cancel()
+        return ""
+
+    def _heard(self, name: str, session: Session) -> str:
+        self._service.host.hush()
+        return ""
 
     def _add(self, text: str, session: Session) -> str:
-        name = self._service.models.add(text)
-        return _("{name} is in the list now.").format(name=name)
+        name, new = self._service.models.add(text)
+        return added(name, new)
 
     def _search(self, words: str, session: Session) -> str:
         self._service.models.hub.search(words)
@@ -203,4 +250,4 @@ class ModelsPanel:
             said = _("{draft} drafts for {name} from the next time that {name} is loaded.")
         else:
             said = _("{draft} no longer drafts for {name} from the next time that {name} is loaded.")
-        return said.format(draft=draft, name=name)
+        return status.notice(said.format(draft=draft, name=name))

@@ -11,13 +11,18 @@ from hierchat.language import _, later, plural
 from hierchat.runtime.shelf import READABLE, TINY
 from hierchat.ui.actions import button
 from hierchat.ui.panels.models_view import model
+from hierchat.ui.status import waiting
 
 if TYPE_CHECKING:
     from hierchat.runtime.host import HostStatus
     from hierchat.runtime.shelf import ModelRow
 
 _FIXED = later(
-    "You can load models that are here. Only the owner fetches, adds and removes them, and not over a public link."
+    "You can load models that are here. Only the owner downloads, adds and removes them, and not over a public link."
+)
+_MEASURING = later(
+    "Measuring how fast this machine is, while no reply is written. Then a model is recommended, and each says the "
+    "speed to expect."
 )
 
 
@@ -41,8 +46,12 @@ def models(
     removing: str,
     frees: int,
     may_change: bool,
+    *,
+    said: tuple[str, str] = ("", ""),
+    unmeasured: bool = False,
 ) -> str:
-    """All of it. `removing`: the model about which is asked, `frees` bytes."""
+    """All of it. `removing`: the model about which is asked, `frees` bytes; `said`: a model's name, and HTML that
+    answers its last button; `unmeasured`: speeds are being found out."""
     here = [row for row in rows if row.state == "here"]
     others = [row for row in rows if row.state != "here"]
     rest = [row for row in others if _of_no_use(row)]
@@ -55,16 +64,28 @@ def models(
 
     def listed(group: Sequence[ModelRow]) -> str:
         entries = (
-            model(row, best, host, frees if row.name == removing else None, may_change) for row in group
+            model(
+                row,
+                best,
+                host,
+                frees if row.name == removing else None,
+                may_change,
+                said=said[1] if row.name == said[0] else "",
+                unmeasured=unmeasured,
+            )
+            for row in group
         )
         return f'<ul class="hc-models">{"".join(entries)}</ul>' if group else ""
 
-    none = f'<p class="hc-quiet">{_("None yet. Fetch one below.")}</p>'
+    none = f'<p class="hc-quiet">{_("None yet. Download one below.")}</p>'
     # The forms go, by the style sheet.
     fixed = "" if may_change else f'<p class="hc-quiet hc-models-fixed">{_(_FIXED)}</p>'
-    drawn = f"{_present(loaded, host, best)}{fixed}{_group(_('On this machine'), listed(here) or none)}"
+    measuring = waiting(_(_MEASURING)) if unmeasured else ""
+    drawn = f"{_present(loaded, host, best)}{measuring}{fixed}{_group(_('On this machine'), listed(here) or none)}"
     if others:
-        drawn += _group(_("To fetch"), listed(fetchable) + (_folded(len(rest), listed(rest)) if rest else ""))
+        drawn += _group(
+            _("To download"), listed(fetchable) + (_folded(len(rest), listed(rest)) if rest else "")
+        )
     return drawn
 
 
@@ -91,11 +112,11 @@ def _folded(count: int, entries: str) -> str:
 
 def _present(loaded: ModelRow | None, host: HostStatus, best: ModelRow | None) -> str:
     if loaded is None:
-        said = _("No model is loaded. Load one of those that are on this machine, or fetch one first.")
+        said = _("No model is loaded. Load one of those that are on this machine, or download one first.")
         if host.phase not in ("none", "failed"):
-            said = _("{name} is on its way.").format(name=host.name)
+            said = _("{name} is being loaded.").format(name=host.name)
         return f'<p class="hc-present">{html.escape(said)}</p>'
     hint = ""
     if best and loaded.parameters and loaded.parameters < min(TINY, best.parameters or 0):
-        hint = _(" It is tiny. {name} is the best one for this machine.").format(name=html.escape(best.name))
-    return f'<p class="hc-present"><strong>{html.escape(loaded.name)}</strong> {_("answers.")}{hint}</p>'
+        hint = _(" It is tiny. {name} is recommended for this machine.").format(name=html.escape(best.name))
+    return f'<p class="hc-present"><strong>{html.escape(loaded.name)}</strong> {_("is running.")}{hint}</p>'

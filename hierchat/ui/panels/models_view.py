@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hierchat.language import _, later, plural
-from hierchat.models.cache import gigabytes
+from hierchat.models.cache import count, gigabytes
 from hierchat.models.runnable import STEPS
+from hierchat.runtime.host import CANCELLABLE
 from hierchat.ui.actions import button
 from hierchat.ui.status import progress_bar
 
@@ -22,18 +23,19 @@ if TYPE_CHECKING:
 _FITS = {
     "yes": later("Fits"),
     "tight": later("Tight fit"),
+    "full": later("Too little free memory"),
     "no": later("Does not run here"),
-    "unknown": later("Fit not known yet"),
+    "unknown": later("Memory not known yet"),
 }
 
 _STAGES = {
-    "waiting": later("Waits for the model that is being fetched."),
-    "checking": later("Looking whether it can run here…"),
+    "waiting": later("Waits for the download before it."),
+    "checking": later("Checking whether it runs here…"),
     "stopping": later("Stopping…"),
 }
 _HOW = later(
     "A name on the hub, the path of a folder with safetensors, or of a GGUF file. A GGUF file can be dropped here, "
-    "too: it is copied into the models' folder. Nothing is fetched yet."
+    "too: it is copied into the models' folder. Nothing is downloaded yet."
 )
 
 
@@ -60,43 +62,70 @@ def adding() -> str:
         f"{button('hc_model_add', _('Add'), css='hc-strong')}"
         f"{button('hc_model_file', _('Choose a file…'), css='hc-bordered')}"
         '<input type="file" id="hc-model-file" accept=".gguf" hidden></div>'
-        f'<p class="hc-quiet">{_(_HOW)}</p>'
         '<div id="hc-model-copying" role="status"></div>'
     )
+
+
+def adding_how() -> str:
+    """What the form takes, below its answer."""
+    return f'<p class="hc-quiet">{_(_HOW)}</p>'
+
+
+def added(name: str, new: bool) -> str:
+    """What stands below the form once it has led to a model of the list, and the way to that."""
+    said = _("{name} is in the list now.") if new else _("{name} is in the list already.")
+    show = button(
+        "hc_models_show",
+        _("Show"),
+        text=name,
+        css="hc-bordered",
+        aria_label=_("Show {name}").format(name=name),
+    )
+    return f'<div class="hc-notice hc-added" role="status">{html.escape(said.format(name=name))} {show}</div>'
 
 
 def _advice(best: ModelRow) -> str:
     rest = (
         _("is here: load it")
         if best.state == "here"
-        else _("fits this machine, {size} to fetch").format(size=_size(best.size))
+        else _("suits this machine, {size} to download").format(size=_size(best.size))
     )
     return f"{best.name} {rest}"
 
 
-def model(row: ModelRow, best: ModelRow | None, host: HostStatus, frees: int | None, may_change: bool) -> str:
-    """Its entry. `frees`: bytes that removing it frees, where that is asked about."""
+def model(
+    row: ModelRow,
+    best: ModelRow | None,
+    host: HostStatus,
+    frees: int | None,
+    may_change: bool,
+    *,
+    said: str = "",
+    unmeasured: bool = False,
+) -> str:
+    """Its entry. `frees`: bytes that removing it frees, where that is asked about; `said`: HTML that answers its last
+    button; `unmeasured`: its speed is being found out."""
     marks = []
     if row.loaded:
-        marks.append(_("answers now"))
+        marks.append(_("Running"))
     elif host.name == row.name and host.phase not in ("none", "failed", "ready"):
-        marks.append(_("is being loaded"))
+        marks.append(_("Waiting") if host.phase in CANCELLABLE else _("Loading"))
     if best and best.name == row.name:
-        marks.append(_("best for this machine"))
+        marks.append(_("Recommended"))
     if row.default:
-        marks.append(_("default"))
+        marks.append(_("Default"))
     if row.own:
-        marks.append(_("yours"))
+        marks.append(_("Added by you"))
     if row.draft_only:
-        marks.append(_("only drafts"))
+        marks.append(_("Draft model only"))
     badges = "".join(f'<span class="hc-badge">{mark}</span>' for mark in marks)
     asked = _asked(row, frees) if frees is not None else ""
     return (
         f'<li class="hc-model" data-model="{html.escape(row.name)}" data-words="{html.escape(_words(row))}">'
         f"<h3>{html.escape(row.name)}</h3>{badges}"
-        f'<p class="hc-model-facts">{_facts(row)}</p>'
+        f'<p class="hc-model-facts">{_facts(row, unmeasured)}</p>'
         f"{fit_line(row.fit, _(STEPS[row.step]) if row.step else '')}{_drafts(row, may_change)}{fetch_line(row.fetch)}"
-        f"{asked or _buttons(row, host, may_change)}</li>"
+        f"{said}{asked or _buttons(row, host, may_change)}</li>"
     )
 
 
@@ -114,18 +143,20 @@ def fit_line(fit: Fit, step: str) -> str:
     )
 
 
-def _facts(row: ModelRow) -> str:
+def _facts(row: ModelRow, unmeasured: bool) -> str:
     size = _size(row.size)
     if row.state == "partly" and row.size:
         size = _("{have} of {size} here").format(have=_size(row.have), size=size)
     elif row.state == "absent" and row.size:
-        size += _(" to fetch")
+        size += _(" to download")
     facts = [
         count_line(row.parameters),
         size,
         row.licence if row.licence != "unknown" else _("licence unknown"),
         _("by {author}").format(author=row.maker) if row.maker else "",
     ]
+    if not row.speed and unmeasured and row.size:
+        facts.append(_("speed: being measured…"))
     drawn = facts_line(facts)
     return f"{drawn} · {speed_line(row.speed)}" if row.speed else drawn
 
@@ -140,14 +171,17 @@ def speed_line(speed: Speed) -> str:
     rate = f"{speed.per_second:,.0f}" if speed.per_second >= 10 else f"{speed.per_second:.1f}"
     if speed.replies:
         said = plural(
-            "{rate} tokens a second, measured over its last reply",
-            "{rate} tokens a second, measured over its last {n} replies",
+            "{rate} tokens a second in its last reply",
+            "{rate} tokens a second in its last {n} replies",
             speed.replies,
             rate=rate,
         )
         return f"<span>{said}</span>"
-    why = _("A token without drafts reads all weights once; memory was measured. Drafts can make it faster.")
-    said = _("about {rate} tokens a second at most without drafts (expected)").format(rate=rate)
+    why = _(
+        "Estimated: each token reads all weights once, and how fast this machine reads was measured. "
+        "Drafts can make it faster."
+    )
+    said = _("about {rate} tokens a second expected").format(rate=rate)
     return f'<span title="{why}">{said}</span>'
 
 
@@ -188,14 +222,14 @@ def fetch_line(fetch: Fetch | None) -> str:
 def _stage(fetch: Fetch) -> str:
     if fetch.phase == "downloading":
         if not fetch.total:
-            return _("Asking where it lies…")
+            return _("Connecting…")
         speed = _(" · {speed:.1f} MB a second").format(speed=fetch.speed / 1e6) if fetch.speed else ""
-        return _("Fetching: {done} of {total}{speed}").format(
+        return _("Downloading: {done} of {total}{speed}").format(
             done=gigabytes(fetch.done), total=gigabytes(fetch.total), speed=speed
         )
     if fetch.phase == "converting":
-        return _("Making it ready for this machine, once…")
-    return _(_STAGES.get(fetch.phase, later("Stopped. What has come is kept.")))
+        return _("Preparing it for this machine, once…")
+    return _(_STAGES.get(fetch.phase, later("Stopped. What was downloaded is kept.")))
 
 
 def _asked(row: ModelRow, frees: int) -> str:
@@ -205,7 +239,7 @@ def _asked(row: ModelRow, frees: int) -> str:
         if frees
         else _("Its files stay: they are your own.")
     )
-    listed = _(" It leaves the list, too.") if row.own else _(" It can be fetched again.")
+    listed = _(" It leaves the list, too.") if row.own else _(" It can be downloaded again.")
     return (
         f'<div class="hc-ask-remove" role="group" aria-label="{ask}">'
         f"<p>{ask} {what}{listed}</p>"
@@ -221,7 +255,9 @@ def _buttons(row: ModelRow, host: HostStatus, may_change: bool) -> str:
     def add(act: str, label: str, css: str = "hc-bordered") -> None:
         found.append(button(act, label, text=row.name, css=css, aria_label=f"{label} {row.name}"))
 
-    if may_change and row.fetch and row.fetch.under_way:
+    if host.name == row.name and host.phase in CANCELLABLE:
+        add("hc_model_cancel", _("Cancel"))
+    elif may_change and row.fetch and row.fetch.under_way:
         if row.fetch.phase != "stopping":
             add("hc_model_stop", _("Stop"))
     elif row.state == "here":
@@ -230,7 +266,7 @@ def _buttons(row: ModelRow, host: HostStatus, may_change: bool) -> str:
         elif not (row.loaded or coming or row.draft_only or row.fit.verdict == "no"):
             add("hc_model_load", _("Load"), "hc-strong")
     elif may_change and row.fit.verdict != "no":
-        add("hc_model_fetch", _("Go on") if row.state == "partly" else _("Fetch"), "hc-strong")
+        add("hc_model_fetch", _("Resume") if row.state == "partly" else _("Download"), "hc-strong")
     if (
         may_change
         and not (row.loaded or coming or (row.fetch and row.fetch.under_way))
@@ -246,11 +282,4 @@ def _size(size: int | None) -> str:
 
 def count_line(parameters: int | None) -> str:
     """How large a model is; empty where that is not known."""
-    if not parameters:
-        return ""
-    billions = parameters >= 1e9
-    return (
-        _("{n:.1f} billion parameters").format(n=parameters / 1e9)
-        if billions
-        else _("{n:.0f} million parameters").format(n=parameters / 1e6)
-    )
+    return _("{count} parameters").format(count=count(parameters)) if parameters else ""

@@ -210,7 +210,7 @@ def _places(store: Store) -> str:
     rows = [
         (_("Chats and what was learned"), store.path, _size(store.path)),
         (_("Texts of your own"), corpora_dir(), _size(corpora_dir())),
-        (_("Models (can be fetched again)"), cache_dir(), _size(cache_dir())),
+        (_("Models (can be downloaded again)"), cache_dir(), _size(cache_dir())),
     ]
     cells = "".join(
         f'<dt>{name}</dt><dd><span class="hc-path">{html.escape(str(path))}</span> {size}</dd>'

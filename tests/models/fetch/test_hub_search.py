@@ -42,7 +42,7 @@ def test_what_is_asked_and_what_is_told(hub: FakeHub) -> None:
     first, second = search("  qwen3\n gguf ")
     assert hub.searches[0]["search"] == ["qwen3 gguf"]
     assert hub.searches[0]["limit"] == [str(MOST_FOUND)]
-    assert (first.repo, first.author, first.downloads) == ("Qwen/Qwen3-0.6B", "Qwen", 12345)
+    assert (first.repo, first.downloads) == ("Qwen/Qwen3-0.6B", 12345)
     assert (first.licence, first.parameters, first.size) == ("apache-2.0", 596_049_920, 1_192_099_840)
     assert (first.gated, first.packed, first.not_for_chat, first.gguf) == (False, False, "", [])
     assert (second.kind, second.gated, second.gguf) == ("qwen3", True, [HubFile("b-Q4_0.gguf")])

@@ -12,7 +12,7 @@ import pytest
 
 from hierchat.cli import main
 from hierchat.config import models_dir
-from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
+from hierchat.models.catalogue import Gguf, Hub, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.errors import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
 from hierchat.models.load.add import add, chosen
 from hierchat.models.load.before_fetch import require_worth_fetching
@@ -40,7 +40,9 @@ def hub(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Fa
 
 
 def added(said: str) -> ModelEntry:
-    name = add(said, read_catalogue())
+    name, new = add(said, read_catalogue())
+    assert new
+    assert add(said, read_catalogue()) == (name, False)  # one file is one model
     return read_catalogue().entry(name)
 
 
@@ -49,6 +51,24 @@ def test_a_path_is_one_model_however_often_it_is_named(tiny_gguf: Path, tiny_fol
     assert names[:2] == names[2:]
     assert len(set(names)) == 2
     assert set(names) <= set(read_catalogue().models)
+
+
+def test_other_ways_to_a_file_lead_to_the_same_model(tiny_gguf: Path, tmp_path: Path) -> None:
+    name, _ = add(str(tiny_gguf), read_catalogue())
+    (tmp_path / "link.gguf").symlink_to(tiny_gguf)
+    around = tiny_gguf.parent / ".." / tiny_gguf.parent.name / tiny_gguf.name
+    for path in (tmp_path / "link.gguf", around):
+        assert add(str(path), read_catalogue()) == (name, False)
+
+
+def test_what_ships_is_found_by_its_repository() -> None:
+    shipped = read_catalogue()
+    asked = {
+        "Qwen/Qwen3-0.6B": ModelSource(hub=Hub(repo="qwen/qwen3-0.6b")),
+        "its file": ModelSource(gguf=Gguf(repo="Qwen/Qwen3-0.6B-GGUF", file="Qwen3-0.6B-Q8_0.gguf")),
+    }
+    assert {shipped.name_of(source) for source in asked.values()} == {"qwen3-0.6b"}
+    assert shipped.name_of(ModelSource(gguf=Gguf(repo="Qwen/Qwen3-0.6B-GGUF", file="other.gguf"))) == ""
 
 
 def test_every_command_takes_a_path(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +108,6 @@ def test_a_gguf_file_by_its_path(tiny_gguf: Path) -> None:
     assert entry.context_length == 256
     assert fit(entry, "cpu").verdict == "yes"
     assert refusal(entry, "cpu") == ""
-    assert added(str(tiny_gguf)).name == "tiny.q8_0-2"
 
 
 def test_a_gguf_file_with_experts(tmp_path: Path) -> None:
