@@ -54,7 +54,7 @@ class Parts:
     empty: Any
     incognito: Any
     tiny: Any
-    """Below the empty page, where the model is tiny and a better one would run."""
+    """At the end of the empty page, where the model is tiny and a better one would run."""
     chat: Any
     thread: Any
     growing: Any
@@ -142,8 +142,9 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             pair = gr.HTML(setup.form(names), elem_id="hc-pair")
         host = gr.HTML("", elem_id="hc-host")
         secret = gr.HTML("", elem_id="hc-incognito")
-        empty = gr.HTML(empty_page("" if login else place), elem_id="hc-empty")
-        tiny = gr.HTML("", elem_id="hc-tiny")
+        with gr.Column(elem_id="hc-empty") as empty:
+            gr.HTML(empty_page("" if login else place))
+            tiny = gr.HTML("", elem_id="hc-tiny")
         with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as chat:
             thread = _still("hc-thread")
             growing = _still("hc-growing")

@@ -77,6 +77,8 @@ class Session:
     """What the list of conversations was last searched for."""
     remark: str = ""
     """How a reply ended while its conversation was not on the screen."""
+    about: str = ""
+    """What the note or the remark is about; empty where that cannot be settled."""
     unsent: str = ""
     """Text that goes back into the box."""
     settings_seen: int = 0
@@ -108,7 +110,7 @@ class Session:
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = self.note = self.panel = self.removing = self.hub_said = ""
+        self.remark = self.note = self.about = self.panel = self.removing = self.hub_said = ""
 
 
 class Sessions:

@@ -9,6 +9,7 @@ from hierchat.chat.frames import Frame
 from hierchat.chat.words import SAME_WORDS, UP_TO_TIES, host_sentence
 from hierchat.language import _, later, plural
 from hierchat.models.runnable import NO_DRAFTS
+from hierchat.ui.actions import button
 
 if TYPE_CHECKING:
     from hierchat.runtime.host import HostStatus, ModelHost
@@ -119,6 +120,12 @@ def notice(sentence: str) -> str:
 def error(sentence: str) -> str:
     """An error as HTML, read out by screen readers."""
     return f'<div class="hc-error" role="alert">{html.escape(sentence)}</div>'
+
+
+def closable(sentence: str) -> str:
+    """A remark or an error, as HTML, with the button that takes it away."""
+    close = button("hc_dismiss", _("Close"), css="hc-icon hc-close", title=_("Close"))
+    return f'<div class="hc-told">{sentence}{close}</div>'
 
 
 def stale(sentence: str) -> str:

@@ -169,8 +169,8 @@ def _reply(
                aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip
     facts = (
-        f'<details class="hc-details"><summary>{_("Details")}</summary>{figures_view.details(figures, message.model)}'
-        "</details>"
+        f'<details class="hc-details"><summary>{_("Details")}</summary>'
+        f'<div class="hc-all-facts">{figures_view.details(figures, message.model)}</div></details>'
         if figures or message.model
         else ""
     )

@@ -84,10 +84,12 @@ def tray(
     chat: int,
     attached: Mapping[int, Sequence[Attached]],
     queued: Sequence[ReplyInProgress],
+    unstored: Sequence[ReplyInProgress],
     known: bool,
 ) -> str:
     """What stands above the box for `chat` (0: a new one), as HTML; `queued`: what waits in any of the user's. The page
-    keeps the state of all chats for when it is loaded again; `known`: it has asked for what it had then."""
+    keeps the state of all chats for when it is loaded again, with what this process alone has, `unstored`; `known`: it
+    has asked for what it had then."""
     files = "".join(map(_chip, attached.get(chat, ())))
     waiting = "".join(_waiting(one) for one in queued if one.conversation_id == chat)
     lists = (
@@ -100,18 +102,18 @@ def tray(
         if files
         else ""
     )
-    state = html.escape(json.dumps(_state(attached, queued)))
+    state = html.escape(json.dumps(_state(attached, unstored)))
     return f'<div class="hc-tray" data-state="{state}" data-known="{"yes" if known else ""}">{lists}</div>'
 
 
 def _state(
-    attached: Mapping[int, Sequence[Attached]], queued: Sequence[ReplyInProgress]
+    attached: Mapping[int, Sequence[Attached]], unstored: Sequence[ReplyInProgress]
 ) -> dict[str, object]:
     files = [(chat, file) for chat, many in attached.items() for file in many]
     return {
         "process": KEY,  # while it runs, messages wait there; a later one knows nothing of them
         "files": [{"chat": chat, "key": file.key, "name": file.name} for chat, file in files if file.file],
-        "texts": [{"chat": one.conversation_id, "text": one.text} for one in queued],
+        "texts": [{"chat": one.conversation_id, "text": one.text} for one in unstored],
     }
 
 
