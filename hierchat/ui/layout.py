@@ -110,7 +110,7 @@ def heading(title: str) -> str:
 def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]) -> Parts:
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
-    timer = gr.Timer(1.0)
+    timer = gr.Timer(1.0, active=False)
     pulse, cue = gr.Timer(1.0, active=False), gr.HTML("", elem_id="hc-cue")
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
