@@ -15,6 +15,7 @@ const EDITOR_STYLE = `
 const WRITING = _('A reply is being written. Send this when it has ended, or stop it first.');
 const EDITED = 'hc-edited-'; // and the id of a message: what was typed in an editor that an update, or a reload, closed
 const EDITING = 'hc-editing'; // the message whose editor is open: a reload opens it again
+const MOST_MEASURED = 20_000; // characters; to measure more after each key would take longer than the key
 let editor = null;
 let sentId = null; // of the message whose editor was sent, until the server's answer changes the chat
 
@@ -54,6 +55,7 @@ function edit(button, id, bubble, text, { name, save, saves, sends }) {
   const field = made('textarea', { value: sessionStorage.getItem(EDITED + id) ?? text, ariaLabel: name, dir: 'auto' });
   field.style.width = `max(${Math.ceil(width)}px, min(100%, 24rem))`;
   const grow = () => {
+    if (field.value.length > MOST_MEASURED) return void (field.style.height = '50dvh');
     field.style.height = `${height}px`;
     field.style.height = `${Math.max(height, field.scrollHeight)}px`;
   };

@@ -76,7 +76,7 @@ class Views:
         return {self._parts.live: self._live(session, user_id)}
 
     def tell(self, session: Session, user_id: int, sentence: str, about: str = "") -> Update:
-        """Something for the same line, as HTML; it stays until it is closed, the next message, or another chat is opened.
+        """Something for the same line, as HTML; it stays until it is closed, the next message, or another chat is open.
         `about`: what it is about, so that `settled` can take it away."""
         said = status.closable(sentence)
         session.about = about
