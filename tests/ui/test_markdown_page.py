@@ -189,6 +189,12 @@ LONG = {
 }
 
 
+LAID_OUT = """element => [...element.querySelectorAll('.hc-piece')].map(piece => {
+    const within = piece.appendChild(document.createElement('i'));
+    return within.checkVisibility({ contentVisibilityAuto: true });
+})"""
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_of_long_text_only_what_is_on_the_screen_is_laid_out(
@@ -205,9 +211,6 @@ def test_of_long_text_only_what_is_on_the_screen_is_laid_out(
         shown = chat.page.locator(f"#hc-thread {place}")
         expect(shown).to_have_count(1)
         assert shown.evaluate("element => element.textContent").strip() == text.strip()
-        laid_out = shown.evaluate(
-            "element => [...element.querySelectorAll('.hc-piece')]"
-            ".map(piece => piece.checkVisibility({ contentVisibilityAuto: true }))"
-        )
+        laid_out = shown.evaluate(LAID_OUT)
         assert len(laid_out) > 30
         assert sum(laid_out) < 8
