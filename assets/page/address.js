@@ -3,9 +3,69 @@
 const ANY = 'any';
 let asked = []; // what the user asked for and the page does not show yet, oldest first; ANY where only the server knows it
 
+// Where the page is going stands there at once: the title, the mark in the list, and soon an outline in place of what is
+// left. The server's answer fills it.
+const OUTLINE_MS = 150; // an answer that comes sooner needs none
+let answers = known ? 0 : 1; // that the server owes: the page itself, and each step to another chat or view
+let outlining = 0;
+
+const outline = made('div', { id: 'hc-going', role: 'status', ariaLabel: _('Loading…') });
+outline.append(...['40%', '92%', '86%', '64%'].map((width) => {
+  const line = made('i', {});
+  line.style.width = width;
+  return line;
+}));
+find('#hc-going')?.remove();
+when('#hc-host', (host) => host.after(outline));
+
+// `kind`: "new", "chat" or "panel". `way`: the button that leads there, where the page has it.
+function showWhereTo(kind, way) {
+  arrive();
+  way?.closest('#hc-list li, #hc-links button')?.setAttribute('data-going', '');
+  document.body.dataset.hcTo = kind;
+  find('#hc-title').dataset.going = kind === 'new' ? _('New chat') : way?.textContent.trim() || '';
+  outlining = setTimeout(() => { document.body.dataset.hcGoing = kind; }, known ? OUTLINE_MS : 0);
+}
+function arrive() {
+  clearTimeout(outlining);
+  delete document.body.dataset.hcTo;
+  delete document.body.dataset.hcGoing;
+  find('#hc-title')?.removeAttribute('data-going');
+  for (const way of document.querySelectorAll('[data-going]')) way.removeAttribute('data-going');
+}
+function goTo(kind, way) {
+  answers += 1;
+  showWhereTo(kind, way);
+}
+const wayToChat = (id) => find(`#hc-list .hc-title[data-id="${Number(id)}"]`);
+const wayToPanel = (name) => [...document.querySelectorAll('#hc-links button')].find((way) => way.dataset.text === name);
+
+// Gradio runs it behind each of these answers, also where one is an error.
+window.hcArrived = () => {
+  answers = Math.max(0, answers - 1);
+  if (!answers) arrive();
+  if (known) return;
+  window.hcKnown = known = true;
+  for (const part of WAITING) find(part)?.removeAttribute('inert');
+  for (const [act, given] of early.splice(0)) trigger(act, given);
+  sendWhatWaits();
+};
+
+// Until the server knows the page, only the box takes anything.
+const WAITING = ['#hc-sidebar', '#hc-head'];
+if (!known) {
+  for (const part of WAITING) when(part, (element) => element.toggleAttribute('inert', !known));
+  const { searchParams } = new URL(window.location.href);
+  const panel = searchParams.get('view');
+  if (panel) when('#hc-links button', () => { if (!known && wayToPanel(panel)) showWhereTo('panel', wayToPanel(panel)); });
+  else if (chatOfBox) when('#hc-title', () => { if (!known) showWhereTo('chat'); });
+}
+
 function going(id) {
   asked.push(String(id));
-  if (id !== ANY) boxBelongsTo(id, true); // what is typed before the server answers is for that chat
+  if (id === ANY) return;
+  boxBelongsTo(id, true); // what is typed before the server answers is for that chat
+  goTo(id ? 'chat' : 'new', wayToChat(id));
 }
 
 when('#hc-new', (button) => button.addEventListener('click', () => going(0)));
@@ -16,6 +76,7 @@ acts.hc_fork = ({ id }) => {
 
 function goToPanel(name) {
   asked.push(`panel ${name}`);
+  goTo('panel', wayToPanel(name));
   step('hc_panel', { id: 0, text: name });
 }
 acts.hc_panel = ({ text }) => {

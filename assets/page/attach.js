@@ -7,9 +7,10 @@ const MOST_BYTES = 20e6; // a larger file is not sent: its size is enough to be 
 const MOST_KEPT = 1e6;
 
 const noted = JSON.parse(sessionStorage.getItem(COMPOSER) || '{"files": []}');
+when('#hc-box textarea', () => { if (!box().value) fillBox(unsent()); });
 
 const underway = new Set(); // keys of files that the server does not show yet
-let sendThen = false; // Enter was pressed while a file was being read
+let sendThen = false; // Enter was pressed while a file was being read, or before the server knew the page
 
 const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 const reading = () => underway.size > 0 || Boolean(find('#hc-tray [data-reading]'));
@@ -32,10 +33,15 @@ function attachFile(file) {
   reader.readAsDataURL(file);
 }
 
-// True where a message has to wait for its files; it goes out when they are read.
-function waitForFiles() {
-  sendThen = reading();
+// True where a message has to wait for its files, or for the page; it goes out when they are there.
+function hasToWait() {
+  sendThen = reading() || !known;
   return sendThen;
+}
+function sendWhatWaits() {
+  if (!sendThen || reading() || !known) return;
+  sendThen = false;
+  find('#hc-send').click();
 }
 
 acts.hc_attach = () => {
@@ -121,9 +127,7 @@ when('#hc-tray', (place) => {
     for (const key of underway) if (tray.querySelector(`[data-file="${key}"]`)) underway.delete(key);
     note(tray);
     setTimeout(count, 0);
-    if (!sendThen || reading()) return;
-    sendThen = false;
-    find('#hc-send').click();
+    sendWhatWaits();
   };
   changes(place, changed, { childList: true, subtree: true, characterData: true, attributes: true });
 });

@@ -4,6 +4,12 @@ const KEY = '__KEY__';
 const SERVER = __EVENTS__;
 const acts = {};
 
+// The server knows a page once it has told it what it shows (address.js); what is asked before that waits.
+let known = Boolean(window.hcKnown);
+const early = [];
+const toServer = trigger;
+trigger = (act, given) => { if (known) toServer(act, given); else early.push([act, given]); };
+
 // Steps to another chat or view are numbered: of several in a hurry the last one counts, in whatever order they arrive.
 let steps = 0;
 const step = (act, given) => trigger(act, { ...given, step: Date.now() * 1000 + (steps++ % 1000) });

@@ -1,4 +1,6 @@
-// The page says itself when hierchat does not answer, in place of Gradio's notices, and comes back by itself.
+// The page says itself when hierchat does not answer, in place of Gradio's notices, and comes back by itself. It is loaded
+// again only where it has to be: hierchat was started again, or does not know the page any more. Where an answer alone got
+// lost on its way, Gradio loads it again. What was typed is noted in the tab (unsent.js, edit.js), so it outlives all of them.
 const CHECK_MS = 4000;
 
 const trouble = document.createElement('div');
@@ -14,7 +16,7 @@ function say(sentence) {
   if (words.textContent === sentence && trouble.isConnected) return;
   words.textContent = sentence;
   trouble.replaceChildren(words, reload);
-  document.body.append(trouble);
+  (find('#hc-head') || document.body.lastElementChild).after(trouble);
 }
 
 let disconnected = false;
@@ -22,8 +24,10 @@ async function check() {
   const config = window.gradio_config;
   try {
     const answer = await fetch(`${config.root}${config.api_prefix || ''}/app_id`, { cache: 'no-store' });
-    const same = answer.ok && (await answer.json()).app_id === config.app_id;
-    if (disconnected || !same) window.location.reload();
+    if (!answer.ok) throw new Error(answer.statusText);
+    if ((await answer.json()).app_id !== config.app_id) return void window.location.reload();
+    if (disconnected) trouble.remove();
+    disconnected = false;
   } catch {
     disconnected = true;
     say(_('The connection to hierchat was lost. This page comes back by itself as soon as it runs again; what you typed is kept.'));

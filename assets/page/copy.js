@@ -24,6 +24,11 @@ function copySelected(event) {
   const selection = window.getSelection();
   if (!selection.rangeCount || event.target.closest?.('textarea, input')) return;
   const range = selection.getRangeAt(0);
+  if ([...document.querySelectorAll('.hc-piece')].some((piece) => range.intersectsNode(piece)) && !range.cloneContents().querySelector('article')) {
+    event.clipboardData.setData('text/plain', range.toString()); // its pieces are no lines
+    event.preventDefault();
+    return;
+  }
   const within = (node) => (node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement).closest('math');
   const [first, last] = [within(range.startContainer), within(range.endContainer)];
   if (first) range.setStartBefore(first);

@@ -12,10 +12,11 @@ when('#hc-thread', (thread) => {
 
 // Before the browser opens or closes it.
 on('click', (event) => {
-  const summary = event.target.closest('#hc-thread summary');
-  const id = summary?.closest('.hc-foot')?.dataset.message;
+  const foot = event.target.closest('#hc-thread summary')?.closest('.hc-foot');
+  const id = foot?.dataset.message;
   if (!id) return;
-  if (summary.parentElement.open) opened.delete(id);
-  else opened.add(id);
   stay();
+  if (opened.delete(id)) return;
+  opened.add(id);
+  setTimeout(() => foot.scrollIntoView({ block: 'nearest' }), 0);
 }, { capture: true });

@@ -25,7 +25,7 @@ function titled(title, properties = {}) {
 
 function ask({ title, value, action }, then) {
   const form = titled(title);
-  const field = made('input', { value, ariaLabel: title, dir: 'auto' });
+  const field = made('input', { value, ariaLabel: title, dir: 'auto', maxLength: 200 });
   const row = made('div', {});
   row.append(
     made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),

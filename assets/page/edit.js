@@ -13,14 +13,18 @@ const EDITOR_STYLE = `
   :focus-visible { outline: 2px solid var(--hc-accent); outline-offset: 2px; }
 `;
 const WRITING = _('A reply is being written. Send this when it has ended, or stop it first.');
-const drafts = new Map(); // id of a message -> what was typed in an editor that an update closed
+const EDITED = 'hc-edited-'; // and the id of a message: what was typed in an editor that an update, or a reload, closed
+const EDITING = 'hc-editing'; // the message whose editor is open: a reload opens it again
+const MOST_MEASURED = 20_000; // characters; to measure more after each key would take longer than the key
 let editor = null;
+let sentId = null; // of the message whose editor was sent, until the server's answer changes the chat
 
 function closeEditor() {
   if (!editor) return;
   const { article, id, field } = editor;
   editor = null;
-  drafts.set(id, field.value);
+  keepText(EDITED + id, field.value);
+  sessionStorage.removeItem(EDITING);
   article.shadowRoot.replaceChildren(document.createElement('slot'));
 }
 
@@ -48,9 +52,10 @@ function edit(button, id, bubble, text, { name, save, saves, sends }) {
   const article = button.closest('.hc-turn');
   const { act } = button.dataset;
   const { width, height } = bubble.getBoundingClientRect();
-  const field = made('textarea', { value: drafts.get(id) ?? text, ariaLabel: name, dir: 'auto' });
+  const field = made('textarea', { value: sessionStorage.getItem(EDITED + id) ?? text, ariaLabel: name, dir: 'auto' });
   field.style.width = `max(${Math.ceil(width)}px, min(100%, 24rem))`;
   const grow = () => {
+    if (field.value.length > MOST_MEASURED) return void (field.style.height = '50dvh');
     field.style.height = `${height}px`;
     field.style.height = `${Math.max(height, field.scrollHeight)}px`;
   };
@@ -63,11 +68,14 @@ function edit(button, id, bubble, text, { name, save, saves, sends }) {
 
   const leave = () => {
     closeEditor();
-    drafts.delete(id);
+    sessionStorage.removeItem(EDITED + id);
     article.querySelector(`[data-act=${act}]`)?.focus();
   };
   cancel.onclick = leave;
-  field.oninput = grow;
+  field.oninput = () => {
+    keepText(EDITED + id, field.value);
+    grow();
+  };
   form.onsubmit = (event) => {
     event.preventDefault();
     if (!field.value.trim()) return;
@@ -76,6 +84,9 @@ function edit(button, id, bubble, text, { name, save, saves, sends }) {
       return;
     }
     leave();
+    keepText(EDITED + id, field.value);
+    sessionStorage.setItem(EDITING, id);
+    sentId = id;
     sends(field.value);
   };
   form.onkeydown = (event) => {
@@ -88,6 +99,7 @@ function edit(button, id, bubble, text, { name, save, saves, sends }) {
   const root = article.shadowRoot || article.attachShadow({ mode: 'open' });
   root.replaceChildren(made('style', { textContent: EDITOR_STYLE }), form);
   editor = { article, id, field };
+  sessionStorage.setItem(EDITING, id);
   stay();
   grow();
   field.focus({ preventScroll: true });
@@ -97,5 +109,21 @@ function edit(button, id, bubble, text, { name, save, saves, sends }) {
 
 // An update may put another message in its place.
 when('#hc-thread', (thread) => changes(thread, () => {
+  if (sentId !== null) {
+    sessionStorage.removeItem(EDITED + sentId);
+    sessionStorage.removeItem(EDITING);
+    sentId = null;
+  }
   if (editor && (!editor.article.isConnected || messageOf(editor.article) !== String(editor.id))) closeEditor();
 }, { childList: true, attributes: true, subtree: true, attributeFilter: ['data-message'] }));
+
+const wasEditing = sessionStorage.getItem(EDITING);
+let reopened = !wasEditing;
+when('#hc-thread', (thread) => changes(thread, () => {
+  if (reopened || !thread.querySelector('.hc-turn')) return;
+  reopened = true;
+  const acts = '[data-act=hc_edit][data-id="ID"], [data-act=hc_edit_reply][data-id="ID"]';
+  const button = sessionStorage.getItem(EDITED + wasEditing) && thread.querySelector(acts.replaceAll('ID', wasEditing));
+  if (button) button.click();
+  else sessionStorage.removeItem(EDITING);
+}));

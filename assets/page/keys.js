@@ -28,7 +28,7 @@ let sent = NOTHING;
 // Once the page has said why a message did not go, the same text may be sent again.
 when('#hc-live', (live) => changes(live, () => { if (find('#hc-live [role]')) sent = NOTHING; }));
 function hold(event) {
-  if (waitForFiles()) {
+  if (hasToWait()) {
     event.preventDefault();
     event.stopImmediatePropagation();
     return;
@@ -42,7 +42,6 @@ function hold(event) {
   }
   sent = { text, at: performance.now() };
   if (text.trim()) follow();
-  sessionStorage.removeItem(UNSENT + chatOfBox);
 }
 on('keypress', (event) => {
   if (event.target === box() && event.key === 'Enter' && !event.shiftKey) hold(event);

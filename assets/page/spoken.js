@@ -22,6 +22,7 @@ const said = made('div', { id: 'hc-said', className: 'hc-spoken', role: 'status'
 document.body.append(said);
 
 const feet = () => [...document.querySelectorAll('#hc-thread .hc-foot')].map((foot) => foot.dataset.message);
+const MOST_SPOKEN = 20_000; // characters: half an hour of speech, and no long wait for the page
 let told = [];
 let writingIn = null; // the chat; a new one gets its id a moment later
 onBusy.push((writing) => {
@@ -35,7 +36,7 @@ onBusy.push((writing) => {
     const last = feet().at(-1);
     const text = find(`#hc-thread .hc-foot[data-message="${last}"]`)?.parentElement.querySelector('.hc-text');
     const here = props.value === writingIn; // and not another chat, in which nothing is being written
-    said.textContent = here && text && !told.includes(last) ? text.textContent : '';
+    said.textContent = here && text && !told.includes(last) ? text.textContent.slice(0, MOST_SPOKEN) : '';
   }, 100);
 });
 watch('value', () => { if (busy() && !Number(writingIn)) writingIn = props.value; });

@@ -26,7 +26,7 @@ EVENTS = (
     "hc_hub_search", "hc_hub_look", "hc_hub_less", "hc_hub_leave", "hc_hub_take",
     "hc_texts_look", "hc_texts_files", "hc_texts_add", "hc_texts_again", "hc_texts_watch", "hc_texts_stop",
     "hc_texts_remove", "hc_texts_removed", "hc_texts_keep", "hc_end_session",
-    "hc_learned_delete", "hc_learned_deleted", "hc_learned_keep", "hc_typing",
+    "hc_learned_delete", "hc_learned_deleted", "hc_learned_keep", "hc_typing", "hc_dismiss",
 )  # fmt: skip
 """Actions that reach the server; those that copy stay in the browser."""
 ASSETS = shipped("assets")
@@ -48,7 +48,7 @@ _SCRIPTS = (
     "language", "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details",
     "edit", "drawer", "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget",
     "comparisons", "hit", "origin", "login", "connection", "tags", "titles", "transfer", "going_on", "models",
-    "own_texts", "learning", "thought",
+    "own_texts", "learning", "thought", "notices",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
 MOST_FILES = 20
+FILES, LENGTH = "files", "length"
+"""What a remark is about, until it is settled."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 _MOST_MANY = later("A message takes up to {n} files. Remove one first.")
 _LOST = (
@@ -53,7 +55,7 @@ class AttachingHandlers:
         files = session.attached.setdefault(chat, [])
         if not _KEY.fullmatch(key) or len(files) >= MOST_FILES:
             yield self._views.tray(session, user) | self._views.tell(
-                session, user, status.error(_(_MOST_MANY).format(n=MOST_FILES))
+                session, user, status.error(_(_MOST_MANY).format(n=MOST_FILES)), FILES
             )
             return
         files.append(new := Attached(key, name))
@@ -62,8 +64,9 @@ class AttachingHandlers:
             said: Update = {}
             self._read(new, event._data)
             self._kept.keep(user, new)
+            said = self._views.settled(session, user, FILES)
         except Unreadable as error:
-            said = self._views.tell(session, user, status.error(str(error)))
+            said = self._views.tell(session, user, status.error(str(error)), FILES)
         finally:
             if new.file is None and new in files:
                 files.remove(new)
@@ -73,7 +76,7 @@ class AttachingHandlers:
         """Not to be sent after all."""
         session, user = self._who(request)
         self._kept.drop(user, self._taken(session, str(event._data["text"])))
-        return self._views.tray(session, user)
+        return self._views.tray(session, user) | self._views.settled(session, user, FILES)
 
     def inline(self, box: str, event: gr.EventData, request: gr.Request) -> Update:
         """Pasted text into the box, where it would have been."""
@@ -101,7 +104,9 @@ class AttachingHandlers:
         if not lost:
             return self._views.tray(session, user)
         sentence = plural(*_LOST, len(lost), names=", ".join(lost))
-        return self._views.tray(session, user) | self._views.tell(session, user, status.notice(sentence))
+        return self._views.tray(session, user) | self._views.tell(
+            session, user, status.notice(sentence), FILES
+        )
 
     def show(self, event: gr.EventData, request: gr.Request) -> Update:
         """The text of a file that was sent, or its name alone again."""
@@ -138,6 +143,8 @@ class AttachingHandlers:
         room = self._service.message_room(reply_settings(settings.sampling), settings.system_prompt)
         if counted is None or room is None:
             return {self._parts.count: ""} | drawn
+        if counted[0] <= room:
+            drawn |= self._views.settled(session, user, LENGTH)
         return {self._parts.count: status.count_line(counted[0], room, counted[1])} | drawn
 
     def _settings(self, session: Session, user: int, values: tuple[Any, ...]) -> ChatSettings:

@@ -46,7 +46,7 @@ class Connected:
                 if ended
                 else _("It had ended already.")
             )
-            return self.show(user) | {live: status.notice(told)}
+            return self.show(user) | {live: status.closable(status.notice(told))}
 
         bus.hc_end_session(end, None, [self._list, live], **QUIET)
 

@@ -18,10 +18,13 @@ from hierchat.store import NotFound
 from hierchat.ui import status
 from hierchat.ui.given import values
 from hierchat.ui.layout import Parts
+from hierchat.ui.sampling import SettingsError
 from hierchat.ui.sessions import Session, Stale
 from hierchat.ui.views import Update, Views
 
 log = logging.getLogger(__name__)
+SETTINGS = "settings"
+"""What a remark is about, until settings are right again."""
 Who = Callable[[gr.Request], tuple[Session, int]]
 
 
@@ -91,7 +94,8 @@ class Guard:
             session, user = self._who(request)
             if isinstance(error, NotFound):
                 return self._views.missing(session, user, kept=bool(session.unsent))
-            return self._views.busy(session, user) | self._views.tell(session, user, sentence)
+            about = SETTINGS if isinstance(error, SettingsError) else ""
+            return self._views.busy(session, user) | self._views.tell(session, user, sentence, about)
         except Exception as another:
             log.debug("the page could not be drawn anew: %s", type(another).__name__)
             return {self._parts.live: sentence}

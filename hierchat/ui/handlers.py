@@ -179,7 +179,8 @@ class Handlers:
         if wanted and not there:
             # Not the value of any other empty page, so that the script sees a change and mends the address.
             update[self._parts.bus] = f"{GONE}{wanted}"
-            update[self._parts.live] = status.notice(_("The chat that was open here has been deleted."))
+            gone = status.notice(_("The chat that was open here has been deleted."))
+            update[self._parts.live] = status.closable(gone)
         return update
 
     def forget(self, query: str, request: gr.Request) -> Update:
@@ -227,6 +228,12 @@ class Handlers:
         if self.views.now(session, user) is None:
             session.marked ^= {int(event._data["id"])}
         return self._drawn(session, user)
+
+    def dismiss(self, request: gr.Request) -> Update:
+        """What the line above the box said was read."""
+        session, user = self.who(request)
+        session.remark = session.note = session.about = ""
+        return self.views.live(session, user)
 
     def stop(self, request: gr.Request) -> Update:
         """Stop the reply on the screen. Sets an event and returns: whoever follows the reply draws the end."""
@@ -280,7 +287,7 @@ class Handlers:
         return {
             self._parts.host: status.host_line(now),
             self._parts.timer: gr.Timer(active=not done),
-            self._parts.tiny: gr.update(value=tiny_line(self._service.models.better())),
+            self._parts.tiny: tiny_line(self._service.models.better()),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             self._parts.model: gr.update(**self._picked(names)),
             self._parts.pair: setup.form(names),

@@ -54,7 +54,7 @@ class Parts:
     empty: Any
     incognito: Any
     tiny: Any
-    """Below the empty page, where the model is tiny and a better one would run."""
+    """At the end of the empty page, where the model is tiny and a better one would run."""
     chat: Any
     thread: Any
     growing: Any
@@ -110,7 +110,7 @@ def heading(title: str) -> str:
 def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]) -> Parts:
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
-    timer = gr.Timer(1.0)
+    timer = gr.Timer(1.0, active=False)
     pulse, cue = gr.Timer(1.0, active=False), gr.HTML("", elem_id="hc-cue")
     with gr.Sidebar(width=288, elem_id="hc-sidebar"):
         with gr.Row(elem_id="hc-brand"):
@@ -142,8 +142,9 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
             pair = gr.HTML(setup.form(names), elem_id="hc-pair")
         host = gr.HTML("", elem_id="hc-host")
         secret = gr.HTML("", elem_id="hc-incognito")
-        empty = gr.HTML(empty_page("" if login else place), elem_id="hc-empty")
-        tiny = gr.HTML("", elem_id="hc-tiny")
+        with gr.Column(elem_id="hc-empty") as empty:
+            gr.HTML(empty_page("" if login else place))
+            tiny = gr.HTML("", elem_id="hc-tiny")
         with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as chat:
             thread = _still("hc-thread")
             growing = _still("hc-growing")

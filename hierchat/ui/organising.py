@@ -20,6 +20,7 @@ from hierchat.ui.views import Update, Views
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
+_LONGEST_TITLE = 200
 UNDO_SECONDS = 10.0
 """How long a deletion can be taken back."""
 _TOO_LATE = later("That chat was deleted for good. It cannot be brought back.")
@@ -44,7 +45,9 @@ class OrganisingHandlers:
     def rename(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A new title."""
         session, user = self._who(request)
-        self._store.rename_conversation(user, int(event._data["id"]), str(event._data["text"]))
+        self._store.rename_conversation(
+            user, int(event._data["id"]), str(event._data["text"])[:_LONGEST_TITLE]
+        )
         self._news.tell(user)
         return self._views.chats(session, user, query) | self._views.heading(session, user)
 

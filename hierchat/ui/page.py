@@ -92,7 +92,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         settings = [p.bus, *p.settings.fields]
 
         polled = [p.host, p.timer, p.model, p.pair, p.settings.thinks]
-        app.load(handlers.load, None, [*every, *polled, p.pulse], **QUIET)
+        loaded = app.load(handlers.load, None, [*every, *polled, p.pulse], **QUIET)
         app.unload(handlers.unload)
         p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **QUIET)
         p.bus.hc_watch(handlers.going_on.watch, None, every, trigger_mode="always_last", **QUIET)
@@ -125,13 +125,18 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         followed = p.bus.hc_follow(replies.follow, None, every, trigger_mode="multiple", **_FOLLOW)
         followed.then(handlers.settle, p.box, settled, trigger_mode="always_last", **QUIET)
         p.stop.click(handlers.stop, None, every, queue=False, **QUIET)
+        p.bus.hc_dismiss(handlers.dismiss, None, p.live, **QUIET)
 
-        p.new.click(handlers.new, p.query, every, **_STEP)
-        p.bus.hc_open(handlers.open, p.query, every, **_STEP)
-        p.bus.hc_go(handlers.go, p.query, every, **_STEP)
+        steps = [
+            p.new.click(handlers.new, p.query, every, **_STEP),
+            p.bus.hc_open(handlers.open, p.query, every, **_STEP),
+            p.bus.hc_go(handlers.go, p.query, every, **_STEP),
+            p.bus.hc_panel(handlers.panel, p.query, [*every, p.timer], **_STEP),
+        ]
+        for answered in (loaded, *steps):
+            answered.then(None, js="() => window.hcArrived?.()", trigger_mode="multiple", **QUIET)
         p.bus.hc_incognito(handlers.incognito, None, every, **QUIET)
         p.bus.hc_incognito_keep(handlers.keep_incognito, p.query, every, **QUIET)
-        p.bus.hc_panel(handlers.panel, p.query, [*every, p.timer], **_STEP)
         p.bus.hc_more(handlers.more, p.query, every, **QUIET)
         for act, does in (
             (p.bus.hc_rename, organising.rename), (p.bus.hc_pin, organising.pin),

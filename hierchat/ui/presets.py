@@ -11,7 +11,7 @@ from hierchat.chat.settings import own_settings
 from hierchat.store import ChatSettings
 from hierchat.ui import chat_settings
 from hierchat.ui.given import whole
-from hierchat.ui.guard import Who
+from hierchat.ui.guard import SETTINGS, Who
 from hierchat.ui.layout import Parts
 from hierchat.ui.sampling import SettingsError
 from hierchat.ui.views import Update, Views
@@ -35,12 +35,12 @@ class PresetHandlers:
 
     def keep(self, shown: str, request: gr.Request, *values: Any) -> Update:
         """Something was changed in the panel."""
-        _, user = self._who(request)
+        session, user = self._who(request)
         try:
             settings = chat_settings.read(list(values))
         except SettingsError:  # still being typed; who sends it is told
             return self._nothing()
-        return self._let(user, shown, settings, request)
+        return self._let(user, shown, settings, request) | self._views.settled(session, user, SETTINGS)
 
     def bring_back(self, event: gr.EventData, request: gr.Request) -> Update:
         """What was set for a chat that is not stored yet, before the page was loaded again."""

@@ -20,6 +20,7 @@ from hierchat.language import _, later
 from hierchat.runtime.template import PromptError
 from hierchat.store import Attachment, NotFound
 from hierchat.ui import chat_settings, incognito, progress, status, versus
+from hierchat.ui.attaching import FILES, LENGTH
 from hierchat.ui.given import whole
 from hierchat.ui.guard import Who
 from hierchat.ui.layout import Parts
@@ -64,7 +65,7 @@ class ReplyHandlers:
             yield self._nothing
             return
         if len(files) < len(attached):
-            yield self._views.tell(session, user, status.notice(_(_READING)))
+            yield self._views.tell(session, user, status.notice(_(_READING)), FILES)
             return
         settings = self._settings(session, user, values)
         try:
@@ -72,7 +73,7 @@ class ReplyHandlers:
                 with_files(text, files), reply_settings(settings.sampling), settings.system_prompt
             )
         except PromptError as error:  # before anything is stored, and without waiting for a turn
-            yield self._views.tell(session, user, status.error(str(error)))
+            yield self._views.tell(session, user, status.error(str(error)), LENGTH)
             return
         reply = self._views.now(session, user)
         if reply and reply in session.following and reply.text == text and not files:
@@ -263,7 +264,7 @@ class ReplyHandlers:
                     if on_screen:
                         shown |= self._views.heading(session, reply.user_id)
                         shown |= self._views.busy(session, reply.user_id)
-                    yield shown
+                    yield shown | self._views.tray(session, reply.user_id)
                 yield draw(session, reply, state) if on_screen else self._nothing
         finally:
             session.following.discard(reply)
@@ -315,7 +316,9 @@ class ReplyHandlers:
         self._views.window(session, reply)
         if on_screen or reply.trouble:
             # What another one had to say, which ended at the same time, stays.
-            session.remark, session.note = self._remark(reply) or session.remark, ""
+            session.note = ""
+            if remark := self._remark(reply):
+                session.remark, session.about = status.closable(remark), ""
         if on_screen and reply.withdrawn:
             session.gone_from(reply.conversation_id)
             session.settings_of = None  # what the panel shows is for the next one

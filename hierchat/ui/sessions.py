@@ -92,6 +92,8 @@ class Session:
     """What the list of conversations was last searched for."""
     remark: str = ""
     """How a reply ended while its conversation was not on the screen."""
+    about: str = ""
+    """What the note or the remark is about; empty where that cannot be settled."""
     unsent: str = ""
     """Text that goes back into the box."""
     settings_seen: int = 0
@@ -125,7 +127,7 @@ class Session:
 
     def leave(self) -> None:
         """What is on the screen is about to change."""
-        self.remark = self.note = self.panel = self.removing = ""
+        self.remark = self.note = self.about = self.panel = self.removing = ""
         self.model_said = ("", "")
         self.drawn, self.until = DRAWN, None
 

@@ -129,6 +129,12 @@ def error(sentence: str) -> str:
     return f'<div class="hc-error" role="alert">{html.escape(sentence)}</div>'
 
 
+def closable(sentence: str) -> str:
+    """A remark or an error, as HTML, with the button that takes it away."""
+    close = button("hc_dismiss", _("Close"), css="hc-icon hc-close", title=_("Close"))
+    return f'<div class="hc-told">{sentence}{close}</div>'
+
+
 def stale(sentence: str) -> str:
     """The page has to be loaded again: its script does it, and keeps what was typed."""
     return f'<div class="hc-error" role="alert" data-reload>{html.escape(sentence)} {_("It is loaded again…")}</div>'

@@ -11,6 +11,7 @@ from hierchat.language import _, later
 from hierchat.thoughts import parted
 from hierchat.ui import figures as figures_view
 from hierchat.ui.actions import button
+from hierchat.ui.markdown import in_pieces
 from hierchat.ui.marked import marked as marked_words
 from hierchat.ui.outline import below_message, message_heading
 from hierchat.ui.status import notice, undrafted
@@ -38,8 +39,6 @@ _NOTES = {
 }
 _EDITED = later("edited by you")
 _CUT = later("cut at the limit, after {n:,} tokens")
-_SHOWN = 100_000
-"""Characters of a file that are shown: a page of millions would be slow."""
 _FULL = later("cut here: the context window is full")
 
 
@@ -47,7 +46,7 @@ def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> 
     """What the user typed, as typed: no Markdown, white space kept. Without actions their place stays free."""
     return (
         f'<article class="hc-turn" aria-label="{_("You")}" data-message="{id}">{message_heading(_("You"))}{files}'
-        f'<div class="hc-user" dir="auto">{html.escape(text)}</div>'
+        f'<div class="hc-user" dir="auto">{in_pieces(text)}</div>'
         f'<div class="hc-actions hc-mine">{actions}</div></article>'
     )
 
@@ -69,10 +68,8 @@ def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
                   title=name, aria_label=f"{label}. {name}")  # fmt: skip
     if shown is None:
         return chip
-    more = len(shown.text) - _SHOWN
-    rest = "\n" + _("… and {n:,} more characters").format(n=more) if more > 0 else ""
     label = html.escape(_("Text of {name}").format(name=head.name))
-    text = html.escape(shown.text[:_SHOWN] + rest)
+    text = in_pieces(shown.text)
     return (
         f'{chip}<pre class="hc-file" dir="auto" tabindex="0" role="region" aria-label="{label}">{text}</pre>'
     )
@@ -170,8 +167,8 @@ def _reply(
                aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip
     facts = (
-        f'<details class="hc-details"><summary>{_("Details")}</summary>{figures_view.details(figures, message.model)}'
-        "</details>"
+        f'<details class="hc-details"><summary>{_("Details")}</summary>'
+        f'<div class="hc-all-facts">{figures_view.details(figures, message.model)}</div></details>'
         if figures or message.model
         else ""
     )

@@ -55,10 +55,8 @@ class Views:
             for panel, column in p.panels.items()
         }
         return panels | {
-            p.empty: gr.update(visible=_shown(name == "empty")),
-            p.tiny: gr.update(
-                value=tiny_line(self._service.models.better()), visible=_shown(name == "empty")
-            ),
+            p.empty: gr.update(elem_classes=[] if name == "empty" else [OFF]),
+            p.tiny: tiny_line(self._service.models.better()),
             p.chat: gr.update(elem_classes=[] if name == "chat" else [OFF]),
             p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
         }
@@ -77,13 +75,23 @@ class Views:
         """The line above the box: what the reply in progress does, or where another one is being written."""
         return {self._parts.live: self._live(session, user_id)}
 
-    def tell(self, session: Session, user_id: int, sentence: str) -> Update:
-        """Something for the same line, as HTML; it stays until the next message, or another chat is opened."""
+    def tell(self, session: Session, user_id: int, sentence: str, about: str = "") -> Update:
+        """Something for the same line, as HTML; it stays until it is closed, the next message, or another chat is open.
+        `about`: what it is about, so that `settled` can take it away."""
+        said = status.closable(sentence)
+        session.about = about
         if (reply := self.now(session, user_id)) is None:
-            session.remark = sentence
-            return {self._parts.live: sentence}
-        session.note = sentence
-        return {self._parts.live: sentence + progress.line(reply, self._service.host)}
+            session.remark = said
+            return {self._parts.live: said}
+        session.note = said
+        return {self._parts.live: said + progress.line(reply, self._service.host)}
+
+    def settled(self, session: Session, user_id: int, about: str) -> Update:
+        """What was told about this is true no more: it goes."""
+        if session.about != about:
+            return {}
+        session.remark = session.note = session.about = ""
+        return self.live(session, user_id)
 
     def _live(self, session: Session, user_id: int) -> str:
         if (reply := self.now(session, user_id)) is not None:

@@ -277,6 +277,15 @@ def test_everything_has_its_place(
         chat.shot(f"attached-{width}-{'dark' if dark else 'light'}")
 
 
+def test_what_is_said_of_a_refused_file_goes_with_the_next_that_is_taken(chat: Chat) -> None:
+    live = chat.page.locator("#hc-live [role=alert]")
+    choose(chat, picture_png=b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
+    expect(live).to_have_count(1)
+    choose(chat, notes_md=NOTES)
+    expect(files(chat)).to_have_count(1)
+    expect(live).to_have_count(0)
+
+
 @pytest.fixture
 def restarted(fresh: FakeService) -> Iterator[Any]:
     """Starts the server, and starts it again at the same address."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.ui import actions
-from hierchat.ui.markdown import Growing, drawing, parser, render
+from hierchat.ui.markdown import Growing, drawing, in_pieces, parser, render
 from hierchat.ui.markdown.code import CLASSES
 from tests.ui.colours import contrast, variables
 
@@ -360,3 +360,14 @@ def test_a_reply_that_cannot_be_drawn_is_shown_as_text(
 
 def test_a_carriage_return_reaches_the_button_that_copies() -> None:
     assert 'data-text="a&#13;\nb"' in actions.button("hc_copy", "Copy", text="a\r\nb")
+
+
+@given(st.text("a \n<&\N{GRINNING FACE}", max_size=60), st.integers(1, 20))
+@settings(max_examples=100, deadline=None)
+def test_pieces_of_long_text_are_the_text(text: str, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "_PIECE", size)
+        pieces = re.sub(r"</?span[^>]*>", "\0", in_pieces(text))
+    parts = [html.unescape(part) for part in pieces.split("\0") if part]
+    assert "".join(parts) == text
+    assert len(text) <= 2 * size or max(map(len, parts)) <= size

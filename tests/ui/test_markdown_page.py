@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from hierchat.store import NewTurn, TurnFigures
 from tests import browser as driving
 from tests.browser import Chat
 from tests.ui.colours import contrast
@@ -177,3 +178,39 @@ def test_a_growing_reply_looks_like_the_finished_one(wide: Chat, service: FakeSe
     expect(wide.page.locator("#hc-growing math").first).to_be_visible(timeout=driving.PATIENCE_MS)
     wide.idle()
     assert wide.words.last.locator("math").count() == 2
+
+
+LONG = {
+    "a line without blanks": "x" * 300_000,
+    "a line of words": "word " * 60_000,
+    "code": "```python\n" + "x" * 300_000 + "\n```",
+    "a table": "| a | b |\n|---|---|\n| " + "cell " * 60_000 + "| b |\n",
+    "many lines": "\n".join(f"line {number} of many" for number in range(20_000)),
+}
+
+
+LAID_OUT = """element => [...element.querySelectorAll('.hc-piece')].map(piece => {
+    const within = piece.appendChild(document.createElement('i'));
+    return within.checkVisibility({ contentVisibilityAuto: true });
+})"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_of_long_text_only_what_is_on_the_screen_is_laid_out(
+    chat: Chat, service: FakeService, text: str
+) -> None:
+    """In the user's message and in the reply. All of it is there, to be searched and copied."""
+    user = service.store.ensure_user("local")
+    conversation = service.store.create_conversation(user, "Long")
+    question = service.store.add_message(user, conversation, None, "user", text)
+    reply = service.store.begin_reply(user, conversation, question, NewTurn("fake", "fake", {}, 0, True))
+    service.store.finish_reply(reply, text, "complete", TurnFigures(finish="end"))
+    chat.open(f"?c={conversation}")
+    for place in (".hc-user", ".hc-text"):
+        shown = chat.page.locator(f"#hc-thread {place}")
+        expect(shown).to_have_count(1)
+        assert shown.evaluate("element => element.textContent").strip() == text.strip()
+        laid_out = shown.evaluate(LAID_OUT)
+        assert len(laid_out) > 30
+        assert sum(laid_out) < 8

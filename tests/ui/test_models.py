@@ -281,6 +281,38 @@ def test_a_tiny_model_says_so_and_offers_a_better_one(chat: Chat, service: FakeS
     chat.shot("models-tiny")
     chat.page.get_by_role("button", name="Qwen3 1.7B suits this machine, 1.0 GB to download").click()
     expect(model(chat, "Qwen3 1.7B")).to_be_visible()
+    expect(chat.page.locator(".hc-tiny")).to_be_hidden()  # it belongs to the empty page
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (640, 430), (360, 740)])
+def test_nothing_of_the_empty_page_lies_over_another_part(
+    chat: Chat, service: FakeService, width: int, height: int
+) -> None:
+    service.models.hint = True
+    chat.page.set_viewport_size({"width": width, "height": height})
+    chat.open()
+    expect(chat.page.locator(".hc-tiny")).to_contain_text("tiny")
+    overlaps = """parts => {
+        const empty = document.querySelector('#hc-empty');
+        const of = part => part.getBoundingClientRect();
+        const boxes = [...empty.querySelectorAll('.hc-empty > *, .hc-tiny')].map(of);
+        const rest = ['#hc-head', '#hc-live', '#hc-composer'].map(part => of(document.querySelector(part)));
+        const clash = (a, b) => a.top < b.bottom - 1 && b.top < a.bottom - 1;
+        return [boxes.some((a, i) => boxes.some((b, j) => i < j && clash(a, b))),
+                rest.some(part => clash(part, of(empty))), getComputedStyle(empty).overflowY];
+    }"""
+    assert chat.page.evaluate(overlaps) == [False, False, "auto"]
+    chat.shot(f"empty-{width}")
+
+
+def test_a_notice_that_was_closed_stays_closed(chat: Chat, service: FakeService) -> None:
+    service.models.hint = True
+    chat.open()
+    chat.page.locator(".hc-tiny").get_by_role("button", name="Close").click()
+    expect(chat.page.locator(".hc-tiny")).to_be_hidden()
+    chat.open()
+    expect(chat.page.locator(".hc-tiny")).to_have_count(1)
+    expect(chat.page.locator(".hc-tiny")).to_be_hidden()
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])

@@ -205,16 +205,32 @@ def test_a_window_that_changes_keeps_the_place(chat: Chat, service: FakeService)
         assert top_of(chat, question) == pytest.approx(before, abs=3)
 
 
-def test_details_open_where_they_stand_and_stay_open(chat: Chat, service: FakeService) -> None:
+BOXES = """foot => {
+    const parts = { foot, summary: foot.querySelector('summary'), facts: foot.querySelector('.hc-all-facts'),
+        chat: document.querySelector('#hc-chat'), end: document.querySelector('#hc-end button') };
+    const boxes = Object.entries(parts).map(([name, part]) => [name, part.getBoundingClientRect().toJSON()]);
+    return Object.fromEntries(boxes);
+}"""
+
+
+def test_details_open_at_full_width_in_view_and_stay_open(chat: Chat, service: FakeService) -> None:
     service.script.seconds = 0
     chat.ask("One")
     chat.ask("Two")
     summary = chat.replies.last.locator("summary")
-    before = summary.bounding_box()
+    before = chat.replies.last.evaluate(BOXES)
     summary.click()
     expect(chat.replies.last).to_contain_text("Tokens per forward")
     chat.page.wait_for_timeout(200)
-    assert summary.bounding_box() == before
+    after = chat.replies.last.evaluate(BOXES)
+    assert after["summary"]["x"] == before["summary"]["x"]
+    assert after["facts"]["width"] == pytest.approx(after["foot"]["width"], abs=17)
+    assert after["chat"]["y"] <= after["foot"]["y"] < after["chat"]["y"] + after["chat"]["height"]
+    bottom = after["chat"]["y"] + after["chat"]["height"]
+    fits = after["foot"]["height"] <= after["chat"]["height"]
+    assert not fits or after["foot"]["y"] + after["foot"]["height"] <= bottom + 1
+    chat.shot("details")
+    assert after["end"]["y"] >= bottom  # the way to the end lies over nothing
     chat.replies.first.locator("summary").click()
     service.script.seconds = 1
     chat.send("Three")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +20,7 @@ from hierchat.store.errors import translated
 from hierchat.ui.guard import Guard
 from hierchat.ui.launch import serve
 from hierchat.ui.page import build_app
-from hierchat.ui.sessions import Sessions
+from hierchat.ui.sessions import Session, Sessions
 from tests import browser as driving
 from tests.browser import Chat
 from tests.deleting import delete_for_good
@@ -342,6 +343,130 @@ def test_a_server_that_goes_and_comes_again(chromium: Browser, fresh: FakeServic
         app.close(verbose=False)
 
 
+@contextmanager
+def slow_to_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """The server knows no page before the event is set, as while a model loads beside it."""
+    opens = threading.Event()
+
+    class Slow(Sessions):
+        def open(self, key: str | None) -> Session:
+            opens.wait(30)
+            return super().open(key)
+
+    monkeypatch.setattr("hierchat.ui.handlers.Sessions", Slow)
+    try:
+        yield opens
+    finally:
+        opens.set()
+
+
+@pytest.mark.browser
+def test_a_message_that_is_sent_before_the_server_knows_the_page(
+    chromium: Browser, fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh.script.seconds = 0
+    opened = stored_chat(fresh.store, "Opened by its address", 1)
+    with (
+        slow_to_open(monkeypatch) as opens,
+        driving.serving(fresh) as address,
+        driving.visiting(chromium, address) as chat,
+    ):
+        loads: list[object] = []
+        chat.page.on("load", lambda page: loads.append(page))
+        chat.page.goto(f"{address}?c={opened}")
+        chat.send("In a hurry")
+        chat.page.wait_for_timeout(2_000)  # long enough to count its tokens, and to load the page anew
+        expect(chat.page.locator("#hc-box textarea")).to_have_value("In a hurry")
+        expect(chat.page.locator("#hc-empty")).to_be_hidden()  # there is a chat at this address
+        chat.shot("not-known-yet")
+        opens.set()
+        expect(chat.page.locator(".hc-user").last).to_have_text("In a hurry")
+        expect(chat.page.locator("#hc-box textarea")).to_have_value("")
+        chat.idle()
+        assert len(loads) == 1
+        assert [text for text, _ in fresh.asked] == ["In a hurry"]
+        assert fresh.store.messages(fresh.store.ensure_user("local"), opened)[-2].text == "In a hurry"
+
+
+@pytest.mark.browser
+def test_what_is_typed_before_the_server_knows_the_page_outlives_a_reload(
+    chromium: Browser, fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        slow_to_open(monkeypatch) as opens,
+        driving.serving(fresh) as address,
+        driving.visiting(chromium, address) as chat,
+    ):
+        chat.page.goto(address)
+        chat.page.locator("#hc-box textarea").fill("Half a thought")
+        chat.page.reload()
+        expect(chat.page.locator("#hc-box textarea")).to_have_value("Half a thought")
+        opens.set()
+        expect(chat.page.locator("#hc-list nav")).to_have_count(1)
+        expect(chat.page.locator("#hc-box textarea")).to_have_value("Half a thought")
+
+
+@pytest.mark.browser
+def test_one_look_that_fails_loads_nothing_anew(chat: Chat) -> None:
+    """Whatever fails: the connection, or the server's answer."""
+    loads: list[object] = []
+    chat.page.on("load", lambda page: loads.append(page))
+    chat.page.locator("#hc-box textarea").fill("Being typed")
+    for answer in (lambda route: route.abort(), lambda route: route.fulfill(status=503)):
+        chat.page.route("**/app_id", answer)
+        expect(chat.page.locator("#hc-trouble")).to_contain_text("The connection to hierchat was lost")
+        chat.page.unroute("**/app_id")
+        expect(chat.page.locator("#hc-trouble")).to_have_count(0)
+    assert not loads
+    expect(chat.page.locator("#hc-box textarea")).to_have_value("Being typed")
+
+
+@pytest.mark.browser
+def test_an_editor_outlives_a_reload(chat: Chat, service: FakeService) -> None:
+    service.script.seconds = 0
+    chat.ask("Question")
+    chat.page.locator(".hc-user").hover()
+    chat.page.locator(".hc-mine").get_by_text("Edit").click()
+    field = chat.page.get_by_role("textbox", name="Edit your message")
+    field.fill("A better question")
+    chat.page.reload()
+    expect(field).to_have_value("A better question")
+    field.press("Control+Enter")
+    expect(chat.page.locator(".hc-user")).to_have_text(["A better question"])
+    chat.idle()
+    chat.page.reload()
+    expect(chat.page.locator(".hc-user")).to_have_text(["A better question"])
+    expect(field).to_have_count(0)
+
+
+@pytest.mark.browser
+def test_a_message_that_waits_for_the_model_is_back_in_the_box_after_a_restart(
+    chromium: Browser, fresh: FakeService
+) -> None:
+    """Nothing is stored of it yet: this process alone has it, and the tab."""
+    fresh.host.status = HostStatus("SmolLM2 135M", "loading")
+    user = fresh.store.ensure_user("local")
+    with driving.serving(fresh) as address, driving.visiting(chromium, address) as chat:
+        chat.open()
+        chat.send("Early")
+        said(chat, "Loading SmolLM2 135M")
+        expect(chat.page.locator("#hc-box textarea")).to_have_value("")
+        chat.until(lambda: "Early" in (chat.page.evaluate("sessionStorage.getItem('hc-composer')") or ""))
+        asked = chat.page.url
+        chat.page.goto("about:blank")
+        fresh.in_progress.end(user)
+        for conversation in fresh.store.conversations(user):
+            delete_for_good(fresh.store, user, conversation.id)
+        # As left by a process that is gone: the key of this one would say that it still has the message.
+        chat.page.add_init_script(
+            "sessionStorage.setItem('hc-composer', sessionStorage.getItem('hc-composer').replace(/[0-9a-f]{32}/, ''))"
+        )
+        chat.page.goto(asked)
+        expect(chat.page.locator("#hc-box textarea")).to_have_value("Early")
+        said(chat, "There is no chat at this address.")
+        expect(chat.page.locator("#hc-box textarea")).to_have_value("Early")
+
+
 @pytest.mark.browser
 def test_a_page_that_the_server_does_not_know_is_loaded_again(
     chromium: Browser, fresh: FakeService, monkeypatch: pytest.MonkeyPatch
@@ -369,10 +494,15 @@ def test_a_page_that_the_server_does_not_know_is_loaded_again(
         expect(chat.page.locator(".hc-user")).to_have_text(["Before", "And now?"])
 
 
+def handlers_of(app: gr.Blocks) -> list[Any]:
+    """But for what runs in the browser alone."""
+    return [function for function in app.fns.values() if function.fn is not None]
+
+
 def test_every_handler_of_the_page_is_guarded(fresh: FakeService) -> None:
     app = build_app(fresh, "here")  # type: ignore[arg-type]
     assert len(app.fns) > 15
-    for function in app.fns.values():
+    for function in handlers_of(app):
         assert function.fn.__code__.co_filename == Guard.cover.__code__.co_filename
         # Gradio's components answer a wrong value themselves, before any handler could.
         assert not (function.inputs and function.preprocess)
@@ -382,7 +512,7 @@ def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> Non
     app = build_app(fresh, "here")  # type: ignore[arg-type]
     request = gr.Request(username=None, session_hash="x")
     fresh.store.close()
-    for function in app.fns.values():
+    for function in handlers_of(app):
         wants = len(function.inputs)
         names = list(inspect.signature(function.fn).parameters)
         special = {"request": request, "event": gr.EventData(None, {"id": 1, "text": "x"})}

@@ -5,6 +5,6 @@ listed there. marking.py marks in the result where its words came from. HTML in 
 image is a link to it.
 """
 
-from hierchat.ui.markdown.drawing import Growing, render, render_marked
+from hierchat.ui.markdown.drawing import Growing, in_pieces, render, render_marked
 
-__all__ = ["Growing", "render", "render_marked"]
+__all__ = ["Growing", "in_pieces", "render", "render_marked"]

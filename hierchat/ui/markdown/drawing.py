@@ -22,6 +22,8 @@ from hierchat.ui.markdown.sanitise import sanitise
 _log = logging.getLogger(__name__)
 # Text that is larger, or that keeps the parser looking for the ends of links, would take it more than a second.
 _MOST = {"": 100_000, "\n": 10_000, "[": 4_000, "](": 1_000}
+_PIECE, _IN_A_LINE = 8_000, 80
+"""Characters of a piece of long text, and of a line of it on the screen, about."""
 _UNSENDABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -193,4 +195,22 @@ def _failed(text: str, error: Exception) -> str:
 
 
 def _plain(text: str) -> str:
-    return f'<p class="hc-plain" dir="auto">{html.escape(text)}</p>\n'
+    return f'<p class="hc-plain" dir="auto">{in_pieces(text)}</p>\n'
+
+
+def in_pieces(text: str) -> str:
+    """HTML of plain text; of a long one in pieces, of which a browser lays out those alone that are on the screen.
+
+    A line of a million characters would keep it for seconds. Their text is `text`; where a line is cut, it breaks."""
+    if len(text) <= 2 * _PIECE:
+        return html.escape(text)
+    pieces, begin = [], 0
+    while begin < len(text):
+        end = begin + _PIECE
+        if end < len(text):
+            end = text.rfind("\n", begin, end) + 1 or text.rfind(" ", begin, end) + 1 or end
+        piece = text[begin:end]
+        height = piece.count("\n") + len(piece) // _IN_A_LINE  # in lines, until it was on the screen
+        pieces.append(f'<span class="hc-piece" style="--hc-lines:{height}">{html.escape(piece)}</span>')
+        begin = end
+    return "".join(pieces)

@@ -45,9 +45,10 @@ def tiny_line(better: tuple[str, ModelRow] | None) -> str:
         return ""
     name, best = better
     tiny = _("{name} is tiny: it shows how this works, and knows little.").format(name=name)
+    close = button("hc_close", _("Close"), text="tiny", css="hc-icon hc-close", title=_("Close"))
     return (
-        f'<p class="hc-quiet hc-tiny">{html.escape(tiny)} '
-        f"{button('hc_panel', _advice(best), text='models', css='hc-link')}</p>"
+        f'<div class="hc-quiet hc-tiny" data-notice="tiny"><p>{html.escape(tiny)} '
+        f"{button('hc_panel', _advice(best), text='models', css='hc-link')}</p>{close}</div>"
     )
 
 
