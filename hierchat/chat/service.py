@@ -108,8 +108,11 @@ class ChatService:
         settings: GenerationSettings,
         stop: threading.Event,
         files: Sequence[Attachment] = (),
+        waited: float = 0.0,
     ) -> Generator[Frame, None, None]:
         """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once.
+
+        `waited`: seconds that it has waited for the reply before.
 
         Also raises what keeps it from being answered: QueueFull, NoModel, MessageTooLong, StoreError. Nothing is stored
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
@@ -117,7 +120,7 @@ class ChatService:
         self.store.conversation(user_id, conversation_id)
         begin = partial(self._ask, user_id, conversation_id, parent_id, text, files, settings, stop)
         try:
-            yield from self._completions.answer(begin, stop)
+            yield from self._completions.answer(begin, stop, waited)
         finally:
             self.titles.wake()
 

@@ -464,3 +464,13 @@ def m0025_told_drafters(db: Database) -> None:
         );
         INSERT INTO drafters VALUES (1, lower(hex(randomblob(8))));
     """)
+
+
+@migrations()
+def m0026_time_since_send(db: Database) -> None:
+    # From Send to the last token; of these, what other replies took, and what it took until the model was there.
+    db.executescript("""
+        ALTER TABLE turns ADD COLUMN total_ms REAL;
+        ALTER TABLE turns ADD COLUMN waited_ms REAL;
+        ALTER TABLE turns ADD COLUMN loading_ms REAL;
+    """)

@@ -153,7 +153,9 @@ class FakeService:
         if over > 0:
             raise MessageTooLong(f"This message is {over:,} tokens too long. Shorten it.")
 
-    def send(self, user_id, conversation_id, parent_id, text, settings, stop, files=()) -> Iterator[Frame]:
+    def send(
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), waited=0.0
+    ) -> Iterator[Frame]:
         def begin() -> Iterator[Frame]:
             if self.script.raises:
                 raise self.script.raises
@@ -231,7 +233,7 @@ class FakeService:
             yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, None, "Stopped."))
             return
         same = arms["first"].text == arms["second"].text
-        pace = f" “{arms['second'].name}” is 2.0\u00d7 as fast."
+        pace = f" “{arms['second'].name}” is 2.0\u00d7 faster."
         sentence = f"Word for word the same.{pace}" if same else f"The words differ from word 3 on.{pace}"
         precise = f"Identical, {tokens} of {tokens} tokens." if same else "First difference at token 4."
         verdict = Verdict(same, tokens, None, 2.0, sentence, True, precise)

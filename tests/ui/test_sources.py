@@ -186,7 +186,7 @@ def test_the_line_tells_its_baseline_and_opens_the_details(chat: Chat, service: 
     details = chat.replies.last.locator(".hc-details")
     chat.replies.last.locator(".hc-numbers b").click()
     expect(details).to_have_attribute("open", "")
-    for name in ("Tokens per forward (T)", "Reading the prompt", "Seed", "Draft models", "Sampling"):
+    for name in ("Tokens per run (T)", "Reading the prompt", "Seed", "Draft models", "Sampling"):
         expect(details).to_contain_text(name)
     chat.replies.last.locator(".hc-numbers b").click()
     expect(details).not_to_have_attribute("open", "")
