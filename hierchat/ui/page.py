@@ -99,8 +99,11 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         polling: dict[str, Any] = {"outputs": [*polled, p.live, p.tiny], **QUIET}
         p.timer.tick(handlers.poll, None, **polling).then(
             models.tick, None, [*models.outputs, p.live], **QUIET
-        )
+        ).then(handlers.loaded, None, [p.thread, p.live], **QUIET)
         p.model.select(handlers.choose, [p.model, p.query, *p.settings.fields], [*every, *polled], **QUIET)
+        p.bus.hc_sources_load(
+            handlers.load_for_sources, [p.query, *p.settings.fields], [*every, *polled], **QUIET
+        )
         for name, does in models.acts.items():
             done = getattr(p.bus, name)(does, None, [*models.outputs, p.live], **QUIET)
             done.then(handlers.poll, None, **polling).then(

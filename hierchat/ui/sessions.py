@@ -57,6 +57,8 @@ class Session:
     """How many conversations the list shows at most."""
     marked: set[int] = field(default_factory=set)
     """Replies whose tokens are shown by source."""
+    sources_by: str = ""
+    """The model that was loaded when these were drawn last."""
     attached: dict[int, list[Attached]] = field(default_factory=dict)
     """Conversation (0: a new one) -> files for its next message."""
     shown: set[int] = field(default_factory=set)

@@ -181,8 +181,7 @@ class Views:
         if panel := self._panels.get(session.panel):
             return update | self.stage(panel.name) | panel.show(user_id)
         if reply is None:
-            path = self._path(session, user_id)
-            drawn = thread(self._service, user_id, path, session.marked, session.shown)
+            drawn = self.thread(session, user_id)
             return (
                 update
                 | self.stage(stage or ("chat" if drawn else "empty"))
@@ -193,6 +192,11 @@ class Views:
         above = progress.above(self._service, reply, session.marked, session.shown)
         growing = progress.growing(reply.latest, reply, GrowingReply())
         return update | self.stage("chat") | {p.thread: above, p.growing: growing}
+
+    def thread(self, session: Session, user_id: int) -> str:
+        """The stored messages of the open conversation."""
+        path = self._path(session, user_id)
+        return thread(self._service, user_id, path, session.marked, session.shown)
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:
         """How full the context window is with this reply; known from now on."""

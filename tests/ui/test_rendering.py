@@ -22,6 +22,7 @@ from hierchat.config import GenerationSettings, Reasoning
 from hierchat.runtime.levels import LeftOut
 from hierchat.store import Conversation, Message, Origin, Whereabouts
 from hierchat.ui import actions, sampling, sidebar, sources, status
+from hierchat.ui.dates import moment
 from hierchat.ui.figures import details, figures_line
 from hierchat.ui.markdown import render
 from hierchat.ui.marked import marked, said
@@ -323,10 +324,39 @@ def test_the_thread_shows_siblings_state_and_no_system_prompt(fresh) -> None:
     assert "stopped" in drawn
 
 
-def test_sources_of_a_model_that_is_not_loaded_say_why(fresh) -> None:
+@pytest.mark.parametrize(
+    ("writer", "said"),
+    [
+        ("Qwen3 0.6B", "Load Qwen3 0.6B to see where its words came from. Load Qwen3 0.6B"),
+        ("Gone 1B", "Gone 1B wrote this and is not on this machine: fetch it under Models"),
+        ("SmolLM2 135M", "not known: SmolLM2 135M was changed since"),
+        ("", "Where the words came from is known only of replies that were written here."),
+    ],
+)
+def test_where_sources_cannot_be_shown_it_says_what_would_show_them(fresh, writer: str, said: str) -> None:
     path = [Message(3, 1, None, "assistant", "words", "complete", 0, (3,))]
-    drawn = visible(thread(fresh, 1, path, marked={3}))
-    assert "words Where the words came from can be shown only while the model" in drawn
+    written = Written(writer, 7, {}, True) if writer else None
+    fresh.figures = lambda user, message: replace(FIGURES, written=written)
+    drawn = thread(fresh, 1, path, marked={3})
+    assert f"words {said}" in visible(drawn)
+    assert ("hc_sources_load" in drawn) is said.startswith("Load")
+
+
+def test_chats_of_one_name_and_forks_are_told_apart_by_the_time_of_their_last_message() -> None:
+    now = datetime.now().replace(hour=14, minute=32)
+    titles = ["Sort a list", "Sort a list (2)", "sort a list", "Other"]
+    at = [now, now - timedelta(minutes=3), now - timedelta(days=40), now]
+    chats = [
+        Conversation(n, title, 0, when.timestamp())
+        for n, (title, when) in enumerate(zip(titles, at, strict=True))
+    ]
+    drawn = sidebar.conversation_list(chats, None, now.date())
+    assert re.findall(r'"hc-when" aria-hidden="true">([^<]+)<', drawn) == [
+        "14:32",
+        "14:29",
+        moment(at[2].timestamp()),
+    ]
+    assert f'title="Other\nLast message: {moment(now.timestamp())}"' in drawn
 
 
 def test_settings_survive_the_panel() -> None:
