@@ -256,7 +256,10 @@ class FakeService:
         return self.script.plan
 
     def runs(self, user_id: int, message_id: int) -> list[Run]:
-        """Those of history are of the message that the script names."""
+        """Those of history are of the message that the script names. None while another model is loaded."""
+        turn = self.store.turn(user_id, message_id)
+        if turn and turn.begun.model != self.host.status.name:
+            return []
         runs = self._runs.get(message_id, [])
         there = self.store.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
         return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
@@ -275,7 +278,7 @@ class FakeService:
         return replace(figures, seed=turn.begun.seed if sampled else None)
 
     def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
-        turn = NewTurn("fake", "fake", settings.model_dump(mode="json"), settings.seed, True)
+        turn = NewTurn(self.host.status.name, "fake", settings.model_dump(mode="json"), settings.seed, True)
         yield from self._written(self.store.begin_reply(user_id, conversation_id, question, turn), stop)
 
     def _written(self, message: int, stop, begun: str = "") -> Iterator[Frame]:

@@ -329,7 +329,7 @@ def test_the_thread_shows_siblings_state_and_no_system_prompt(fresh) -> None:
     [
         ("Qwen3 0.6B", "Load Qwen3 0.6B to see where its words came from. Load Qwen3 0.6B"),
         ("Gone 1B", "Gone 1B wrote this and is not on this machine: fetch it under Models"),
-        ("SmolLM2 135M", "not known: SmolLM2 135M was changed since"),
+        ("SmolLM2 135M", "Where the words came from is not known: SmolLM2 135M was changed since"),
         ("", "Where the words came from is known only of replies that were written here."),
     ],
 )
