@@ -209,10 +209,8 @@ class Handlers:
     def loaded(self, request: gr.Request) -> Update:
         """After each look at a model that loads: when it is there, its replies show where their words came from."""
         session, user = self.who(request)
-        now, before = self._service.host.status, session.sources_by
-        if now.phase == "ready":
-            session.sources_by = now.name
-        if not session.marked or session.panel or before == session.sources_by:
+        now = self._service.host.status
+        if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
             return self._nothing
         if session.conversation is None or self.views.now(session, user) is not None:
             return self._nothing

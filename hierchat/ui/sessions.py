@@ -58,7 +58,7 @@ class Session:
     marked: set[int] = field(default_factory=set)
     """Replies whose tokens are shown by source."""
     sources_by: str = ""
-    """The model that was loaded when these were drawn last."""
+    """The model that was loaded when the thread was drawn last; empty: none was."""
     attached: dict[int, list[Attached]] = field(default_factory=dict)
     """Conversation (0: a new one) -> files for its next message."""
     shown: set[int] = field(default_factory=set)

@@ -202,7 +202,8 @@ def _no_runs(service: ChatService, figures: Figures | None) -> str:
         return notice((_(_CHANGED) if present.phase == "ready" else _(_LOAD)).format(model=model))
     if model not in service.models.names:
         return notice(_(_GONE).format(model=model))
-    load = button("hc_sources_load", _("Load {model}").format(model=model), text=model, css="hc-bordered")
+    name = _("Load {model}").format(model=model)
+    load = button("hc_sources_load", _("Load"), text=model, css="hc-strong", aria_label=name)
     return f'<div class="hc-notice">{html.escape(_(_LOAD).format(model=model))} {load}</div>'
 
 

@@ -195,7 +195,8 @@ class Views:
 
     def thread(self, session: Session, user_id: int) -> str:
         """The stored messages of the open conversation."""
-        path = self._path(session, user_id)
+        path, now = self._path(session, user_id), self._service.host.status
+        session.sources_by = now.name if now.phase == "ready" else ""
         return thread(self._service, user_id, path, session.marked, session.shown)
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:

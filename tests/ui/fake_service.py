@@ -257,10 +257,9 @@ class FakeService:
 
     def runs(self, user_id: int, message_id: int) -> list[Run]:
         """Those of history are of the message that the script names. None while another model is loaded."""
-        turn = self.store.turn(user_id, message_id)
-        if turn and turn.begun.model != self.host.status.name:
-            return []
         runs = self._runs.get(message_id, [])
+        if runs and self.store.turn(user_id, message_id).begun.model != self.host.status.name:
+            return []
         there = self.store.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
         return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
 

@@ -88,7 +88,6 @@ def test_on_a_touch_screen_no_title_lies_below_its_button(
         if touch:
             chat.page.get_by_role("button", name="List of chats").tap()
         expect(titles(chat)).to_have_count(3)
-        chat.shot(f"titles-{'touch' if touch else 'mouse'}")
         for row in chat.page.locator("#hc-list li").all():
             overlap, shown = row.evaluate(
                 """(row) => {
@@ -100,6 +99,7 @@ def test_on_a_touch_screen_no_title_lies_below_its_button(
             assert shown == ("1" if touch else "0")
             assert overlap <= 0 or not touch
         expect(chat.page.locator("#hc-list .hc-when")).to_have_count(2)
+        chat.shot(f"titles-{'touch' if touch else 'mouse'}")
     finally:
         context.close()
 

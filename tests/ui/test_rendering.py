@@ -327,7 +327,7 @@ def test_the_thread_shows_siblings_state_and_no_system_prompt(fresh) -> None:
 @pytest.mark.parametrize(
     ("writer", "said"),
     [
-        ("Qwen3 0.6B", "Load Qwen3 0.6B to see where its words came from. Load Qwen3 0.6B"),
+        ("Qwen3 0.6B", "Load Qwen3 0.6B to see where its words came from. Load"),
         ("Gone 1B", "Gone 1B wrote this and is not on this machine: fetch it under Models"),
         ("SmolLM2 135M", "Where the words came from is not known: SmolLM2 135M was changed since"),
         ("", "Where the words came from is known only of replies that were written here."),

@@ -65,7 +65,7 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
             _("How much faster or slower each day's replies came than without drafts."),
             _("It begins with the first reply of some dozens of tokens: in shorter ones the speed without drafts is "
               "not measured."),
-            ever,
+            ever and days is not None,
         ))  # fmt: skip
     across = _days(known, today, days)
     points = [(float(day.toordinal()), one.speedup or 0.0) for day, one in known.items()]
