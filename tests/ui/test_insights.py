@@ -146,6 +146,8 @@ def test_what_a_run_costs_beside_one_token() -> None:
 
 def test_a_longer_range_is_advised_only_where_it_has_something() -> None:
     assert "choose a longer range" in over_time.replies_page(over({}), {}, TODAY, 7, True)
+    alone = over({TODAY: figures(None)})  # replies, but none of them compared
+    assert "choose a longer range" not in over_time.replies_page(alone, {}, TODAY, None, True)
     never = over_time.replies_page(over({}), {}, TODAY, 7, False)
     assert "longer range" not in never
     assert "first reply" in never
@@ -200,12 +202,12 @@ def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) 
     measured_reply(service.store, user, 90, speedup=1.0)
     open_insights(chat)
     page, tile = chat.page, chat.page.locator(".hc-tile").first
-    expect(tile).to_contain_text("2.50\u00d7")
+    expect(tile).to_contain_text("2.5\u00d7 faster")
     expect(card(chat, "Speed by model")).to_contain_text("SmolLM2 135M")
     page.get_by_role("radio", name="All").check(force=True)
-    expect(tile).to_contain_text("2.00\u00d7")
+    expect(tile).to_contain_text("2.0\u00d7 faster")
     page.get_by_role("radio", name="7 days").check(force=True)
-    expect(tile).to_contain_text("3.00\u00d7")
+    expect(tile).to_contain_text("3.0\u00d7 faster")
     page.locator("#hc-writer input").click()
     page.get_by_role("option", name=SMALL[0]).click()
     expect(tile).to_contain_text("\u2013")
@@ -248,7 +250,7 @@ def test_bars_are_filled_and_points_are_seen(chat: Chat, rich: FakeService) -> N
 def test_a_table_opened_by_keyboard_says_what_a_chart_shows(chat: Chat, rich: FakeService) -> None:
     open_insights(chat)
     speed = card(chat, "Speed by day")
-    expect(speed.get_by_role("img")).to_have_attribute("aria-label", re.compile("Speed by day, from"))
+    expect(speed.get_by_role("img")).to_have_attribute("aria-label", re.compile("Speed by day: at first"))
     speed.locator("summary").focus()
     chat.page.keyboard.press("Enter")
     expect(speed.get_by_role("columnheader", name="Speed")).to_be_visible()
