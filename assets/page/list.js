@@ -62,7 +62,7 @@ acts.hc_open = ({ id, text }) => {
   step('hc_open', { id, text });
   leaveSidebar();
 };
-on('click', (event) => event.target.closest('#hc-list .hc-snippet')?.closest('li').querySelector('.hc-title').click());
+on('click', (event) => event.target.closest('#hc-list :is(.hc-snippet, .hc-when)')?.closest('li').querySelector('.hc-title').click());
 
 function rename(title) {
   ask({ title: _('Rename this chat'), value: title.textContent, action: _('Rename') },

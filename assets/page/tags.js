@@ -25,10 +25,10 @@ function editTags(id, title, given) {
   };
   given.forEach((name) => choice(name, true));
   tagsInUse().forEach((name) => choice(name, false));
-  const field = made('input', { type: 'text', placeholder: _('New tag'), ariaLabel: _('New tag'), maxLength: 40, dir: 'auto' });
+  const field = made('input', { type: 'text', placeholder: _('New tags, with commas between'), ariaLabel: _('New tags'), dir: 'auto' });
   const take = () => {
-    const name = field.value.replace(/["#]/g, ' ').trim().replace(/\s+/g, ' ');
-    if (name) choice(name, true);
+    const names = field.value.split(',').map((name) => name.replace(/["#]/g, ' ').trim().replace(/\s+/g, ' '));
+    names.filter(Boolean).forEach((name) => choice(name, true));
     field.value = '';
   };
   const add = made('button', { type: 'button', textContent: _('Add'), onclick: () => { take(); field.focus(); } });
@@ -40,11 +40,6 @@ function editTags(id, title, given) {
     made('button', { type: 'submit', textContent: _('Save'), className: 'hc-primary' }),
   );
   form.append(choices, line, row);
-  field.onkeydown = (event) => {
-    if (event.key !== 'Enter' || event.isComposing || !field.value.trim()) return;
-    event.preventDefault();
-    take();
-  };
   form.onsubmit = () => {
     take();
     trigger('hc_tags', { id, tags: [...choices.querySelectorAll('input:checked')].map((box) => box.value) });

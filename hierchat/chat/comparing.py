@@ -24,6 +24,7 @@ from hierchat.engine.decoding import common_prefix
 from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import _
+from hierchat.learning.machine import OtherPrograms
 from hierchat.runtime.drafting_choice import Drafting
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
@@ -60,6 +61,7 @@ class Comparing:
         self._frames: dict[Arm, Frame] = {arm: Frame("waiting", name=self._names[arm]) for arm in ARMS}
         self._replies: dict[Arm, Reply] = {}
         self._moments: dict[Arm, list[Moment]] = {arm: [] for arm in ARMS}
+        self._others = 0.0
 
     def frames(self, stop: threading.Event) -> Generator[CompareFrame, None, None]:
         """Until both have ended, or one cannot be answered; the model that answered before does so again."""
@@ -155,13 +157,14 @@ class Comparing:
             for sequence, kept in zip(drafting, read, strict=True):
                 sequence.rollback(min(kept, len(sequence.tokens)))
             written = record.frames if arm == "second" else record.frames_alone
-            began = time.monotonic()
+            began, others = time.monotonic(), OtherPrograms()
             with closing(written(stop, measure=record.reply.drafter is not None)) as running:
                 for frame in running:
                     self._set(arm, frame)
                     moment = (round((time.monotonic() - began) * 1e3), frame.figures.tokens, len(frame.text))
                     self._moments[arm].append(moment)
                     yield self._frame(arm)
+            self._others = max(self._others, others.share())
             if engine:
                 _set_baselines(list(replies.values()))
         for arm, reply in replies.items():
@@ -172,8 +175,9 @@ class Comparing:
     def _judged(self) -> CompareFrame:
         first, second = (self._replies[arm] for arm in ARMS)
         engine = first.hosted.engine if first.hosted is second.hosted else None
-        found = verdict(self._replies, self._names, engine if isinstance(engine, Compares) else None)
-        found = replace(found, exact=engine.exact if engine else None)
+        compares = engine if isinstance(engine, Compares) else None
+        found = verdict(self._replies, self._names, compares, self._others)
+        found = replace(found, exact=engine.exact if engine else None, others=self._others)
         ended = all(
             reply.statistics.finish not in (None, "stopped", "error") for reply in self._replies.values()
         )

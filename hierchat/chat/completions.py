@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -40,6 +41,10 @@ class Writing(Protocol):
 
     def frame(self) -> Frame:
         """All of it so far, in phase "done"."""
+        ...
+
+    def count_wait(self, sent: float, waited_seconds: float, loading_seconds: float) -> None:
+        """Take note of when its question was sent (time.monotonic) and what has passed since."""
         ...
 
 
@@ -80,15 +85,18 @@ class Completions:
         )
 
     def answer(
-        self, begin: Callable[[Hosted], Writing], stop: threading.Event
+        self, begin: Callable[[Hosted], Writing], stop: threading.Event, waited: float = 0.0
     ) -> Generator[Frame, None, None]:
-        """The frames of what `begin` makes of the model in its turn. Raises as `complete`, and what `begin` raises."""
+        """The frames of what `begin` makes of the model in its turn. `waited`: seconds since the question was sent,
+        for the reply before. Raises as `complete`, and what `begin` raises."""
+        sent = time.monotonic() - waited
         with ModelTurn(self._host, stop) as turn:
             for ahead in turn.waiting():
                 yield Frame("waiting", ahead=ahead)
             if turn.hosted is None:
                 return
             writing = begin(turn.hosted)
+            writing.count_wait(sent, waited + turn.waited_seconds, turn.loading_seconds)
             last = Frame("waiting")
             try:
                 with closing(in_reply_thread(partial(writing.frames, stop, measure=True), stop)) as frames:

@@ -20,7 +20,7 @@ FROM = {
     "texts": later("this chat, your earlier ones and texts"),
 }
 """What `Databases` are called on the page."""
-WITHOUT, AS_NOW = later("Without drafts"), later("As now")
+WITHOUT, WITH = later("Without drafts"), later("With drafts")
 
 
 class WrongConfiguration(ValueError):
@@ -67,7 +67,7 @@ class Configuration:
             parts.append(_("temperature {temperature:g}").format(temperature=self.temperature))
         if self.seed is not None:
             parts.append(_("seed {seed}").format(seed=self.seed))
-        return ", ".join(parts) or _(AS_NOW)
+        return ", ".join(parts) or _(WITH)
 
     def record(self) -> dict[str, Any]:
         """For a file: `configuration` makes the same of it."""
@@ -85,7 +85,7 @@ USUAL: Pair = {
     "first": Configuration(drafting=Drafting("none", draft_models=False)),
     "second": Configuration(),
 }
-"""Without drafts, against as it is now."""
+"""Without drafts, against with them."""
 
 
 def configuration(given: Mapping[str, Any]) -> Configuration:

@@ -52,6 +52,12 @@ class Figures:
     prompt_read: int | None = None
     """Tokens of the prompt that had to be read; the others were known from the reply before."""
     read_seconds: float | None = None
+    total_seconds: float | None = None
+    """From Send to the last token: waiting, reading the prompt and writing. None where nobody looked at the clock,"""
+    waited_seconds: float | None = None
+    """of these, what other replies took before and during this one,"""
+    loading_seconds: float | None = None
+    """and what it took until the model was there."""
     thought_seconds: float | None = None
     """Decoding time of what the model thought before it answered."""
     speedup: float | None = None
@@ -73,10 +79,15 @@ class Figures:
     """None while it is being written."""
 
     @property
+    def whole_seconds(self) -> float:
+        """`total_seconds`; of records without it, reading and writing alone."""
+        return self.seconds + (self.read_seconds or 0.0) if self.total_seconds is None else self.total_seconds
+
+    @property
     def deserved_speedup(self) -> float | None:
-        """The speed-up where its baseline and length deserve to be shown."""
+        """The speed-up where its baseline and length deserve to be shown, and anything was drafted at all."""
         deserved = self.baseline == "measured" and self.tokens >= DESERVED_TOKENS
-        return self.speedup if deserved else None
+        return self.speedup if deserved and self.acceptance_rate is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +128,8 @@ class Verdict:
     """Whether the target passed its self-test: then drafts cannot change a token. None: not known."""
     precise: str = ""
     """The same in our own words, for the details."""
+    others: float | None = None
+    """Share of the processor that other programs used while the sides ran, the larger one; None: nobody looked."""
 
 
 @dataclass(frozen=True, slots=True)

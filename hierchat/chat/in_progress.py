@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -71,6 +72,7 @@ class ReplyInProgress:
     """Whether it is written twice; its states are CompareFrames then."""
     waited: bool = False
     """Whether it waited for another one to end; its question goes below that one, then."""
+    sent: float = field(default_factory=time.monotonic)
     stop: threading.Event = field(default_factory=threading.Event)
     number: int = field(default_factory=lambda: next(_numbers))
     latest: State | None = None

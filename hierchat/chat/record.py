@@ -81,6 +81,10 @@ class Record:
         self._tell(None)
         return self.reply.frames(stop, measure=measure)
 
+    def count_wait(self, sent: float, waited_seconds: float, loading_seconds: float) -> None:
+        """The same of the reply."""
+        self.reply.count_wait(sent, waited_seconds, loading_seconds)
+
     def frame(self) -> Frame:
         """All of it so far."""
         return self.reply.frame()

@@ -65,6 +65,15 @@ class Reply:
     """Tokens from which on the oldest turns of its chat are left out; None where they already are, or never will."""
     anew: bool = False
     """Whether it reads the prompt as if nothing had been read before: a comparison's side."""
+    sent: float | None = None
+    """When its question was sent (time.monotonic); None: as it begins to be written."""
+
+    def count_wait(self, sent: float, waited_seconds: float, loading_seconds: float) -> None:
+        """Take note of when its question was sent (time.monotonic), and of how long it waited since: for other replies,
+        and until the model was there."""
+        self.sent = sent
+        self.statistics.waited_ms += waited_seconds * 1e3
+        self.statistics.loading_ms += loading_seconds * 1e3
 
     def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
         """Frames while it is written, the last one in phase "done".
@@ -86,14 +95,14 @@ class Reply:
             begun=len(statistics.tokens),
             user=self.user,
         )
-        shown = 0.0
+        shown, sent = 0.0, time.monotonic() if self.sent is None else self.sent
         plain: list[float] = []
         baseline = engine if isinstance(engine, MeasuresBaseline) else None
         if statistics.baseline == "measured" or not measure:
             baseline = None
         with closing(steps):
             for step in steps:
-                statistics.add(step)
+                statistics.add(step, (time.monotonic() - sent) * 1e3)
                 self.notice = " ".join(filter(None, (self.notice, step.notice))) or None
                 if baseline and step.tokens and not step.finish and statistics.forwards % PROBE_EVERY == 4:
                     plain.append(baseline.measure_vanilla(self.settings, forwards=1))

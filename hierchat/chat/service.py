@@ -110,9 +110,12 @@ class ChatService:
         stop: threading.Event,
         files: Sequence[Attachment] = (),
         held: int | None = None,
+        waited: float = 0.0,
     ) -> Generator[Frame, None, None]:
         """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once. `held`: the same
         message as Store.hold_question stored it when it was sent.
+
+        `waited`: seconds that it has waited for the reply before.
 
         Also raises what keeps it from being answered: QueueFull, NoModel, PromptError, StoreError. Nothing is stored
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
@@ -120,7 +123,7 @@ class ChatService:
         self.store.conversation(user_id, conversation_id)
         begin = partial(self._ask, user_id, conversation_id, parent_id, text, files, held, settings, stop)
         try:
-            yield from self._completions.answer(begin, stop)
+            yield from self._completions.answer(begin, stop, waited)
         finally:
             self.titles.wake()
 

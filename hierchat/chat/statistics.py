@@ -62,6 +62,14 @@ class ReplyStatistics:
         self.thought_ms: float | None = None
         """Decoding time up to the end of what the model thought; None where it thought nothing."""
         self._thought_ended = False
+        self.total_ms: float | None = None
+        """From Send to the last token; None where nobody looked at the clock."""
+        self.waited_ms = 0.0
+        """Of these, what other replies took,"""
+        self.loading_ms = 0.0
+        """and what it took until the model was there."""
+        self._earlier_ms: float | None = 0.0
+        """`total_ms` of the earlier run, where the reply is continued."""
 
     def resume(
         self,
@@ -79,8 +87,12 @@ class ReplyStatistics:
         self.accepted = Counter(source for source in sources if source != TARGET)
         self._timed = recorded is not None
         self._thought_ended = not parted(self.text).thinking
+        self._earlier_ms = recorded.total_ms if recorded else None
         if recorded is None:
             return
+        self.total_ms = recorded.total_ms
+        self.waited_ms += recorded.waited_ms or 0.0
+        self.loading_ms += recorded.loading_ms or 0.0
         self.proposed = Counter({name: count.proposed for name, count in recorded.sources.items()})
         self.forwards = recorded.forwards
         self.decode_ms = recorded.seconds * 1e3
@@ -90,7 +102,11 @@ class ReplyStatistics:
         if recorded.first_token_seconds is not None:
             self.first_ms = recorded.first_token_seconds * 1e3
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Step, since_send_ms: float | None = None) -> None:
+        """Take in one more step, and how long ago the question was sent, where that is known."""
+        if since_send_ms is not None and self._earlier_ms is not None and self._timed:
+            self.total_ms = self._earlier_ms + since_send_ms
+        self.waited_ms += step.waited_ms
         spent = step.draft_ms + step.forward_ms + step.verify_ms + step.waited_ms
         self.prompt_tokens = step.prompt_tokens - self.begun if step.prompt_tokens else self.prompt_tokens
         self.prompt_read = step.prompt_read or self.prompt_read
@@ -121,7 +137,7 @@ class ReplyStatistics:
             self.forward_ms += step.forward_ms
             self.verify_ms += step.verify_ms
         if self.first_ms is None:
-            self.first_ms = self.read_ms + spent
+            self.first_ms = self.read_ms + spent if since_send_ms is None else since_send_ms
 
     def cut(self, tokens: int) -> None:
         """Forget what came after the first `tokens`: it could not be stored."""
@@ -202,6 +218,9 @@ class ReplyStatistics:
             prompt_tokens=self.prompt_tokens,
             prompt_read=self._prompt_read,
             read_seconds=self.read_ms / 1e3,
+            total_seconds=_seconds(self.total_ms),
+            waited_seconds=None if self.total_ms is None else self.waited_ms / 1e3,
+            loading_seconds=None if self.total_ms is None else self.loading_ms / 1e3,
             thought_seconds=_seconds(self.thought_ms),
             plan=self.plan,
             speedup=per_second / vanilla if per_second and vanilla else None,
@@ -234,6 +253,9 @@ class ReplyStatistics:
             read_ms=self.read_ms,
             prompt_read=self._prompt_read,
             thought_ms=self.thought_ms,
+            total_ms=self.total_ms,
+            waited_ms=None if self.total_ms is None else self.waited_ms,
+            loading_ms=None if self.total_ms is None else self.loading_ms,
             plan=self.plan,
             baseline_tokens_per_second=figures.baseline_tokens_per_second,
             baseline=figures.baseline,
@@ -269,6 +291,9 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         prompt_tokens=recorded.prompt_tokens,
         prompt_read=recorded.prompt_read,
         read_seconds=_seconds(recorded.read_ms),
+        total_seconds=_seconds(recorded.total_ms),
+        waited_seconds=_seconds(recorded.waited_ms),
+        loading_seconds=_seconds(recorded.loading_ms),
         thought_seconds=_seconds(recorded.thought_ms),
         plan=recorded.plan,
         written=written,

@@ -6,16 +6,18 @@ from collections.abc import Mapping
 
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, Verdict
 from hierchat.chat.reply import Reply
+from hierchat.chat.words import pace, percent
 from hierchat.engine.decoding import common_prefix
 from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.language import _
+from hierchat.learning.machine import OTHERS
 
-TIMES = "\N{MULTIPLICATION SIGN}"
 
-
-def verdict(replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Compares | None) -> Verdict:
+def verdict(
+    replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
+) -> Verdict:
     """Of two replies to one prompt. `engine`: the one of both, to ask how near the two choices were; None where it
-    cannot tell, or each has its own."""
+    cannot tell, or each has its own. `others`: share of the processor that other programs used meanwhile."""
     first, second = replies["first"], replies["second"]
     left, right = first.statistics, second.statistics
     known = first.hosted is second.hosted and left.knows_tokens and right.knows_tokens
@@ -37,7 +39,7 @@ def verdict(replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Comp
     # Of a server that drafts as it likes, two speeds tell nothing.
     speedup = speeds[1] / speeds[0] if drafted and speeds[0] and speeds[1] else None
     deserved = min(len(left.tokens), len(right.tokens)) >= DESERVED_TOKENS
-    pace = _pace(speedup, names) if deserved else ""
+    tempo = _pace(speedup, names["second"], others) if deserved else ""
     if (known and same == total) or (not known and left.text == right.text):
         precise = (
             _("Identical, {same:,} of {total:,} tokens.").format(same=same, total=total)
@@ -45,13 +47,13 @@ def verdict(replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Comp
             else _("Both texts have the same characters.")
         )
         return Verdict(
-            True, same, None, speedup, _("Word for word the same.{pace}").format(pace=pace), precise=precise
+            True, same, None, speedup, _("Word for word the same.{pace}").format(pace=tempo), precise=precise
         )
     word = first_difference(left.text, right.text) + 1
     reason = _reason(first, second)
     if reason:
         sentence = _("Other words from word {word:,} on, as expected: {reason}.{pace}").format(
-            word=word, reason=reason, pace=pace
+            word=word, reason=reason, pace=tempo
         )
         precise = _("First difference at token {token:,}.").format(token=same + 1) if known else ""
         return Verdict(False, same, None, speedup, sentence, precise=precise)
@@ -68,7 +70,7 @@ def verdict(replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Comp
         same,
         gap,
         speedup,
-        _("The words differ from word {word:,} on.{pace}").format(word=word, pace=pace),
+        _("The words differ from word {word:,} on.{pace}").format(word=word, pace=tempo),
         precise=precise,
     )
 
@@ -91,13 +93,16 @@ def _reason(first: Reply, second: Reply) -> str:
     return ""
 
 
-def _pace(speedup: float | None, names: Mapping[Arm, str]) -> str:
+def _pace(speedup: float | None, name: str, others: float) -> str:
+    """The second side, of this name, against the first."""
     if speedup is None:
         return ""
-    arm: Arm = "second" if speedup >= 1 else "first"
-    ratio = f"{max(speedup, 1 / speedup):.1f}"
-    return (
-        _(" Both are as fast.")
-        if ratio == "1.0"
-        else _(" “{name}” is {ratio} as fast.").format(name=names[arm], ratio=ratio + TIMES)
+    told = pace(speedup)
+    said = _(" “{name}” is {pace}.").format(name=name, pace=told) if told else _(" Both are as fast.")
+    if others <= OTHERS:
+        return said
+    doubt = _(
+        " Other programs used {share} of the processor meanwhile, and each side ran once: compare again before you "
+        "rely on the speed."
     )
+    return said + doubt.format(share=percent(others))

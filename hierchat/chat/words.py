@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from hierchat.chat.frames import DESERVED_TOKENS, Figures
 from hierchat.engine.step import TARGET
-from hierchat.language import _, later
+from hierchat.language import _, later, plural
 
 if TYPE_CHECKING:
     from hierchat.runtime.host import HostStatus
@@ -21,6 +22,7 @@ SOURCES = {
 NO_MODEL = later("No model is loaded. Choose one above, or download one under Models.")
 SAME_WORDS = later("the same words, proved")
 UP_TO_TIES = later("the same words but for near ties")
+TIMES = "\N{MULTIPLICATION SIGN}"
 _LOWER = (":blocks", ":nf4")
 """How the name of a model ends that is the target's own copy in lower precision."""
 _WAITS = {
@@ -64,6 +66,71 @@ def number(value: float) -> str:
 def percent(share: float) -> str:
     """A share as a whole percentage; a trace of something is not nothing."""
     return "<1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+
+
+def pace(speedup: float) -> str:
+    """How fast one thing is against another, by one rule everywhere; empty where one decimal shows no difference."""
+    ratio = f"{max(speedup, 1 / speedup):.1f}"
+    if ratio == "1.0":
+        return ""
+    return (_("{ratio} faster") if speedup > 1 else _("{ratio} slower")).format(ratio=ratio + TIMES)
+
+
+def against_plain(speedup: float) -> str:
+    """The same of a model with its drafts, against itself without."""
+    told = pace(speedup)
+    return _("{pace} than without drafts").format(pace=told) if told else _("as fast as without drafts")
+
+
+def rate(figures: Figures) -> float | None:
+    """Tokens a second from Send on; None where there were too few to tell."""
+    enough = figures.tokens >= DESERVED_TOKENS and figures.whole_seconds
+    return figures.tokens / figures.whole_seconds if enough else None
+
+
+def speed_words(figures: Figures) -> str:
+    """The first figure of a reply: against plain decoding where that was measured, else tokens a second; empty where
+    there were too few tokens to tell."""
+    if figures.deserved_speedup:
+        return against_plain(figures.deserved_speedup)
+    told = rate(figures)
+    return _("{speed} tok/s").format(speed=number(told)) if told else ""
+
+
+def time_words(figures: Figures) -> list[str]:
+    """How long a reply took from Send on, and where that went, but for writing; a second or more is worth a word."""
+    if not figures.tokens:
+        return []
+    written, whole = tokens(figures.tokens), figures.whole_seconds
+    return [
+        _("{tokens} in {time}").format(tokens=written, time=seconds_words(whole)) if whole else written,
+        *(_(words).format(time=seconds_words(spent)) for words, spent in _besides(figures) if spent >= 1),
+    ]
+
+
+def _besides(figures: Figures) -> list[tuple[str, float]]:
+    return [
+        (later("waited {time} for other replies"), figures.waited_seconds or 0.0),
+        (later("waited {time} for the model to load"), figures.loading_seconds or 0.0),
+        (later("read the prompt for {time}"), figures.read_seconds or 0.0),
+    ]
+
+
+def tokens(count: int) -> str:
+    """So many, with their noun."""
+    return plural("{n:,} token", "{n:,} tokens", count)
+
+
+def seconds_words(seconds: float) -> str:
+    """A time for the eye: a decimal below ten seconds."""
+    return _("{n} s").format(n=f"{seconds:.1f}" if seconds < 9.95 else f"{seconds:,.0f}")
+
+
+def share_words(shares: Mapping[str, float]) -> list[tuple[str, str]]:
+    """The sources of a reply's tokens with what came from each, the model itself at the end; none where nothing was
+    drafted."""
+    named = [one for one in in_order(shares) if shares[one] > 0]
+    return [(one, f"{source_words(one)} {percent(shares[one])}") for one in named] if named[:-1] else []
 
 
 def host_sentence(status: HostStatus) -> str:

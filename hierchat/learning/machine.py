@@ -16,27 +16,24 @@ ON_BATTERY = later("The machine runs on its battery.")
 BUSY = later("Another program needs the processor.")
 
 
-class Machine:
-    """Looks at most once a second; between two looks the last answer counts."""
+class OtherPrograms:
+    """How much of the processor other programs use."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        self._looked = time.monotonic()
-        self._used = self._now()
-        self._said = ""
+        self._looked, self._used = time.monotonic(), self._now()
 
-    def trouble(self) -> str:
-        """Why this is no time to compute something that nobody asked for, as a sentence; empty where it is one."""
-        now = time.monotonic()
-        if now - self._looked < SECONDS:
-            return self._said
-        before, self._used = self._used, self._now()
-        others = [after - earlier for after, earlier in zip(self._used, before, strict=True)]
-        cores = (others[0] - others[1]) / (now - self._looked)
-        self._looked = now
-        busy = cores > OTHERS * (psutil.cpu_count() or 1)
-        self._said = ON_BATTERY if not on_mains() else BUSY if busy else ""
-        return self._said
+    @property
+    def seconds(self) -> float:
+        """How long ago the last look was."""
+        return time.monotonic() - self._looked
+
+    def share(self) -> float:
+        """Share of all cores that they used since the last look."""
+        passed, before = self.seconds, self._used
+        self._looked, self._used = time.monotonic(), self._now()
+        machine, mine = (after - earlier for after, earlier in zip(self._used, before, strict=True))
+        return max(machine - mine, 0.0) / max(passed, 1e-9) / (psutil.cpu_count() or 1)
 
     def _now(self) -> tuple[float, float]:
         """Processor seconds of all programs, and of this one."""
@@ -45,6 +42,21 @@ class Machine:
         # A guest's time stands in user and nice, too.
         guests = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
         return sum(machine) - idle - guests, mine.user + mine.system
+
+
+class Machine:
+    """Looks at most once a second; between two looks the last answer counts."""
+
+    def __init__(self) -> None:
+        self._others = OtherPrograms()
+        self._said = ""
+
+    def trouble(self) -> str:
+        """Why this is no time to compute something that nobody asked for, as a sentence; empty where it is one."""
+        if self._others.seconds >= SECONDS:
+            busy = self._others.share() > OTHERS
+            self._said = ON_BATTERY if not on_mains() else BUSY if busy else ""
+        return self._said
 
 
 def on_mains() -> bool:

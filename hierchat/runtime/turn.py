@@ -6,6 +6,7 @@ The store counts turns too: a turn is one model reply there. This is the same re
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -25,6 +26,10 @@ class ModelTurn:
         """`alone`: no other reply uses the model then, as where its speed is compared."""
         self.hosted: Hosted | None = None
         """The model, once this turn has come."""
+        self.waited_seconds = 0.0
+        """How long other replies came before,"""
+        self.loading_seconds = 0.0
+        """and how long no model was there, as while one is loaded."""
         self._host = host
         self._stop = stop
         self._ticket = host.scheduler.join(shares=not alone)
@@ -34,9 +39,16 @@ class ModelTurn:
 
         Raises NoModel.
         """
+        looked = time.monotonic()
         while not self._stop.is_set():
-            yield self._ticket.ahead
-            if not self._ticket.take():
+            yield (ahead := self._ticket.ahead)
+            taken = self._ticket.take()
+            passed, looked = time.monotonic() - looked, time.monotonic()
+            if ahead:
+                self.waited_seconds += passed
+            else:
+                self.loading_seconds += passed
+            if not taken:
                 continue
             self.hosted = self._host.hosted
             if self.hosted is not None:

@@ -45,6 +45,7 @@ def figures(asked: Sequence[Asked]) -> dict[str, Any]:
         "accepted": sum(sum(reply.statistics.accepted.values()) for reply in replies),
         "tokens_per_forward": written / forwards if forwards else None,
         "tokens_per_second": alone and alone.tokens_per_second,
+        "waited_seconds": alone and alone.waited_seconds,
         "speedup": alone and alone.deserved_speedup,
         "sources": dict(alone.shares) if alone else {},
         "seeds": [one.seed for one in told],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from itertools import count
 
@@ -12,8 +11,7 @@ from hierchat.store.connection import Connected
 from hierchat.store.messages import PATH
 from hierchat.store.ownership import owned_conversation, owned_message
 from hierchat.store.presets import copy_settings
-
-_NUMBER = re.compile(r" \(\d+\)$")
+from hierchat.store.text import NUMBER
 
 
 class Forks(Connected):
@@ -49,7 +47,7 @@ def _another_title(db: Database, user_id: int, title: str) -> str:
     """The title with the next number behind it: two of the same name could not be told apart in the list."""
     if not title:
         return ""
-    base = _NUMBER.sub("", title)
+    base = NUMBER.sub("", title)
     rows = db.execute("SELECT title FROM conversations WHERE user_id = ? AND title <> ''", [user_id])
     taken = {title for (title,) in rows}
     return next(name for number in count(2) if (name := f"{base} ({number})") not in taken)

@@ -497,3 +497,13 @@ def m0027_openings(db: Database) -> None:
             opened_at REAL NOT NULL
         );
     """)
+
+
+@migrations()
+def m0028_time_since_send(db: Database) -> None:
+    # From Send to the last token; of these, what other replies took, and what it took until the model was there.
+    db.executescript("""
+        ALTER TABLE turns ADD COLUMN total_ms REAL;
+        ALTER TABLE turns ADD COLUMN waited_ms REAL;
+        ALTER TABLE turns ADD COLUMN loading_ms REAL;
+    """)

@@ -160,6 +160,12 @@ class TurnFigures:
     """The draft models in use at its end, from the lowest up, and the tokens of their drafts."""
     thought_ms: float | None = None
     """Decoding time of what was thought before the answer; None where nothing was."""
+    total_ms: float | None = None
+    """Milliseconds from Send to the last token,"""
+    waited_ms: float | None = None
+    """of these, what other replies took,"""
+    loading_ms: float | None = None
+    """and what it took until the model was there."""
 
 
 @dataclass(frozen=True, slots=True)

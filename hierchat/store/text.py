@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 TITLE_CHARACTERS = 60
+NUMBER = re.compile(r" \(\d+\)$")
+"""Behind the title of a fork."""
 SEARCH_WORDS = 16
 FOUND_BEGINS, FOUND_ENDS = "\x02", "\x03"
 """Around the words of a snippet that were searched for. A text may hold them itself: trust no pairing."""

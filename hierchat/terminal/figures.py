@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hierchat.chat.frames import DESERVED_TOKENS, Figures, Frame
-from hierchat.chat.words import in_order, number, percent, source_words
-from hierchat.engine.step import TARGET
+from hierchat.chat.frames import Figures, Frame
+from hierchat.chat.words import share_words, speed_words, time_words
 
 _ENDS = {
     "length": "cut at the longest reply allowed",
@@ -17,6 +16,8 @@ _ENDS = {
 _RECORD = (
     "tokens",
     "seconds",
+    "total_seconds",
+    "waited_seconds",
     "first_token_seconds",
     "tokens_per_second",
     "tokens_per_forward",
@@ -33,24 +34,12 @@ _RECORD = (
 
 
 def figures_line(figures: Figures) -> str:
-    """Speed, speed-up with its baseline where they deserve it, tokens, and where the words came from."""
-    parts = []
-    tokens = "1 token" if figures.tokens == 1 else f"{figures.tokens:,} tokens"
-    speedup, plain = figures.deserved_speedup, figures.baseline_tokens_per_second
-    if figures.tokens_per_second is not None and figures.tokens >= DESERVED_TOKENS:
-        parts.append(f"{number(figures.tokens_per_second)} tok/s")
-    if speedup is not None and plain is not None:
-        parts.append(f"{speedup:.2f} times as fast as without drafts ({number(plain)} tok/s, measured)")
-    if figures.tokens:
-        brief = figures.tokens < DESERVED_TOKENS and figures.seconds
-        parts.append(f"{tokens} in {number(figures.seconds)} s" if brief else tokens)
-    if drafted := [one for one in in_order(figures.shares) if one != TARGET and figures.shares[one] > 0]:
-        parts.append(
-            "from " + ", ".join(f"{source_words(one)} {percent(figures.shares[one])}" for one in drafted)
-        )
-    if ended := _ENDS.get(figures.finish or ""):
-        parts.append(ended)
-    return " · ".join(parts)
+    """The same as below a reply of the page: speed, tokens and seconds, and where the words came from."""
+    parts = [speed_words(figures), *time_words(figures)]
+    if sources := [words for _source, words in share_words(figures.shares)]:
+        parts.append(", ".join(sources))
+    parts.append(_ENDS.get(figures.finish or "", ""))
+    return " · ".join(filter(None, parts))
 
 
 def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:

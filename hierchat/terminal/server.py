@@ -214,6 +214,8 @@ class _Reply:
             seconds=tokens / rate if rate else seconds,
             first_token_seconds=None if self._first is None else self._first - self._begun,
             tokens_per_second=rate,
+            total_seconds=self._last - self._begun,
+            waited_seconds=told.get("waited_seconds"),
             tokens_per_forward=told.get("tokens_per_forward"),
             acceptance_rate=told["accepted"] / drafted if drafted else None,
             speedup=speedup,

@@ -16,6 +16,7 @@ EVENTS = (
     "hc_open", "hc_go", "hc_panel", "hc_more", "hc_rename", "hc_pin", "hc_archive", "hc_shelf", "hc_delete",
     "hc_restore", "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example", "hc_forget",
     "hc_earlier", "hc_latest",
+    "hc_sources_load",
     "hc_incognito", "hc_incognito_keep", "hc_setup", "hc_result", "hc_result_delete",
     "hc_keep", "hc_preset_new", "hc_preset_save", "hc_preset_rename", "hc_preset_delete", "hc_preset_default",
     "hc_settings_back",

@@ -7,17 +7,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from hierchat.chat.frames import Figures
-from hierchat.chat.words import in_order, model_words, number, percent
+from hierchat.chat.words import (
+    against_plain,
+    in_order,
+    model_words,
+    number,
+    percent,
+    rate,
+    seconds_words,
+    share_words,
+    speed_words,
+    time_words,
+)
 from hierchat.config import GenerationSettings
 from hierchat.engine.step import TARGET
-from hierchat.language import _, later, plural
+from hierchat.language import _, later
 from hierchat.ui.sampling import LABELS, THINKS, escaped
 from hierchat.ui.sources import style_of
 
-_TIMES = "\N{MULTIPLICATION SIGN}"
 _DASH = "\N{EN DASH}"
 _MEASURED = later(
-    "{speedup} times as fast as the same model without drafts: that writes {plain} tokens a second, measured during "
+    "While it was written, {drafted} tokens a second came; without drafts this model writes {plain}, measured during "
     "this reply."
 )
 _ENDS = {
@@ -30,31 +40,31 @@ _ENDS = {
 }
 
 
-def _speedup(speedup: float, figures: Figures) -> str:
-    shown = f"{speedup:.2f}"
-    why = html.escape(
-        _(_MEASURED).format(speedup=shown, plain=number(figures.baseline_tokens_per_second or 0.0))
-    )
-    quiet = " hc-slower" if float(shown) < 1 else ""
+def _speed_figure(figures: Figures) -> str:
+    words = html.escape(speed_words(figures))
+    if not figures.deserved_speedup:
+        return f'<span class="hc-figure">{words}</span>' if words else ""
+    drafted, plain = figures.tokens_per_second or 0.0, figures.baseline_tokens_per_second or 0.0
+    why = html.escape(_(_MEASURED).format(drafted=number(drafted), plain=number(plain)))
     return (
-        f'<span class="hc-figure hc-speedup{quiet}" tabindex="0" role="note" aria-label="{why}" data-said="{why}">'
-        f"{shown}{_TIMES}</span>"
+        f'<span class="hc-figure hc-speedup" tabindex="0" role="note" aria-label="{words}. {why}" data-said="{why}">'
+        f"{words}</span>"
     )
 
 
 def shares_bar(figures: Figures) -> str:
-    """A thin segmented bar of draft shares with its labels; the model's own share is the empty rest."""
-    drafted = [s for s in in_order(figures.shares) if s != TARGET and figures.shares[s] > 0]
-    if not drafted:
+    """A thin segmented bar of where the tokens came from, each part named; empty where nothing was drafted."""
+    words = share_words(figures.shares)
+    if not words:
         return ""
     segments = "".join(
         f'<i style="width:{figures.shares[s] * 100:.2f}%;background:var(--{style_of(s).slug}-line)"></i>'
-        for s in drafted
+        for s, _words in words
+        if s != TARGET
     )
     labels = "".join(
-        f'<span class="hc-share"><i class="hc-dot" style="background:var(--{style_of(s).slug}-line)"></i>'
-        f"{html.escape(style_of(s).label)} {percent(figures.shares[s])}</span>"
-        for s in drafted
+        f'<span class="hc-share"><i class="hc-dot" style="background:{_dot(s)}"></i>{html.escape(label)}</span>'
+        for s, label in words
     )
     return (
         f'<span class="hc-shares"><span class="hc-bar" role="img" aria-label="{_("Where the words came from")}">'
@@ -62,33 +72,21 @@ def shares_bar(figures: Figures) -> str:
     )
 
 
+def _dot(source: str) -> str:
+    return "var(--hc-line)" if source == TARGET else f"var(--{style_of(source).slug}-line)"
+
+
 def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
-    """Speed and speed-up where they deserve it, else tokens and seconds; the model, where it is to be named; and where
-    the tokens came from."""
-    parts: list[str] = []
-    written = tokens(figures.tokens)
-    speedup = figures.deserved_speedup
-    if speedup is not None and figures.tokens_per_second is not None:
-        speed = f"<b>{number(figures.tokens_per_second)}</b> {_('tok/s')}"
-        parts.append(f'<span class="hc-figure">{speed}</span>{_speedup(speedup, figures)}')
-        parts.append(f'<span class="hc-figure">{written}</span>')
-        if figures.first_token_seconds is not None:
-            first = _("first after {seconds:.1f} s").format(seconds=figures.first_token_seconds)
-            parts.append(f'<span class="hc-figure">{first}</span>')
-    elif figures.tokens:
-        seconds = _(" in {seconds} s").format(seconds=number(figures.seconds)) if figures.seconds else ""
-        parts.append(f'<span class="hc-figure">{written}{seconds}</span>')
+    """The speed, tokens and seconds from Send on, and where the time went; the model, where it is to be named; and the
+    sources of the tokens."""
+    parts = [_speed_figure(figures)]
+    parts += [f'<span class="hc-figure">{html.escape(words)}</span>' for words in time_words(figures)]
     if note:
         parts.append(f'<span class="hc-note">{html.escape(note)}</span>')
     if model:
         parts.append(f'<span class="hc-writer" dir="auto">{html.escape(model)}</span>')
-    joined = '<span class="hc-sep">·</span>'.join(parts)
+    joined = '<span class="hc-sep">·</span>'.join(filter(None, parts))
     return f'<div class="hc-figures"><span class="hc-numbers">{joined}</span>{shares_bar(figures)}</div>'
-
-
-def tokens(count: int) -> str:
-    """So many, with their noun."""
-    return plural("{n:,} token", "{n:,} tokens", count)
 
 
 def details(figures: Figures | None, model: str = "") -> str:
@@ -119,7 +117,7 @@ def _row(row: _Row) -> str:
 
 def _speed(figures: Figures) -> list[_Row]:
     f = figures
-    rate, plain, forward = f.tokens_per_second, f.baseline_tokens_per_second, f.tokens_per_forward
+    written, plain, forward = f.tokens_per_second, f.baseline_tokens_per_second, f.tokens_per_forward
     kind = (
         _("measured in this reply") if f.baseline == "measured" else _("measured when the model was loaded")
     )
@@ -127,33 +125,49 @@ def _speed(figures: Figures) -> list[_Row]:
     step = None
     if f.draft_ms is not None and f.forward_ms is not None and f.verify_ms is not None:
         step = _(
-            "drafting {draft_ms:.2f} ms, the run {forward_ms:.2f} ms, checking drafts {verify_ms:.2f} ms"
+            "drafting {draft_ms:.2f} ms, the model {forward_ms:.2f} ms, checking drafts {verify_ms:.2f} ms"
         ).format(draft_ms=f.draft_ms, forward_ms=f.forward_ms, verify_ms=f.verify_ms)
     elif f.draft_ms is not None:
         step = _("drafting {draft_ms:.2f} ms").format(draft_ms=f.draft_ms)
+    told = rate(f)
     return [
+        (_("Speed-up"), against_plain(f.speedup) if f.speedup else None, doubt),
+        (_("Time"), seconds_words(f.whole_seconds) if f.whole_seconds else None, _went(f)),
         (
             _("Speed"),
-            _("{speed} tok/s").format(speed=number(rate)) if rate else None,
-            _("tokens (pieces of words) a second"),
+            _("{speed} tok/s").format(speed=number(told)) if told else None,
+            _("tokens (pieces of words) a second, from Send on"),
+        ),
+        (
+            _("While writing"),
+            _("{speed} tok/s").format(speed=number(written)) if written else None,
+            _("without waiting and reading the prompt"),
         ),
         (
             _("Without drafts"),
             _("{speed} tok/s, {kind}").format(speed=number(plain), kind=kind) if plain else None,
             "",
         ),
-        (_("Speed-up"), f"{f.speedup:.2f}{_TIMES}" if f.speedup else None, doubt),
-        (_("Time"), f"{f.seconds:.2f} s" if f.seconds else None, _("of writing, without reading the prompt")),
         (_("First token after"), _of("{:.2f} s", f.first_token_seconds), ""),
         (_("Reading the prompt"), _reading(f), ""),
+        (_("Runs of the model"), f"{f.forwards:,}" if f.forwards else None, ""),
         (
-            _("Tokens per forward (T)"),
+            _("Tokens per run (T)"),
             f"{forward:.2f}" if forward else None,
-            _("tokens that the model wrote each time it ran; without drafts it is always 1"),
+            _("without drafts it is always 1"),
         ),
-        (_("Forwards"), f"{f.forwards:,}" if f.forwards else None, _("how often the model ran")),
-        (_("Time per forward"), step, ""),
+        (_("Time per run"), step, ""),
     ]
+
+
+def _went(figures: Figures) -> str:
+    """Where the time went; of earlier versions only reading and writing are known."""
+    if figures.total_seconds is None:
+        return _("of reading the prompt and writing")
+    waits = [figures.waited_seconds or 0.0, figures.loading_seconds or 0.0, figures.read_seconds or 0.0]
+    wrote = max(figures.total_seconds - sum(waits), 0.0)
+    _tokens, *besides = time_words(figures)
+    return ", ".join([_("from Send on"), *besides, _("wrote for {time}").format(time=seconds_words(wrote))])
 
 
 def _reading(figures: Figures) -> str | None:

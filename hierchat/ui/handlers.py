@@ -235,6 +235,20 @@ class Handlers:
         session.remark = session.note = session.about = ""
         return self.views.live(session, user)
 
+    def load_for_sources(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Update:
+        """The model that alone can show where a reply's words came from."""
+        return self.choose(str(event._data["text"]), query, request, *values)
+
+    def loaded(self, request: gr.Request) -> Update:
+        """After each look at a model that loads: when it is there, its replies show where their words came from."""
+        session, user = self.who(request)
+        now = self._service.host.status
+        if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
+            return self._nothing
+        if session.conversation is None or self.views.now(session, user) is not None:
+            return self._nothing
+        return {self._parts.thread: self.views.thread(session, user)}
+
     def stop(self, request: gr.Request) -> Update:
         """Stop the reply on the screen. Sets an event and returns: whoever follows the reply draws the end."""
         session, user = self.who(request)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.chat.words import tokens
 from hierchat.corpus.errors import CorpusError
 from hierchat.corpus.files import KNOWN
 from hierchat.language import _, later, plural
@@ -22,7 +23,6 @@ from hierchat.store import LOCAL_USER
 from hierchat.ui import status
 from hierchat.ui.actions import button
 from hierchat.ui.doors.files import files
-from hierchat.ui.figures import tokens
 from hierchat.ui.owner import OwnerOnly, require_owner
 from hierchat.ui.panels.panel import QUIET, Who
 
@@ -276,8 +276,8 @@ def _brings(gain: Gain | None) -> str:
     share = gain.after / gain.before - 1
     said = (
         plural(
-            "Tried on your last reply: {after:.2f} tokens a forward in place of {before:.2f}, {share:.0%} more.",
-            "Tried on your last {n} replies: {after:.2f} tokens a forward in place of {before:.2f}, {share:.0%} more.",
+            "Tried on your last reply: {after:.2f} tokens at a time in place of {before:.2f}, {share:.0%} more.",
+            "Tried on your last {n} replies: {after:.2f} tokens at a time in place of {before:.2f}, {share:.0%} more.",
             gain.replies,
             after=gain.after,
             before=gain.before,

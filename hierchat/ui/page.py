@@ -100,8 +100,11 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         polling: dict[str, Any] = {"outputs": [*polled, p.live, p.tiny], **QUIET}
         p.timer.tick(handlers.poll, None, **polling).then(
             models.tick, None, [*models.outputs, p.live], **QUIET
-        )
+        ).then(handlers.loaded, None, [p.thread, p.live], **QUIET)
         p.model.select(handlers.choose, [p.model, p.query, *p.settings.fields], [*every, *polled], **QUIET)
+        p.bus.hc_sources_load(
+            handlers.load_for_sources, [p.query, *p.settings.fields], [*every, *polled], **QUIET
+        )
         for name, does in models.acts.items():
             # Each press counts, one after the other: an answer of several steps is still under way when it is seen.
             pressed: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1, **QUIET}

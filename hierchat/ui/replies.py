@@ -7,6 +7,7 @@ asked for, and those in conversations that it shows; the screen shows that of th
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -204,7 +205,9 @@ class ReplyHandlers:
             asked = (user, conversation, reply.below, text, made, stop, files)
             if compare:
                 return self._service.compare(*asked, session.pair, held=reply.held)
-            return self._service.send(*asked, held=reply.held)
+            return self._service.send(
+                *asked, held=reply.held, waited=time.monotonic() - reply.sent if reply.waited else 0.0
+            )
 
         take_back = self._take_back(session)
         if self._service.in_progress.begin(reply, start, take_back, waits=waits):

@@ -72,6 +72,8 @@ class Session:
     """The last message that is drawn; None: that of the conversation."""
     marked: set[int] = field(default_factory=set)
     """Replies whose tokens are shown by source."""
+    sources_by: str = ""
+    """The model that was loaded when the thread was drawn last; empty: none was."""
     attached: dict[int, list[Attached]] = field(default_factory=dict)
     """Conversation (0: a new one) -> files for its next message."""
     shown: set[int] = field(default_factory=set)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
+import time
+from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import date, datetime
 from itertools import groupby
@@ -12,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from hierchat.language import _, later, plural
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS
-from hierchat.store.text import split_tags
+from hierchat.store.text import NUMBER, split_tags
 from hierchat.ui.actions import button
-from hierchat.ui.dates import MONTHS
+from hierchat.ui.dates import MONTHS, moment
 
 if TYPE_CHECKING:
     from hierchat.store.records import Conversation, Totals
@@ -53,13 +55,17 @@ def conversation_list(
             return _("Archived")
         return _("Pinned") if conversation.pinned else day_of(conversation.updated_at, today)
 
+    conversations = list(conversations)
+    named = Counter(_base(conversation) for conversation in conversations)
     parts = []
     if shelf:
         parts.append(
             button("hc_shelf", _("All chats"), css="hc-shelf hc-back", aria_label=_("Back to all chats"))
         )
     parts += [
-        f"<h2>{name}</h2><ul>{''.join(_entry(c, c.id == current, c.id in writing) for c in group)}</ul>"
+        f"<h2>{name}</h2><ul>"
+        + "".join(_entry(c, c.id == current, c.id in writing, named[_base(c)] > 1, today) for c in group)
+        + "</ul>"
         for name, group in groupby(conversations, key=heading)
     ]
     if not parts:
@@ -75,26 +81,41 @@ def conversation_list(
     return f'<nav class="hc-list" aria-label="{name}">{"".join(parts)}</nav>'
 
 
-def _entry(conversation: Conversation, current: bool, writing: bool) -> str:
+def _base(conversation: Conversation) -> str:
+    """The title without the number of a fork."""
+    return NUMBER.sub("", conversation.title).casefold()
+
+
+def _entry(conversation: Conversation, current: bool, writing: bool, alike: bool, today: date) -> str:
+    """`alike`: another one has the same title, or is a fork of it, so the time of the last message tells them apart."""
     title = conversation.title or _(UNTITLED)
+    at = moment(conversation.updated_at)
+    clock = time.strftime("%H:%M", time.localtime(conversation.updated_at))
+    when = clock if date.fromtimestamp(conversation.updated_at) == today else at
+    last = _("Last message: {time}").format(time=at)
     marks = {"aria_current": "page"} if current else {}
     news = _("A reply is being written") if writing else _("A new reply") if conversation.unread else ""
     kind = "hc-writing" if writing else "hc-unread" if news else "hc-no-mark"
-    marks |= {"aria_description": news} if news else {}
+    told = ", ".join(filter(None, [news, last if alike else ""]))
+    marks |= {"aria_description": told} if told else {}
     state = {"data_pinned": "1"} if conversation.pinned else {}
     state |= {"data_archived": "1"} if conversation.archived else {}
     state |= {"data_tags": json.dumps(conversation.tags)} if conversation.tags else {}
     return (
         f'<li class="{"hc-current" if current else ""}">'
         + button("hc_open", title, id=conversation.id, text=str(conversation.message_id or ""), css="hc-title",
-                 title=title, dir="auto", tabindex="-1", aria_keyshortcuts="F2 Delete", **marks)
+                 title=f"{title}\n{last}", dir="auto", tabindex="-1", aria_keyshortcuts="F2 Delete", **marks)
         + f'<span class="hc-mark {kind}" aria-hidden="true"></span>'
         + '<span class="hc-tools">'
         + button("hc_menu", _("Options"), id=conversation.id, css="hc-icon hc-dots", tabindex="-1",
                  aria_label=_("Options for {title}").format(title=title), title=_("Options"),
                  aria_haspopup="menu", **state)
-        + f"</span>{_tags(conversation.tags)}{_snippet(conversation.snippet)}</li>"
+        + f"</span>{_when(when if alike else '')}{_tags(conversation.tags)}{_snippet(conversation.snippet)}</li>"
     )  # fmt: skip
+
+
+def _when(text: str) -> str:
+    return f'<small class="hc-when" aria-hidden="true">{text}</small>' if text else ""
 
 
 def _tags(tags: Iterable[str]) -> str:

@@ -28,9 +28,13 @@ _BACK, _FORTH = (
     "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
     "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
 )
-_NO_RUNS = later(
-    "Where the words came from can be shown only while the model that wrote this reply is loaded, and of no imported "
-    "reply. Of a server it can be shown where our drafter is in it."
+_IMPORTED = later("Where the words came from is known only of replies that were written here.")
+_LOAD = later("Load {model} to see where its words came from.")
+_GONE = later(
+    "{model} wrote this and is not on this machine: fetch it under Models to see where its words came from."
+)
+_CHANGED = later(
+    "Where the words came from is not known: {model} was changed since, or a server computes it that does not tell."
 )
 _NOTES = {
     "stopped": later("stopped"),
@@ -149,9 +153,10 @@ def _reply(
     last: bool,
     named: bool = True,
     plain: str = "",
+    no_runs: str = "",
 ) -> str:
     """`question`: the user's message above it; an imported chat may begin with a reply. `named`: the line below it says
-    which model wrote it. `plain`: why that writes without drafts."""
+    which model wrote it. `plain`: why that writes without drafts; `no_runs`: why no runs can be shown, as HTML."""
     known = figures or Figures()
     note = _(_EDITED) if message.edited else _note(message, known) or plain
     buttons = [
@@ -180,9 +185,7 @@ def _reply(
     if runs and "".join(run.text for run in runs).startswith(message.text):
         body = marked_words(runs, message.text, known.thought_seconds, message.id)
     elif message.text:
-        body = _text(drawn(message.text, known.thought_seconds, message.id)) + (
-            notice(_(_NO_RUNS)) if runs is not None else ""
-        )
+        body = _text(drawn(message.text, known.thought_seconds, message.id)) + no_runs
     else:
         body = ""
     return _turn(body + footer)
@@ -191,6 +194,20 @@ def _reply(
 def _rest(act: str, label: str) -> str:
     """The way to messages that are not drawn."""
     return f'<div class="hc-rest">{button(act, label)}</div>'
+
+
+def _no_runs(service: ChatService, figures: Figures | None) -> str:
+    """Why a reply's runs cannot be shown, and the button that loads its model where that helps, as HTML."""
+    if figures is None or figures.written is None:
+        return notice(_(_IMPORTED))
+    model, present = figures.written.model, service.host.status
+    if model == present.name:
+        return notice((_(_CHANGED) if present.phase == "ready" else _(_LOAD)).format(model=model))
+    if model not in service.models.names:
+        return notice(_(_GONE).format(model=model))
+    name = _("Load {model}").format(model=model)
+    load = button("hc_sources_load", _("Load"), text=model, css="hc-strong", aria_label=name)
+    return f'<div class="hc-notice">{html.escape(_(_LOAD).format(model=model))} {load}</div>'
 
 
 def thread(
@@ -233,7 +250,8 @@ def thread(
             figures = service.figures(user_id, message.id)
             named = message.model != model
             plain = undrafted(present) if message.model == present.name else ""
-            result.append(_reply(message, figures, runs, question, last, named, plain))
+            no_runs = _no_runs(service, figures) if runs is not None else ""
+            result.append(_reply(message, figures, runs, question, last, named, plain, no_runs))
             model = message.model or model
     if not ends:
         result.append(_rest("hc_latest", _("Go to the latest messages")))

@@ -189,10 +189,7 @@ class Views:
         if panel := self._panels.get(session.panel):
             return update | self.stage(panel.name) | panel.show(user_id)
         if reply is None:
-            path, ends = self._path(session, user_id), session.until is None
-            drawn = thread(
-                self._service, user_id, path, session.marked, session.shown, session.drawn, ends=ends
-            )
+            drawn = self.thread(session, user_id)
             return (
                 update
                 | self.stage(stage or ("chat" if drawn else "empty"))
@@ -203,6 +200,13 @@ class Views:
         above = progress.above(self._service, reply, session.marked, session.shown, session.drawn)
         growing = progress.growing(reply.latest, reply, GrowingReply())
         return update | self.stage("chat") | {p.thread: above, p.growing: growing}
+
+    def thread(self, session: Session, user_id: int) -> str:
+        """The stored messages of the open conversation."""
+        path, now = self._path(session, user_id), self._service.host.status
+        session.sources_by = now.name if now.phase == "ready" else ""
+        ends = session.until is None
+        return thread(self._service, user_id, path, session.marked, session.shown, session.drawn, ends=ends)
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:
         """How full the context window is with this reply; known from now on."""

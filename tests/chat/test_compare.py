@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,22 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
     return request.param
 
 
-def test_a_long_comparison_says_the_pace(talk: Talk) -> None:
+def test_a_long_comparison_says_the_pace(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.chat.comparing.OtherPrograms.share", lambda self: 0.0)
     verdict = list(talk.comparing("hello", max_new_tokens=64))[-1].verdict
-    assert verdict.sentence.endswith(("\u00d7 as fast.", "Both are as fast."))
+    told = r"Word for word the same\. (“With drafts” is \d+\.\d\u00d7 (faster|slower)|Both are as fast)\."
+    assert re.fullmatch(told, verdict.sentence)
+
+
+@pytest.mark.parametrize(("share", "says"), [(0.2, False), (0.6, True)])
+def test_a_pace_from_one_run_each_on_a_busy_machine_says_so(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, share: float, says: bool
+) -> None:
+    monkeypatch.setattr("hierchat.chat.comparing.OtherPrograms.share", lambda self: share)
+    last = list(talk.comparing("hello", max_new_tokens=64))[-1]
+    doubt = "Other programs used 60 % of the processor meanwhile, and each side ran once: compare again"
+    assert (doubt in last.verdict.sentence) is says
+    assert Comparison.from_json(1, "hello", 0.0, last.result.to_json()).verdict.others == share
 
 
 def set_order(order: tuple[Arm, Arm], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +241,7 @@ def test_the_result_is_kept_and_reads_back_as_it_was(talk: Talk, order: tuple[Ar
         assert side.figures.shares == shown.figures.shares
         assert side.moments[-1][1:] == (24, len(side.text))
         assert side.moments == sorted(side.moments)
-    assert [read.sides[arm].name for arm in ("first", "second")] == ["Without drafts", "As now"]
+    assert [read.sides[arm].name for arm in ("first", "second")] == ["Without drafts", "With drafts"]
 
 
 def test_each_side_drafts_from_what_was_chosen(talk: Talk, order: tuple[Arm, Arm]) -> None:
@@ -244,7 +258,7 @@ def test_nothing_that_one_side_learned_helps_the_other(talk: Talk, order: tuple[
     last = compared(talk, pair({}, {}))[-1]
     first, second = last.arms["first"].figures, last.arms["second"].figures
     assert (first.shares, first.tokens_per_forward) == (second.shares, second.tokens_per_forward)
-    assert {frame.name for frame in last.arms.values()} == {"As now (1)", "As now (2)"}
+    assert {frame.name for frame in last.arms.values()} == {"With drafts (1)", "With drafts (2)"}
 
 
 def test_other_words_where_the_seeds_differ_are_no_fault(talk: Talk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ import torch
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService, NotBegun
+from hierchat.config import GenerationSettings
 from hierchat.drafting.tree import DraftTree
 from hierchat.models.errors import FetchError
 from hierchat.models.progress import Report
@@ -652,6 +654,46 @@ def test_a_question_without_a_reply_stays_in_the_path(talk: Talk) -> None:
     assert [message.text for message in talk.messages()] == ["never answered", "and this?", last.text]
     held = tokenizer().decode(talk.sequence.tokens)
     assert "user\nnever answered<|im_end|>\n<|im_start|>user\nand this?<|im_end|>" in held
+
+
+# Where the time goes
+
+
+def test_time_counts_from_send_and_waiting_for_other_replies_is_told(talk: Talk) -> None:
+    alone = talk.other().send("hello").figures
+    assert alone.waited_seconds == 0
+    assert alone.total_seconds >= alone.seconds
+    with talk.service.host.scheduler.turn():
+        frames = talk.sending("hello")
+        began = time.monotonic()
+        assert [next(frames).ahead for _ in range(2)] == [1, 1]
+        waited = time.monotonic() - began
+    figures = list(frames)[-1].figures
+    assert figures.waited_seconds > 0.5 * waited
+    assert figures.total_seconds >= figures.waited_seconds + figures.seconds
+    assert figures.first_token_seconds >= figures.waited_seconds
+    assert same(talk.service.figures(talk.user, talk.messages()[-1].id), figures)
+
+
+def test_waiting_for_the_model_to_load_is_no_waiting_for_replies(talk: Talk) -> None:
+    scheduler = talk.service.host.scheduler
+    loads = scheduler.join(first=True)
+    assert loads.take()
+    frames = talk.sending("hello")
+    assert [next(frames).ahead for _ in range(2)] == [0, 0]
+    loads.leave()
+    figures = list(frames)[-1].figures
+    assert figures.waited_seconds == 0
+    assert 0 < figures.loading_seconds <= figures.total_seconds
+
+
+def test_a_message_that_waited_for_the_reply_before_counts_from_its_send(talk: Talk) -> None:
+    frames = talk.service.send(
+        talk.user, talk.conversation, None, "hello", GenerationSettings(max_new_tokens=8), talk.stop, (), 17.0
+    )
+    figures = list(frames)[-1].figures
+    assert figures.waited_seconds == 17
+    assert figures.total_seconds > 17
 
 
 # Continue

@@ -148,6 +148,35 @@ def test_figures_of_a_reply() -> None:
     )
 
 
+def test_time_counts_from_send_on_and_says_what_others_took() -> None:
+    statistics = ReplyStatistics(decode)
+    statistics.waited_ms, statistics.loading_ms = 17_000.0, 2_000.0  # in the queue
+    statistics.add(Step(width=4, forward_ms=500.0, waited_ms=300.0), 19_900.0)
+    statistics.add(step([5, 6], forward_ms=100.0, waited_ms=700.0), 20_800.0)
+    figures = statistics.figures()
+    assert (figures.total_seconds, figures.first_token_seconds) == (20.8, 20.8)
+    assert (figures.waited_seconds, figures.loading_seconds) == (18.0, 2.0)
+    assert stored_figures(statistics.record(), 2).whole_seconds == 20.8
+    later = ReplyStatistics(decode)
+    later.resume([5, 6], ["target", "target"], statistics.record())
+    later.add(step([7], forward_ms=100.0), 1_200.0)
+    assert (later.figures().total_seconds, later.figures().waited_seconds) == (22.0, 18.0)
+    assert later.figures().first_token_seconds == 20.8
+
+
+def test_without_a_clock_reading_and_writing_are_the_time() -> None:
+    statistics = ReplyStatistics(decode)
+    statistics.add(Step(width=4, forward_ms=500.0))
+    statistics.add(step([5], forward_ms=100.0))
+    figures = statistics.figures()
+    assert (figures.total_seconds, figures.waited_seconds) == (None, None)
+    assert figures.whole_seconds == pytest.approx(0.6)
+    crashed = ReplyStatistics(decode)
+    crashed.resume([5], ["target"], None)
+    crashed.add(step([6], forward_ms=100.0), 900.0)
+    assert crashed.figures().total_seconds is None
+
+
 def test_no_baseline_no_speedup() -> None:
     statistics = ReplyStatistics(decode)
     statistics.add(step([5], forward_ms=10.0))
@@ -166,7 +195,7 @@ def test_the_record_gives_back_the_figures(made: list[tuple[list[str], float]]) 
     for names, milliseconds in made:
         proposed = {name: names.count(name) + 1 for name in names if name != "target"}
         statistics.add(
-            step([5] * len(names), names, proposed=proposed, forward_ms=milliseconds, draft_ms=0.3)
+            step([5] * len(names), names, proposed=proposed, forward_ms=milliseconds, draft_ms=0.3), 100.0
         )
     shown, stored = statistics.figures(), stored_figures(statistics.record(), len(statistics.tokens))
     assert dict(stored.shares) == pytest.approx(dict(shown.shares))
@@ -175,7 +204,8 @@ def test_the_record_gives_back_the_figures(made: list[tuple[list[str], float]]) 
     assert stored.tokens_per_second == pytest.approx(shown.tokens_per_second)
     for name in (
         "tokens", "seconds", "first_token_seconds", "tokens_per_forward", "acceptance_rate", "forwards", "forward_ms",
-        "verify_ms", "prompt_read", "read_seconds", "stop_string", "plan",
+        "verify_ms", "total_seconds", "waited_seconds", "loading_seconds", "prompt_read", "read_seconds", "stop_string",
+        "plan",
     ):  # fmt: skip
         assert getattr(stored, name) == getattr(shown, name)
     assert not made or sum(shown.shares.values()) == pytest.approx(1)

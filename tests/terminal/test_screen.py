@@ -140,6 +140,9 @@ def test_the_figures_line() -> None:
         tokens=128,
         seconds=4.0,
         tokens_per_second=32.0,
+        acceptance_rate=0.5,
+        total_seconds=25.0,
+        waited_seconds=20.0,
         speedup=2.5,
         baseline="measured",
         baseline_tokens_per_second=12.8,
@@ -147,14 +150,14 @@ def test_the_figures_line() -> None:
         finish="end",
     )
     assert figures_line(figures) == (
-        "32.0 tok/s · 2.50 times as fast as without drafts (12.8 tok/s, measured) · 128 tokens · "
-        "from this chat 20 %, your earlier chats 30 %"
+        "2.5\N{MULTIPLICATION SIGN} faster than without drafts · 128 tokens in 25 s · waited 20 s for other replies · "
+        "this chat 20 %, your earlier chats 30 %, the model itself 50 %"
     )
 
 
 def test_a_speed_up_that_was_not_measured_is_not_told() -> None:
-    figures = Figures(tokens=200, tokens_per_second=32.0, speedup=2.5, baseline="estimated", finish="length")
-    assert figures_line(figures) == "32.0 tok/s · 200 tokens · cut at the longest reply allowed"
+    figures = Figures(tokens=200, total_seconds=6.25, speedup=2.5, baseline="estimated", finish="length")
+    assert figures_line(figures) == "32.0 tok/s · 200 tokens in 6.2 s · cut at the longest reply allowed"
     assert record(Frame("done", figures=figures), "m", None)["figures"]["speedup"] is None
     brief = Figures(tokens=1, seconds=0.5, tokens_per_second=2.0, finish="end")
     assert figures_line(brief) == "1 token in 0.5 s"

@@ -160,7 +160,7 @@ class FakeService:
             raise MessageTooLong(f"This message is {over:,} tokens too long. Shorten it.")
 
     def send(
-        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), held=None
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), held=None, waited=0.0
     ) -> Iterator[Frame]:
         def begin() -> Iterator[Frame]:
             if self.script.raises:
@@ -245,7 +245,7 @@ class FakeService:
             yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, None, "Stopped."))
             return
         same = arms["first"].text == arms["second"].text
-        pace = f" “{arms['second'].name}” is 2.0\u00d7 as fast."
+        pace = f" “{arms['second'].name}” is 2.0\u00d7 faster."
         sentence = f"Word for word the same.{pace}" if same else f"The words differ from word 3 on.{pace}"
         precise = f"Identical, {tokens} of {tokens} tokens." if same else "First difference at token 4."
         verdict = Verdict(same, tokens, None, 2.0, sentence, True, precise)
@@ -268,8 +268,10 @@ class FakeService:
         return self.script.plan
 
     def runs(self, user_id: int, message_id: int) -> list[Run]:
-        """Those of history are of the message that the script names."""
+        """Those of history are of the message that the script names. None while another model is loaded."""
         runs = self._runs.get(message_id, [])
+        if runs and self.store.turn(user_id, message_id).begun.model != self.host.status.name:
+            return []
         there = self.store.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
         return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
 
@@ -287,7 +289,7 @@ class FakeService:
         return replace(figures, seed=turn.begun.seed if sampled else None)
 
     def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
-        turn = NewTurn("fake", "fake", settings.model_dump(mode="json"), settings.seed, True)
+        turn = NewTurn(self.host.status.name, "fake", settings.model_dump(mode="json"), settings.seed, True)
         yield from self._written(self.store.begin_reply(user_id, conversation_id, question, turn), stop)
 
     def _written(self, message: int, stop, begun: str = "") -> Iterator[Frame]:

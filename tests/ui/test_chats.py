@@ -31,11 +31,11 @@ def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: Fak
     expect(tags(chat)).to_have_text(["work"])
     chat.menu("B", "Tags")
     dialog = chat.page.get_by_role("dialog", name="Tags of “B”")
-    field = dialog.get_by_role("textbox", name="New tag")
+    field = dialog.get_by_role("textbox", name="New tags")
     expect(field).to_be_focused()
     dialog.get_by_role("checkbox", name="work").check()
-    field.fill("two words")
-    field.press("Enter")
+    field.fill("two words, , work")
+    dialog.get_by_role("button", name="Add").click()
     expect(dialog.get_by_role("checkbox", name="two words")).to_be_checked()
     field.fill("WORK")
     dialog.get_by_role("button", name="Add").click()
@@ -65,6 +65,43 @@ def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: Fak
     dialog.get_by_role("checkbox", name="two words").uncheck()
     dialog.get_by_role("button", name="Save").click()
     expect(tags(chat)).to_have_text(["work"])
+    chat.menu("C", "Tags")
+    field = chat.page.get_by_role("textbox", name="New tags")
+    field.fill("animals, fun")
+    field.press("Enter")  # saves
+    expect(dialog).to_be_hidden()
+    expect(tags(chat)).to_have_text(["animals", "fun", "work"])
+    assert service.store.conversation(user, ids["C"]).tags == ("animals", "fun")
+
+
+@pytest.mark.parametrize("touch", [False, True])
+def test_on_a_touch_screen_no_title_lies_below_its_button(
+    chromium: Browser, server: tuple[FakeService, str], service: FakeService, touch: bool
+) -> None:
+    for name in ("A title that is longer than the list is wide", "Sort a list", "Sort a list"):
+        stored_chat(service.store, name, 1)
+    sizes = {"width": 390, "height": 844} if touch else {"width": 1280, "height": 800}
+    context = chromium.new_context(viewport=sizes, has_touch=touch, is_mobile=touch)
+    try:
+        chat = Chat(context.new_page(), server[1], [])
+        chat.open()
+        if touch:
+            chat.page.get_by_role("button", name="List of chats").tap()
+        expect(titles(chat)).to_have_count(3)
+        for row in chat.page.locator("#hc-list li").all():
+            overlap, shown = row.evaluate(
+                """(row) => {
+                  const title = row.querySelector('.hc-title'), tools = row.querySelector('.hc-tools');
+                  const end = title.getBoundingClientRect().right - parseFloat(getComputedStyle(title).paddingRight);
+                  return [end - tools.getBoundingClientRect().left, getComputedStyle(tools).opacity];
+                }"""
+            )
+            assert shown == ("1" if touch else "0")
+            assert overlap <= 0 or not touch
+        expect(chat.page.locator("#hc-list .hc-when")).to_have_count(2)
+        chat.shot(f"titles-{'touch' if touch else 'mouse'}")
+    finally:
+        context.close()
 
 
 def edit(chat: Chat, place: int = -1) -> Locator:

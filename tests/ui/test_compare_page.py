@@ -22,7 +22,7 @@ def compare(chat: Chat, service: FakeService, seconds: float = 0.8) -> None:
 def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeService) -> None:
     compare(chat, service, seconds=60)
     second, first = chat.page.locator("#hc-second"), chat.page.locator("#hc-first")
-    expect(second).to_contain_text("As now")
+    expect(second).to_contain_text("With drafts")
     expect(second).to_contain_text("tokens")
     expect(first).to_contain_text("Without drafts")
     expect(first).to_contain_text("Not started yet")
@@ -30,7 +30,9 @@ def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeServic
     service.script.seconds = 2  # of which most have passed
     expect(first).to_contain_text("tokens")
     verdict = chat.page.locator("#hc-verdict")
-    expect(verdict).to_contain_text("Word for word the same. “As now” is 2.0", timeout=driving.PATIENCE_MS)
+    expect(verdict).to_contain_text(
+        "Word for word the same. “With drafts” is 2.0", timeout=driving.PATIENCE_MS
+    )
     expect(verdict).to_contain_text("the same words, proved")
     chat.idle()
     chat.shot("compared")

@@ -81,7 +81,7 @@ def test_the_picture_is_whole_and_holds_what_was_asked() -> None:
     said = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert said[0].startswith("“</text><script>")
     assert not list(drawn.iter("{http://www.w3.org/2000/svg}script"))
-    for part in ("2.5\u00d7 as fast, word for word the same", "20.0 tokens/s", "50.0 tokens/s", "As now"):
+    for part in ("2.5\u00d7 faster, word for word the same", "20.0 tokens/s", "50.0 tokens/s", "With drafts"):
         assert part in said
     assert "SmolLM2 135M on Some Processor, 2 cores" in said
     assert any("hierchat 0.2.0" in text for text in said)
@@ -90,7 +90,7 @@ def test_the_picture_is_whole_and_holds_what_was_asked() -> None:
 @pytest.mark.parametrize(
     ("speedup", "tokens", "said"),
     [
-        (2.5, 130, "2.5\u00d7 as fast, word for word the same"),
+        (2.5, 130, "2.5\u00d7 faster, word for word the same"),
         (0.5, 130, "2.0\u00d7 slower, word for word the same"),
         (1.01, 130, "As fast, word for word the same"),
         (2.5, 63, "Word for word the same"),
@@ -153,7 +153,7 @@ def test_two_configurations_are_chosen_by_keyboard_and_named(chat: Chat, service
     page = chat.page
     expect(page.locator("#hc-setup")).to_be_hidden()
     page.locator("#hc-compare input").check()
-    expect(page.locator("#hc-against")).to_have_text("Without drafts against As now")
+    expect(page.locator("#hc-against")).to_have_text("Without drafts against With drafts")
     page.locator("#hc-setup summary").focus()
     page.keyboard.press("Enter")
     second = page.get_by_role("group", name="Second, which stays in the chat")
@@ -172,7 +172,7 @@ def test_two_configurations_are_chosen_by_keyboard_and_named(chat: Chat, service
     compare(chat)
     expect(page.locator("#hc-result .hc-arm h2").last).to_have_text("Drafts from this chat, temperature 0.7")
     page.get_by_role("button", name="As at first").click()
-    expect(page.locator("#hc-against")).to_have_text("Without drafts against As now")
+    expect(page.locator("#hc-against")).to_have_text("Without drafts against With drafts")
 
 
 @pytest.mark.browser
@@ -183,7 +183,9 @@ def test_a_result_is_kept_opened_saved_and_deleted(chat: Chat, service: FakeServ
     expect(page).to_have_url(re.compile(r"\?view=comparisons$"))
     expect(page.locator("#hc-setup")).to_be_hidden()
     row = page.locator(".hc-results li")
-    expect(row).to_contain_text("2.0\u00d7 as fast, word for word the same. Without drafts against As now.")
+    expect(row).to_contain_text(
+        "2.0\u00d7 faster, word for word the same. Without drafts against With drafts."
+    )
     row.get_by_role("button", name="Why is the sky blue?", exact=True).click()
     expect(page.locator(".hc-one .hc-user")).to_have_text("Why is the sky blue?")
     path = saved(page, "Save as JSON", tmp_path)

@@ -48,7 +48,7 @@ def test_sizes(given: float, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0.2, "0 s"), (52, "52 s"), (-12.4, "\u221212 s"), (860, "14 min"), (11_500, "3.2 h"), (-0.2, "0 s")],
+    [(0.2, "0 s"), (52, "52 s"), (860, "14 min"), (11_500, "3.2 h")],
 )
 def test_durations(seconds: float, said: str) -> None:
     assert parts.duration(seconds) == said
@@ -56,9 +56,16 @@ def test_durations(seconds: float, said: str) -> None:
 
 def test_tiles_say_over_how_many_replies() -> None:
     said = visible(over_time.tiles(figures()))
-    assert "2.00\u00d7 as fast as without drafts median of 2 replies where both were measured" in said
-    assert "2 min saved against plain decoding over 2 of 3 measured replies" in said
+    assert "2.0\u00d7 faster than without drafts median of 2 replies where both were measured" in said
+    assert "2 min saved by drafts over 2 of 3 measured replies" in said
     assert "45 % of the tokens came from drafts" in said
+
+
+def test_tiles_tell_a_slowdown_as_plainly() -> None:
+    said = visible(over_time.tiles(figures(0.8, saved_seconds=-100.0)))
+    assert "1.2\u00d7 slower than without drafts" in said
+    assert "2 min lost by drafts" in said
+    assert "As fast as without drafts" in visible(over_time.tiles(figures(1.02)))
 
 
 def test_tiles_without_a_baseline_claim_nothing() -> None:
@@ -76,10 +83,10 @@ def test_the_speed_of_days_without_a_baseline_is_left_out() -> None:
         TODAY: figures(3.0),
     }
     drawn = over_time.speed_card(over(days), TODAY, 7, True)
-    assert "6 Mar 1.50\u00d7 2" in visible(drawn)
+    assert "6 Mar 1.5\u00d7 faster than without drafts 2" in visible(drawn)
     assert "8 Mar \u2013" not in visible(drawn)
     assert 'd="M33.33 50.00L100.00 0.00"' in drawn  # seven days from 4 Mar on; the axis ends at 3
-    assert "from 1.50 to 3.00 times" in drawn
+    assert "at first 1.5\u00d7 faster than without drafts, at last 3.0\u00d7 faster" in drawn
 
 
 def test_shares_are_of_all_tokens_and_long_ranges_go_by_weeks() -> None:
@@ -139,6 +146,8 @@ def test_what_a_run_costs_beside_one_token() -> None:
 
 def test_a_longer_range_is_advised_only_where_it_has_something() -> None:
     assert "choose a longer range" in over_time.replies_page(over({}), {}, TODAY, 7, True)
+    alone = over({TODAY: figures(None)})  # replies, but none of them compared
+    assert "choose a longer range" not in over_time.replies_page(alone, {}, TODAY, None, True)
     never = over_time.replies_page(over({}), {}, TODAY, 7, False)
     assert "longer range" not in never
     assert "first reply" in never
@@ -193,12 +202,12 @@ def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) 
     measured_reply(service.store, user, 90, speedup=1.0)
     open_insights(chat)
     page, tile = chat.page, chat.page.locator(".hc-tile").first
-    expect(tile).to_contain_text("2.50\u00d7")
+    expect(tile).to_contain_text("2.5\u00d7 faster")
     expect(card(chat, "Speed by model")).to_contain_text("SmolLM2 135M")
     page.get_by_role("radio", name="All").check(force=True)
-    expect(tile).to_contain_text("2.00\u00d7")
+    expect(tile).to_contain_text("2.0\u00d7 faster")
     page.get_by_role("radio", name="7 days").check(force=True)
-    expect(tile).to_contain_text("3.00\u00d7")
+    expect(tile).to_contain_text("3.0\u00d7 faster")
     page.locator("#hc-writer input").click()
     page.get_by_role("option", name=SMALL[0]).click()
     expect(tile).to_contain_text("\u2013")
@@ -241,12 +250,12 @@ def test_bars_are_filled_and_points_are_seen(chat: Chat, rich: FakeService) -> N
 def test_a_table_opened_by_keyboard_says_what_a_chart_shows(chat: Chat, rich: FakeService) -> None:
     open_insights(chat)
     speed = card(chat, "Speed by day")
-    expect(speed.get_by_role("img")).to_have_attribute("aria-label", re.compile("Speed by day, from"))
+    expect(speed.get_by_role("img")).to_have_attribute("aria-label", re.compile("Speed by day: at first"))
     speed.locator("summary").focus()
     chat.page.keyboard.press("Enter")
-    expect(speed.get_by_role("columnheader", name="Times as fast")).to_be_visible()
+    expect(speed.get_by_role("columnheader", name="Speed")).to_be_visible()
     chat.page.wait_for_timeout(2500)  # the meter ticks, the table stays
-    expect(speed.get_by_role("columnheader", name="Times as fast")).to_be_visible()
+    expect(speed.get_by_role("columnheader", name="Speed")).to_be_visible()
 
 
 def test_other_users_figures_are_not_shown(chat: Chat, service: FakeService) -> None:

@@ -17,10 +17,12 @@ from hierchat.chat.frames import Figures, Frame, Verdict, Written
 from hierchat.chat.origins import Run
 from hierchat.chat.plan import LevelView, PlanView
 from hierchat.chat.settings import own_sampling, reply_settings
+from hierchat.chat.words import time_words
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.runtime.levels import LeftOut
 from hierchat.store import Conversation, Message, Origin, Whereabouts
 from hierchat.ui import actions, sampling, sidebar, sources, status
+from hierchat.ui.dates import moment
 from hierchat.ui.figures import details, figures_line
 from hierchat.ui.markdown import render
 from hierchat.ui.marked import marked, said
@@ -46,6 +48,8 @@ FIGURES = Figures(
     prompt_tokens=1200,
     prompt_read=300,
     read_seconds=0.5,
+    total_seconds=23.0,
+    waited_seconds=17.0,
     finish="stop",
     stop_string="END",
     seed=7,
@@ -80,26 +84,40 @@ def visible(markup: str) -> str:
 
 def test_figures_line_says_speed_speedup_length_and_shares() -> None:
     line = visible(figures_line(FIGURES))
-    for part in (
-        "61.0 tok/s",
-        "2.31\N{MULTIPLICATION SIGN}",
-        "1,214 tokens",
-        "first after 0.2 s",
-        "this chat 31 %",
-        "phrases and files 6 %",
-    ):
-        assert part in line
-    assert "≈" not in line
+    assert line == (
+        "2.3\N{MULTIPLICATION SIGN} faster than without drafts · 1,214 tokens in 23 s · waited 17 s for other replies "
+        "this chat 31 % your earlier chats 22 % phrases and files 6 % the model itself 41 %"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"waited_seconds": 0.4}, []),
+        ({"waited_seconds": None, "loading_seconds": 12.0}, ["waited 12 s for the model to load"]),
+        (
+            {"waited_seconds": 2.0, "read_seconds": 8.31},
+            ["waited 2.0 s for other replies", "read the prompt for 8.3 s"],
+        ),
+    ],
+)
+def test_the_line_says_where_a_second_or_more_went_before_writing(
+    changed: dict[str, Any], said: list[str]
+) -> None:
+    assert time_words(replace(FIGURES, **changed)) == ["1,214 tokens in 23 s", *said]
 
 
 @pytest.mark.parametrize(
     "poor", [{"tokens": 18}, {"baseline": "estimated"}, {"baseline": None, "speedup": None}], ids=str
 )
-def test_without_length_or_baseline_the_line_says_tokens_and_seconds_alone(poor: dict[str, Any]) -> None:
-    figures = replace(FIGURES, shares={}, **poor)
-    assert visible(figures_line(figures)) == f"{figures.tokens:,} tokens in 3.5 s"
+def test_without_a_baseline_the_line_says_tokens_a_second_from_send_on_and_for_few_only_the_time(
+    poor: dict[str, Any],
+) -> None:
+    figures = replace(FIGURES, shares={}, waited_seconds=0.0, **poor)
+    speed = "52.8 tok/s · " if figures.tokens > 63 else ""
+    assert visible(figures_line(figures)) == f"{speed}{figures.tokens:,} tokens in 23 s"
     told = visible(details(figures))
-    assert "Speed 61.0 tok/s" in told
+    assert "While writing 61.0 tok/s" in told
     assert ("too little measured to rely on" in told) is (figures.speedup is not None)
 
 
@@ -109,11 +127,25 @@ def test_headings_of_a_reply_come_below_its_message_and_skip_no_level() -> None:
     assert "&lt;h1&gt;" in drawn
 
 
-@pytest.mark.parametrize(("speedup", "quiet"), [(0.56, True), (0.994, True), (0.996, False), (1.3, False)])
-def test_a_slower_figure_is_shown_in_a_quiet_colour(speedup: float, quiet: bool) -> None:
+@pytest.mark.parametrize(
+    ("speedup", "said"),
+    [
+        (0.5, "2.0\N{MULTIPLICATION SIGN} slower than without drafts"),
+        (0.92, "1.1\N{MULTIPLICATION SIGN} slower than without drafts"),
+        (0.97, "as fast as without drafts"),
+        (1.04, "as fast as without drafts"),
+        (1.3, "1.3\N{MULTIPLICATION SIGN} faster than without drafts"),
+    ],
+)
+def test_a_slowdown_is_told_as_plainly_as_a_speed_up(speedup: float, said: str) -> None:
     line = figures_line(replace(FIGURES, speedup=speedup))
-    assert f"{speedup:.2f}\N{MULTIPLICATION SIGN}" in visible(line)
-    assert ("hc-slower" in line) is quiet
+    assert visible(line).startswith(said)
+    assert line.count("hc-speedup") == 1
+
+
+def test_a_reply_for_which_nothing_was_drafted_is_not_told_against_itself() -> None:
+    plain = replace(FIGURES, speedup=1.0, acceptance_rate=None, shares={"target": 1.0}, waited_seconds=0.0)
+    assert visible(figures_line(plain)) == "52.8 tok/s · 1,214 tokens in 23 s"
 
 
 def test_figures_without_tokens_show_no_numbers() -> None:
@@ -124,9 +156,13 @@ def test_figures_without_tokens_show_no_numbers() -> None:
 
 def test_details_name_every_measured_figure() -> None:
     text = visible(details(FIGURES))
-    assert "Tokens per forward (T) 2.40 tokens that the model wrote each time it ran" in text
+    assert "Speed-up 2.3\N{MULTIPLICATION SIGN} faster than without drafts" in text
+    assert "Time 23 s from Send on, waited 17 s for other replies, wrote for 5.5 s" in text
+    assert "Speed 52.8 tok/s tokens (pieces of words) a second, from Send on" in text
+    assert "While writing 61.0 tok/s without waiting and reading the prompt" in text
+    assert "Tokens per run (T) 2.40 without drafts it is always 1" in text
     assert "Without drafts 26.4 tok/s, measured in this reply" in text
-    assert "Time per forward drafting 0.11 ms, the run 24.10 ms, checking drafts 0.21 ms" in text
+    assert "Time per run drafting 0.11 ms, the model 24.10 ms, checking drafts 0.21 ms" in text
     assert "Reading the prompt 300 of 1,200 tokens read at 600 tok/s; 900 were known already" in text
     assert "22 %, 43 % of its drafts accepted" in text
     assert re.search(r"The model itself 41 %(?! of|,)", text)
@@ -139,8 +175,9 @@ def test_details_name_every_measured_figure() -> None:
 
 def test_what_an_old_reply_does_not_tell_is_a_dash() -> None:
     text = visible(details(Figures(tokens=3, seconds=1.0, tokens_per_second=3.0)))
-    for name in ("Without drafts", "Speed-up", "First token after", "Reading the prompt", "Tokens per forward (T)",
-                 "Time per forward", "Stop reason", "Draft models"):  # fmt: skip
+    assert "Time 1.0 s of reading the prompt and writing" in text
+    for name in ("Without drafts", "Speed-up", "First token after", "Reading the prompt", "Tokens per run (T)",
+                 "Time per run", "Stop reason", "Draft models"):  # fmt: skip
         assert f"{name} \N{EN DASH}" in text
 
 
@@ -287,10 +324,39 @@ def test_the_thread_shows_siblings_state_and_no_system_prompt(fresh) -> None:
     assert "stopped" in drawn
 
 
-def test_sources_of_a_model_that_is_not_loaded_say_why(fresh) -> None:
+@pytest.mark.parametrize(
+    ("writer", "said"),
+    [
+        ("Qwen3 0.6B", "Load Qwen3 0.6B to see where its words came from. Load"),
+        ("Gone 1B", "Gone 1B wrote this and is not on this machine: fetch it under Models"),
+        ("SmolLM2 135M", "Where the words came from is not known: SmolLM2 135M was changed since"),
+        ("", "Where the words came from is known only of replies that were written here."),
+    ],
+)
+def test_where_sources_cannot_be_shown_it_says_what_would_show_them(fresh, writer: str, said: str) -> None:
     path = [Message(3, 1, None, "assistant", "words", "complete", 0, (3,))]
-    drawn = visible(thread(fresh, 1, path, marked={3}))
-    assert "words Where the words came from can be shown only while the model" in drawn
+    written = Written(writer, 7, {}, True) if writer else None
+    fresh.figures = lambda user, message: replace(FIGURES, written=written)
+    drawn = thread(fresh, 1, path, marked={3})
+    assert f"words {said}" in visible(drawn)
+    assert ("hc_sources_load" in drawn) is said.startswith("Load")
+
+
+def test_chats_of_one_name_and_forks_are_told_apart_by_the_time_of_their_last_message() -> None:
+    now = datetime.now().replace(hour=14, minute=32)
+    titles = ["Sort a list", "Sort a list (2)", "sort a list", "Other"]
+    at = [now, now - timedelta(minutes=3), now - timedelta(days=40), now]
+    chats = [
+        Conversation(n, title, 0, when.timestamp())
+        for n, (title, when) in enumerate(zip(titles, at, strict=True))
+    ]
+    drawn = sidebar.conversation_list(chats, None, now.date())
+    assert re.findall(r'"hc-when" aria-hidden="true">([^<]+)<', drawn) == [
+        "14:32",
+        "14:29",
+        moment(at[2].timestamp()),
+    ]
+    assert f'title="Other\nLast message: {moment(now.timestamp())}"' in drawn
 
 
 def test_settings_survive_the_panel() -> None:

@@ -9,7 +9,7 @@ from tests import browser as driving
 from tests.browser import Chat
 from tests.deleting import delete_for_good
 from tests.ui.chats import stored_chat
-from tests.ui.fake_service import REPLY, FakeService
+from tests.ui.fake_service import REPLY, FakeService, HostStatus
 
 pytestmark = pytest.mark.browser
 
@@ -78,6 +78,21 @@ def test_the_reply_is_drawn_and_copied_as_before(chat: Chat, service: FakeServic
         expect(legend).to_contain_text(name)
     chat.replies.last.get_by_role("button", name="Sources").click()
     expect(drawn).to_have_count(0)
+
+
+def test_sources_after_a_change_of_model_are_a_button_away(chat: Chat, service: FakeService) -> None:
+    service.script.seconds = 0
+    chat.ask("Question")
+    present, other = service.host.names
+    service.host.status = HostStatus(other, "ready")
+    chat.replies.last.get_by_role("button", name="Sources").click()
+    said = chat.page.locator("#hc-thread .hc-notice")
+    expect(said).to_contain_text(f"Load {present} to see where its words came from.")
+    chat.shot("sources-load")
+    said.get_by_role("button", name=f"Load {present}").click()
+    expect(chat.page.locator(".hc-marked")).to_be_visible(timeout=driving.PATIENCE_MS)
+    expect(said).to_have_count(0)
+    expect(chat.page.locator("#hc-model input")).to_have_value(present)
 
 
 def test_a_run_tells_of_itself_on_hover_and_focus(chat: Chat, service: FakeService) -> None:
@@ -177,18 +192,18 @@ def test_the_line_tells_its_baseline_and_opens_the_details(chat: Chat, service: 
     speedup = chat.replies.last.locator(".hc-speedup")
     tip = chat.page.locator("#hc-tip")
     speedup.hover()
-    expect(tip).to_contain_text("as the same model without drafts: that writes 26.4 tokens a second")
+    expect(tip).to_contain_text("without drafts this model writes 26.4, measured during this reply")
     chat.page.mouse.move(2, 2)
     expect(tip).to_be_hidden()
     chat.page.keyboard.press("Tab")
     speedup.focus()
     expect(tip).to_be_visible()
     details = chat.replies.last.locator(".hc-details")
-    chat.replies.last.locator(".hc-numbers b").click()
+    chat.replies.last.locator(".hc-figure").nth(1).click()
     expect(details).to_have_attribute("open", "")
-    for name in ("Tokens per forward (T)", "Reading the prompt", "Seed", "Draft models", "Sampling"):
+    for name in ("Tokens per run (T)", "Reading the prompt", "Seed", "Draft models", "Sampling"):
         expect(details).to_contain_text(name)
-    chat.replies.last.locator(".hc-numbers b").click()
+    chat.replies.last.locator(".hc-figure").nth(1).click()
     expect(details).not_to_have_attribute("open", "")
 
 

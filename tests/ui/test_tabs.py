@@ -124,7 +124,7 @@ def test_the_pair_of_compare_survives_a_reload_and_new_models(chat: Chat, servic
     page.get_by_role("button", name="As at first").click()
     page.reload()
     page.get_by_label("Compare", exact=True).check()
-    expect(line).to_contain_text("Without drafts against As now")
+    expect(line).to_contain_text("Without drafts against With drafts")
 
 
 def test_on_a_touch_screen_a_button_sends_behind_the_reply_in_progress(

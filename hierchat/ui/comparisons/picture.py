@@ -7,13 +7,12 @@ import textwrap
 import time
 
 from hierchat.chat.comparison import ARMS, Comparison
-from hierchat.chat.words import number
+from hierchat.chat.words import number, pace, percent
 from hierchat.language import _
 
 WIDTH, PAD = 1200, 64
 _LINE, _MOST_LINES, _WRAP = 46, 3, 54
 _BARS = 640
-_TIMES = "\N{MULTIPLICATION SIGN}"
 _STYLE = (
     "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans',sans-serif}"
     ".page{fill:#fff}.ink{fill:#1d1d21}.quiet{fill:#63636c}.first{fill:#8a8f98}.second{fill:#5b5bd6}.rule{fill:#e4e4e9}"
@@ -53,7 +52,8 @@ def picture(result: Comparison) -> str:
             _("{models} on {machine}").format(models=models, machine=result.machine), 92, placeholder=" …"
         ),
     )
-    foot += _text(PAD, above + 442, 22, "quiet", f"{day}, hierchat {result.hierchat}")
+    runs = _("one run of each{others}").format(others=busy(result))
+    foot += _text(PAD, above + 442, 22, "quiet", f"{day}, hierchat {result.hierchat}, {runs}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'data-question="{above}"><style>{_STYLE}</style>'
@@ -67,11 +67,17 @@ def headline(result: Comparison) -> str:
     same = _("word for word the same") if result.verdict.identical else _("other words")
     if not (speedup := result.deserved_speedup):
         return same.capitalize()
-    ratio = f"{max(speedup, 1 / speedup):.1f}"
-    if ratio == "1.0":
-        return _("As fast, {same}").format(same=same)
-    faster, slower = _("{ratio} as fast, {same}"), _("{ratio} slower, {same}")
-    return (faster if speedup > 1 else slower).format(ratio=ratio + _TIMES, same=same)
+    told = pace(speedup)
+    return (
+        _("{pace}, {same}").format(pace=told, same=same) if told else _("As fast, {same}").format(same=same)
+    )
+
+
+def busy(result: Comparison) -> str:
+    """What other programs used of the processor meanwhile, as the end of a sentence; empty where that is not known."""
+    others = result.verdict.others
+    told = _(", while other programs used {share} of the processor")
+    return "" if others is None else told.format(share=percent(others))
 
 
 def _quoted(lines: list[str]) -> list[str]:

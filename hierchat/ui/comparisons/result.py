@@ -15,7 +15,7 @@ from hierchat.ui.actions import button
 from hierchat.ui.comparisons.chart import chart
 from hierchat.ui.comparisons.difference import difference
 from hierchat.ui.comparisons.export import export, repeated
-from hierchat.ui.comparisons.picture import picture
+from hierchat.ui.comparisons.picture import busy, picture
 from hierchat.ui.dates import dated
 from hierchat.ui.figures import figures_line
 from hierchat.ui.outline import below_message
@@ -90,7 +90,7 @@ def _table(result: Comparison) -> str:
         ),
         row(_("Tokens"), [f"{f.tokens:,}" for f in figures]),
         row(_("First token after"), [said(f.first_token_seconds, "{:.2f} s") for f in figures]),
-        row(_("Tokens per step (T)"), [said(f.tokens_per_forward, "{:.2f}") for f in figures]),
+        row(_("Tokens per run of the model (T)"), [said(f.tokens_per_forward, "{:.2f}") for f in figures]),
         row(
             _("Drafts accepted"),
             [_NONE if f.acceptance_rate is None else percent(f.acceptance_rate) for f in figures],
@@ -109,6 +109,7 @@ def _table(result: Comparison) -> str:
 
 def _details(result: Comparison) -> str:
     rows = [(_("Precisely"), result.verdict.precise or result.verdict.sentence), (_("Date"), date_of(result))]
+    rows.append((_("Speed"), _("One run of each{others}").format(others=busy(result))))
     for arm in ARMS:
         side, settings = result.sides[arm], result.sides[arm].settings
         sampled = _("temperature {temperature:g}, seed {seed}").format(**settings)

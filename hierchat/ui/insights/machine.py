@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hierchat.chat.words import in_order, percent
+from hierchat.chat.words import TIMES, in_order, percent
 from hierchat.language import _, plural
 from hierchat.ui import charts
 from hierchat.ui.charts import Axis, Ink, Line
-from hierchat.ui.insights.parts import DASH, TIMES, card, ink_of, note, nothing, size
+from hierchat.ui.insights.parts import DASH, card, ink_of, note, nothing, size
 from hierchat.ui.plan import plan_picture
 from hierchat.ui.sources import style_of
 

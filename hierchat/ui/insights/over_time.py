@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
-from hierchat.chat.words import in_order, percent
+from hierchat.chat.words import TIMES, against_plain, in_order, pace, percent
 from hierchat.engine.step import TARGET
 from hierchat.language import _, plural
 from hierchat.ui import charts, dates
 from hierchat.ui.charts import Axis, Bar, Ink, Line
-from hierchat.ui.insights.parts import DASH, TIMES, card, duration, ink_of, note, nothing
+from hierchat.ui.insights.parts import DASH, card, duration, ink_of, note, nothing
 from hierchat.ui.sources import style_of
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def tiles(whole: DraftingFigures) -> str:
     per_run = _("{tokens:.2f} tokens for each run of the model").format(tokens=whole.tokens_per_forward or 0)
     over = _("over {compared:,} of {replies}").format(compared=whole.compared, replies=replies)
     shown = [
-        (_("Speed"), f"{whole.speedup:.2f}{TIMES}" if whole.speedup else DASH, _("as fast as without drafts"),
-         few if whole.speedup else unknown),
-        (_("Time"), duration(whole.saved_seconds) if whole.compared else DASH, _("saved against plain decoding"),
+        (_("Speed"), *_against_plain(whole.speedup), few if whole.speedup else unknown),
+        (_("Time"), duration(abs(whole.saved_seconds)) if whole.compared else DASH,
+         _("lost by drafts") if whole.saved_seconds < 0 else _("saved by drafts"),
          over if whole.compared else unknown),
         (_("Written"), f"{whole.tokens:,}", _("tokens"), _("in {replies}").format(replies=replies)),
         (_("Drafts"), percent(accepted / whole.tokens) if whole.tokens else DASH, _("of the tokens came from drafts"),
@@ -62,18 +62,18 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
         return card(title, nothing(
-            _("How many times as fast each day's replies came as without drafts."),
-            _("It begins with the first reply of some dozens of tokens: in shorter ones plain decoding is not "
-              "measured."),
-            ever,
+            _("How much faster or slower each day's replies came than without drafts."),
+            _("It begins with the first reply of some dozens of tokens: in shorter ones the speed without drafts is "
+              "not measured."),
+            ever and days is not None,
         ))  # fmt: skip
     across = _days(known, today, days)
     points = [(float(day.toordinal()), one.speedup or 0.0) for day, one in known.items()]
-    up = charts.upward(_("times as fast as without drafts"), max(1.0, *(y for _day, y in points)), TIMES)
-    said = _("Speed by day, from {first:.2f} to {last:.2f} times. A table follows.").format(
-        first=points[0][1], last=points[-1][1]
+    up = charts.upward(_("speed, without drafts it is 1"), max(1.0, *(y for _day, y in points)), TIMES)
+    said = _("Speed by day: at first {first}, at last {last}. A table follows.").format(
+        first=against_plain(points[0][1]), last=against_plain(points[-1][1])
     )
-    rows = [(_day(day), f"{one.speedup:.2f}{TIMES}", f"{one.compared:,}") for day, one in known.items()]
+    rows = [(_day(day), against_plain(one.speedup or 1.0), f"{one.compared:,}") for day, one in known.items()]
     return card(
         title,
         charts.lines(
@@ -81,10 +81,11 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
         )
         + note(
             _(
-                "The dashed line is plain decoding. A point is the median of the replies where both were measured."
+                "The dashed line is the speed without drafts. A point is the median of the replies where both were "
+                "measured."
             )
         )
-        + charts.table(title, (_("Day"), _("Times as fast"), _("Replies")), rows),
+        + charts.table(title, (_("Day"), _("Speed"), _("Replies")), rows),
     )
 
 
@@ -154,12 +155,18 @@ def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str])
     most = max([one.speedup or 0.0 for one in models.values()]) or 1.0
     rows = []
     for model, one in ranked:
-        speed = f"{one.speedup:.2f}{TIMES}" if one.speedup else _("not measured")
+        speed = against_plain(one.speedup) if one.speedup else _("not measured")
         said = f"{speed}, {_replies(one.replies)}"
         rows.append(Bar(names.get(model, "?"), Ink(), (one.speedup or 0.0) / most, said))
-    return card(
-        _("Speed by model"), charts.bars(rows) + note(_("Times as fast as the same model without drafts."))
-    )
+    return card(_("Speed by model"), charts.bars(rows) + note(_("Each against itself without drafts.")))
+
+
+def _against_plain(speedup: float | None) -> tuple[str, str]:
+    """A tile's figure, and what it says."""
+    if not speedup:
+        return DASH, _("against the same model without drafts")
+    told = pace(speedup)
+    return (told, _("than without drafts")) if told else (_("As fast"), _("as without drafts"))
 
 
 def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) -> Axis:

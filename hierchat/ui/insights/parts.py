@@ -6,9 +6,7 @@ from hierchat.language import _
 from hierchat.ui.charts import Ink
 from hierchat.ui.sources import style_of
 
-TIMES = "\N{MULTIPLICATION SIGN}"
 DASH = "\N{EN DASH}"
-_MINUS = "\N{MINUS SIGN}"
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -23,12 +21,11 @@ def size(number_of_bytes: float) -> str:
 
 def duration(seconds: float) -> str:
     """For the eye: seconds, minutes or hours."""
-    sign, amount = (_MINUS if seconds <= -0.5 else ""), abs(seconds)
-    if amount < 90:
-        return _("{sign}{n:.0f} s").format(sign=sign, n=amount)
-    if amount < 5400:
-        return _("{sign}{n:.0f} min").format(sign=sign, n=amount / 60)
-    return _("{sign}{n:.1f} h").format(sign=sign, n=amount / 3600)
+    if seconds < 90:
+        return _("{n:.0f} s").format(n=seconds)
+    return (
+        _("{n:.0f} min").format(n=seconds / 60) if seconds < 5400 else _("{n:.1f} h").format(n=seconds / 3600)
+    )
 
 
 def ink_of(source: str) -> Ink:
