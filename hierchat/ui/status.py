@@ -132,7 +132,7 @@ def error(sentence: str) -> str:
 def closable(sentence: str) -> str:
     """A remark or an error, as HTML, with the button that takes it away."""
     close = button("hc_dismiss", _("Close"), css="hc-icon hc-close", title=_("Close"))
-    return f'<div class="hc-told">{sentence}{close}</div>'
+    return f'<div class="hc-closable">{sentence}{close}</div>'
 
 
 def stale(sentence: str) -> str:
