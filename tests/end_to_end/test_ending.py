@@ -82,6 +82,7 @@ def test_what_waits_outlives_a_kill_and_an_end_in_order(chromium: Browser, progr
         chat.page.locator("#hc-list .hc-title").get_by_text("About an okapi").click()
         question = chat.page.locator("#hc-thread .hc-turn").last
         expect(question).to_contain_text("Not answered")
+        expect(question.locator(".hc-mine")).to_have_css("opacity", "1")
         chat.shot("not-answered")
         question.get_by_role("button", name="Answer", exact=True).click()
         expect(chat.words.last).not_to_be_empty()
