@@ -7,21 +7,48 @@ import yaml
 
 from hierchat.models.errors import CatalogueError
 
+MOST_BYTES, MOST_VALUES, DEEPEST = 1 << 19, 50_000, 50
+"""Of a file that says which models there are: as long as it may be, values with those that aliases repeat, and values
+inside each other."""
 Where = tuple[str | int, ...]
 """The way to a value: keys and list positions from the top."""
+
+
+class _Loader(yaml.SafeLoader):
+    """It calls itself once for each level, of which there may be thousands."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self._depth >= DEEPEST:
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(
+                problem=f"brackets or lists inside each other, more than {DEEPEST} deep", problem_mark=mark
+            )
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
 
 class Lined:
     """A YAML file's plain data, and the line (from 1) of each key in it.
 
-    Raises CatalogueError for a file that cannot be read, is not YAML, or has the same key twice.
+    Raises CatalogueError for a file that cannot be read, is not YAML, has the same key twice, or is made to take all
+    time and memory.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines: dict[Where, int] = {(): 1}
+        self._values = 0
         try:
-            self._loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+            if (size := path.stat().st_size) > MOST_BYTES:
+                raise CatalogueError(
+                    f"{path}:1: the file has {size:,} bytes; {MOST_BYTES:,} are read at most. Keep only what it adds."
+                )
+            self._loader = _Loader(path.read_text(encoding="utf-8"))
             node = self._loader.get_single_node()
             self.data: Any = {} if node is None else self._plain(node, ())
         except OSError as error:
@@ -37,6 +64,12 @@ class Lined:
             raise CatalogueError(f"{path}: not YAML: {error}") from error
 
     def _plain(self, node: yaml.Node, where: Where) -> Any:
+        self._values += 1
+        if self._values > MOST_VALUES or len(where) > DEEPEST:
+            raise CatalogueError(
+                f"{self.path}:{self.find(where[:2])[1]}: with what its aliases (*) repeat, the file has more than "
+                f"{MOST_VALUES:,} values. Take these aliases out."
+            )
         if isinstance(node, yaml.SequenceNode):
             return [self._item(child, (*where, i), child) for i, child in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):

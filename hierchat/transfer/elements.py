@@ -20,6 +20,8 @@ LARGEST = 1 << 28
 """Bytes of one object at most. Open WebUI keeps images in its chats."""
 MOST_COMMAS = 1 << 22
 """In one object, texts included: an array of a hundred million numbers would take gigabytes of memory."""
+DEEPEST, MANY = 1 << 20, 1 << 16
+"""Brackets that are open at once, behind which a file is given up, and those after which somebody may look up."""
 _INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 """Past whole strings too; to the quote of one that has no end yet."""
@@ -44,10 +46,10 @@ def _parsed(raw: bytes) -> Any:
 
 
 def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
-    """The bytes of each object; None after each piece of the file."""
+    """The bytes of each object; None after each piece of the file, and after many brackets."""
     data = stream.read(PIECE).removeprefix(codecs.BOM_UTF8)
     outside = 1 if data.lstrip()[:1] == b"[" else 0
-    depth = at = start = 0
+    depth = at = start = seen = 0
     large = in_string = False
     while True:
         while at < len(data):
@@ -63,12 +65,18 @@ def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
                 break
             sign = data[at : at + 1]
             at += 1
+            seen += 1
+            if seen % MANY == 0:
+                yield None
             if sign == b'"':
                 in_string = True
             elif sign in b"{[":
                 if depth == outside:
                     start = at - 1
                 depth += 1
+                if depth > DEEPEST:
+                    yield BadChat("it is nested too deep, and what stands behind it was not read")
+                    return
             elif depth > outside:
                 depth -= 1
                 if depth == outside:

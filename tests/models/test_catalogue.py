@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,7 @@ def test_own_file_is_found_in_the_configuration_directory(tmp_path: Path) -> Non
         (("drafts: [small]", "quantisation: q4"), 4, "quantisation: Input should be 'none', 'nf4' or 'int8'"),
         (("drafts: [small]", "source: {}"), 4, "'source' stands here again, first on line 3"),
         (("drafts: [small]", "drafts: [small"), 5, "not YAML"),
-        (("drafts: [small]", "drafts: &a [*a]"), None, "not YAML"),
+        (("drafts: [small]", "drafts: &a [*a]"), None, "with what its aliases (*) repeat"),
         (("{hub: {repo: org/big}}", "{hub: {repo: org/big}, folder: {path: x}}"), 3, "exactly one of wheel"),
         (("{hub: {repo: org/big}}", "{}"), 3, "exactly one of wheel"),
         (("{hub: {repo: org/big}}", "{gguf: {repo: org/big}}"), 3, "by path, or by repo and file"),
@@ -201,3 +202,31 @@ def test_unknown_name_offers_near_ones() -> None:
         read_catalogue().entry("Qwen3-0.6")
     with pytest.raises(UnknownModelError, match="There are smollm2-135m, "):
         read_catalogue().entry("zzzzzz")
+
+
+BOMB = "".join(f"  a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(9))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        (f"models:\n{BOMB}", 6, "with what its aliases (*) repeat, the file has more than 50,000 values"),
+        ("a: &a\n  - *a\n", 1, "with what its aliases"),
+        (
+            "models:\n  x: " + "[" * 5000 + "]" * 5000,
+            2,
+            "brackets or lists inside each other, more than 50 deep",
+        ),
+        ("models:\n\n  x: " + "{a: " * 5000, 3, "more than 50 deep"),
+        ("models:\n  " + "- " * 5000, 2, "more than 50 deep"),
+        ("# x\n" * 200_000, 1, "the file has 800,000 bytes; 524,288 are read at most"),
+    ],
+)
+def test_a_file_made_to_take_all_memory_is_refused_by_file_and_line(
+    tmp_path: Path, text: str, line: int, said: str
+) -> None:
+    path = tmp_path / "models.yaml"
+    path.write_text(text)
+    with pytest.raises(CatalogueError, match=re.escape(f"{path}:{line}: ")) as caught:
+        read_catalogue([path])
+    assert said in str(caught.value)

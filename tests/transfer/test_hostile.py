@@ -289,12 +289,26 @@ def test_many_small_parts_are_not_made_into_objects(
     assert many not in parsed
 
 
-def test_nothing_but_brackets_can_be_cancelled(store: Store, user: int, tmp_path: Path) -> None:
-    file = raw(tmp_path / "c.json", "[" * (20 * cutting.PIECE))
+def test_nothing_but_brackets_is_given_up(store: Store, user: int, tmp_path: Path) -> None:
+    file = raw(tmp_path / "c.json", "[" * (cutting.DEEPEST + 10), sums("1"))
     importing = Import(store, user, [file])
-    next(iter(importing))
-    assert importing.done <= 2 * cutting.PIECE
-    assert imported(store, user, file).reasons == ["c.json, number 1: the file ends here, in the middle."]
+    assert sum(1 for _ in importing) >= cutting.DEEPEST // cutting.MANY
+    assert importing.reasons == [
+        "c.json, number 1: it is nested too deep, and what stands behind it was not read."
+    ]
+
+
+@pytest.mark.parametrize("inside", ["[],", '"",'])
+def test_a_large_object_can_be_cancelled_in_the_middle(
+    store: Store, user: int, tmp_path: Path, inside: str
+) -> None:
+    file = raw(tmp_path / "c.json", "[[", inside * (4 * cutting.MANY), "[]]]")
+    importing = Import(store, user, [file])
+    steps = iter(importing)
+    next(steps)
+    importing.stop.set()
+    assert list(steps) == []
+    assert not importing.others
 
 
 @pytest.fixture(scope="module")
