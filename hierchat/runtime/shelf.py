@@ -127,7 +127,8 @@ class Shelf:
     def rows(self, user_id: int) -> list[ModelRow]:
         """All models, those that are here first, then the smaller before the larger."""
         own, speeds = own_names(), self._speeds.speeds(user_id)
-        rows = [self._row(entry, own, speeds) for entry in self._host.catalogue.models.values()]
+        bandwidth = kept_bandwidth()  # once: it may be measured meanwhile
+        rows = [self._row(entry, own, speeds, bandwidth) for entry in self._host.catalogue.models.values()]
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
 
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
@@ -274,7 +275,7 @@ class Shelf:
         held = held_memory(self._device) if self._host.hosted else 0
         return Judged(
             fit(entry, self._device, backend, held, weights),
-            expected_speed(entry, self._device, backend, weights),
+            expected_speed(entry, self._device, kept_bandwidth(), backend, weights),
         )
 
     def let_draft(self, name: str, draft: str, wanted: bool) -> None:
@@ -295,12 +296,19 @@ class Shelf:
         coming = status.name if status.phase not in ("none", "failed") else ""
         return name in (coming, *levels, hosted.name if hosted else "")
 
-    def _row(self, entry: ModelEntry, own: set[str], speeds: Mapping[str, tuple[float, int]]) -> ModelRow:
+    def _row(
+        self,
+        entry: ModelEntry,
+        own: set[str],
+        speeds: Mapping[str, tuple[float, int]],
+        bandwidth: float | None,
+    ) -> ModelRow:
         here = is_fetched(entry, self._device)
         have = fetched_size(entry, self._device)
         hosted = self._host.hosted
         partly = have and not entry.source_on(self._device).folder
-        found, expected = self._fit(entry, have), expected_speed(entry, self._device, self._host.backend)
+        found = self._fit(entry, have)
+        expected = expected_speed(entry, self._device, bandwidth, self._host.backend)
         measured = speeds.get(entry.name)
         return ModelRow(
             entry.name,

@@ -8,7 +8,6 @@ from hierchat.models.catalogue import Backend, ModelEntry
 from hierchat.models.fetch.weights import block_bytes
 from hierchat.models.load.check import by_engine
 from hierchat.models.memory import dtype_on
-from hierchat.runtime.bandwidth import kept_bandwidth
 
 REACHED = 0.75
 """Of the memory's speed at its fastest, what plain decoding reaches: docs/benchmarks.md has 0.83 of the median speed,
@@ -24,13 +23,16 @@ class Speed:
 
 
 def expected_speed(
-    entry: ModelEntry, device: str, backend: Backend | None = None, weights: int | None = None
+    entry: ModelEntry,
+    device: str,
+    bandwidth: float | None,
+    backend: Backend | None = None,
+    weights: int | None = None,
 ) -> Speed | None:
-    """None where neither files nor catalogue tell how large it is, or memory was not measured. `weights`: bytes of a
-    GGUF file's tensors that is not here."""
+    """None where neither files nor catalogue tell how large it is, or on a GPU. `bandwidth`: of main memory, as it was
+    measured; `weights`: bytes of a GGUF file's tensors that is not here."""
     size = block_bytes(entry, device, weights)
-    bandwidth = kept_bandwidth() if device.startswith("cpu") else None
-    if not size or not bandwidth:
+    if not size or not bandwidth or not device.startswith("cpu"):
         return None
     if not by_engine(entry, device, backend):
         if not entry.size:

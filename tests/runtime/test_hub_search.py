@@ -101,7 +101,7 @@ def test_what_is_stopped_while_it_is_fetched_is_not_loaded(hub: FakeHub, shelf: 
 def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
     hub: FakeHub, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hierchat.runtime.speed.kept_bandwidth", lambda: 1e10)
+    monkeypatch.setattr("hierchat.runtime.shelf.kept_bandwidth", lambda: 1e10)
     config = json.dumps(tiny_config(hidden_size=1024, vocab_size=1000).to_dict()).encode()
     hub.files = {"config.json": config, "model.safetensors": b"", "tiny-Q8_0.gguf": b"none"}
     hub.told = {"safetensors": {"parameters": {"BF16": 10**9}, "total": 10**9}}

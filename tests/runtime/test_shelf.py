@@ -129,6 +129,42 @@ def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub) -> Non
     assert hub.asked == []
 
 
+def test_choosing_the_present_model_again_cancels_what_waits_for_a_reply(tiny_gguf: Path) -> None:  # noqa: F811
+    source = ModelSource(gguf=Gguf(path=tiny_gguf))
+    shelf = shelf_of(*(ModelEntry(name=name, source=source) for name in ("present", "other")))
+    shelf.load("present")
+    present = settle(shelf._host).hosted
+    with shelf._host.scheduler.turn():  # a reply
+        shelf.load("other")
+        wait(lambda: shelf._host.status.phase == "waiting")
+        shelf.load("present")
+        with shelf._host._starting:
+            pass
+    assert settle(shelf._host).hosted is present
+
+
+def test_a_failed_download_is_told_until_it_was_seen_or_its_model_is_loaded(tiny_gguf: Path) -> None:  # noqa: F811
+    def bring(entry: ModelEntry, report: Report) -> None:
+        raise ModelError("The hub cannot be reached.")
+
+    shelf = shelf_of(ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf))), bring=bring)
+
+    def failed() -> bool:
+        shelf.fetch("here")
+        wait(lambda: not shelf.busy)
+        return bool(row(shelf, "here").fetch)
+
+    assert failed()
+    shelf.forget_failures((None, ()))
+    assert row(shelf, "here").fetch
+    shelf.forget_failures(shelf.failures)
+    assert row(shelf, "here").fetch is None
+    assert failed()
+    shelf.load("here")
+    assert row(shelf, "here").fetch is None
+    settle(shelf._host)
+
+
 def test_what_was_half_fetched_is_said(hub: FakeHub) -> None:
     shelf = shelf_of(on_hub("tiny", size=Size(parameters=1000)))
     blobs = Path(os.environ["HIERCHAT_CACHE"]) / "hub" / "models--org--tiny" / "blobs"
@@ -204,7 +240,6 @@ SIZES = {"tiny": 10**6, "good": 10**9, "slow": 2 * 10**10, "large": 3 * 10**10, 
 
 def sized(monkeypatch: pytest.MonkeyPatch, rate: float, memory: float) -> Shelf:
     """Models of all sizes, on a machine of this speed and memory (GB)."""
-    monkeypatch.setattr("hierchat.runtime.speed.kept_bandwidth", lambda: rate * 1e9)
     monkeypatch.setattr("hierchat.runtime.shelf.kept_bandwidth", lambda: rate * 1e9)
     monkeypatch.setattr("hierchat.models.load.fit.total_memory", lambda device: int(memory * 1e9))
     monkeypatch.setattr("hierchat.models.load.fit.free_memory", lambda device: int(memory * 1e9))

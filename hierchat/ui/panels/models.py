@@ -154,7 +154,7 @@ class ModelsPanel:
     def _drawn(self, user_id: int, session: Session) -> dict[Any, Any]:
         shelf, host = self._service.models, self._service.host
         try:
-            rows = shelf.rows(user_id)
+            unmeasured, rows = shelf.unmeasured, shelf.rows(user_id)
         except ModelError as error:  # models.yaml was edited by hand
             return {self._said: status.error(str(error)), self._list: "", self._found: "", self._added: ""}
         removing, (place, said) = session.removing, session.model_said
@@ -167,7 +167,7 @@ class ModelsPanel:
             shelf.frees(removing) if removing else 0,
             may_change := not self._refusal(user_id),
             said=(place, said),
-            unmeasured=shelf.unmeasured,
+            unmeasured=unmeasured,
         )
         elsewhere = place in (_FORM, _HUB) or any(row.name == place for row in rows)
         return {

@@ -21,8 +21,8 @@ _FIXED = later(
     "You can load models that are here. Only the owner downloads, adds and removes them, and not over a public link."
 )
 _MEASURING = later(
-    "Measuring how fast this machine is, while no reply is written. Then a model is recommended, and each says the "
-    "speed to expect."
+    "Measuring how fast this machine is, as soon as no model is loading and no reply is written. Then a model is "
+    "recommended, and each says the speed to expect."
 )
 
 
