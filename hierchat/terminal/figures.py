@@ -9,6 +9,7 @@ from hierchat.chat.words import in_order, number, percent, source_words
 from hierchat.engine.step import TARGET
 
 _ENDS = {
+    "loop": "ended: it had come to repeat itself",
     "length": "cut at the longest reply allowed",
     "context": "cut: the context window is full",
     "stopped": "stopped",

@@ -40,6 +40,7 @@ _EDITED = later("edited by you")
 _CUT = later("cut at the limit, after {n:,} tokens")
 _SHOWN = 100_000
 """Characters of a file that are shown: a page of millions would be slow."""
+_LOOPED = later("ended: it had come to repeat itself")
 _FULL = later("cut here: the context window is full")
 
 
@@ -126,7 +127,7 @@ def _note(message: Message, figures: Figures) -> str:
         return note if message.text else _("{note} before the first word").format(note=note)
     if figures.finish == "length":
         return _(_CUT).format(n=figures.tokens)
-    return _(_FULL) if figures.finish == "context" else ""
+    return _({"context": _FULL, "loop": _LOOPED}.get(figures.finish or "", ""))
 
 
 def _cut(message: Message, figures: Figures) -> bool:
