@@ -15,19 +15,21 @@ if TYPE_CHECKING:
 
 _FOR_PROGRAMS = {"logit_bias", "grammar", "logprobs"}
 """Settings that no chat has."""
+USUAL = {"end_loops": True}
+"""What a chat has where it says nothing, as those do that were stored by earlier versions; a program has to ask."""
 
 
 def own_sampling(settings: GenerationSettings) -> dict[str, Any]:
     """A model's settings as those of a chat: what a user can set, and a new seed for each reply."""
     # Where nothing is said of thinking, nothing stands there: as in chats and presets that were stored before.
-    left_out = _FOR_PROGRAMS if settings.reasoning else _FOR_PROGRAMS | {"reasoning"}
+    left_out = _FOR_PROGRAMS | USUAL.keys() | (set() if settings.reasoning else {"reasoning"})
     return settings.model_dump(mode="json", exclude=left_out) | {"seed": None}
 
 
 def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
     """The settings of one reply; where the chat names no seed, with a new one."""
     seed = sampling.get("seed")
-    return GenerationSettings(**{**sampling, "seed": secrets.randbits(32) if seed is None else seed})
+    return GenerationSettings(**{**USUAL, **sampling, "seed": secrets.randbits(32) if seed is None else seed})
 
 
 def own_settings(service: ChatService, model: str = "") -> ChatSettings:

@@ -13,8 +13,9 @@ from hierchat.engine.sampling.logprobs import TokenLogprob
 TARGET = "target"
 """The source of a token that no draft proposed."""
 
-Finish = Literal["end", "stop", "length", "context", "stopped"]
-"""Why a reply ended: end-of-text token, stop string, token limit, context full, or the user pressed Stop."""
+Finish = Literal["end", "stop", "loop", "length", "context", "stopped"]
+"""Why a reply ended: end-of-text token, stop string, it repeated itself, token limit, context full, or the user pressed
+Stop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
-"""When a reply ends: end-of-text token, stop string or token limit."""
+"""When a reply ends: end-of-text token, stop string, a loop or the token limit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
 from hierchat.config import GenerationSettings
+from hierchat.engine.loops import is_looping
 from hierchat.engine.step import Finish
 
 TAIL = 8
@@ -37,6 +38,8 @@ class Stopping:
             text = self._decode(self._reply[-self._tail :])
             if any(string in text for string in self._settings.stop):
                 return "stop"
+        if self._settings.end_loops and is_looping(self._reply):
+            return "loop"
         if len(self._reply) >= self._settings.max_new_tokens:
             return "length"
         return None

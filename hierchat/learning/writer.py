@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hierchat.config import GenerationSettings
+from hierchat.engine.loops import loop_at_end
 from hierchat.engine.step import Step
 from hierchat.engine.together import GIVE_WAY_MS
-from hierchat.learning.loops import loop_at_end
 from hierchat.learning.templates import REPLY, Script
 from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.prompt import Said

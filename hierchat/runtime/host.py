@@ -17,6 +17,7 @@ from hierchat.engine.scheduler import Scheduler
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.errors import ModelError
 from hierchat.models.fetch.bring import bring
+from hierchat.models.load.chat import makers_sampling
 from hierchat.models.load.check import require_runnable
 from hierchat.models.load.load_tokenizer import read_tokenizer
 from hierchat.models.memory import best_device, held_memory
@@ -123,8 +124,8 @@ class ModelHost:
         return sorted(offered, key=lambda name: name != self.catalogue.default)
 
     def settings(self, name: str) -> GenerationSettings:
-        """The model's default sampling."""
-        return self.catalogue.entry(name).sampling
+        """The model's default sampling: the catalogue's, else its makers'."""
+        return makers_sampling(self.catalogue.entry(name))
 
     def start(self, name: str) -> None:
         """Load a model in the background, in place of the present one. That stays until the other one can run, and its

@@ -30,10 +30,10 @@ MEASURED = f"""
         date(messages.created_at, 'unixepoch', 'localtime') AS day, model_key,
         length(ids) / {TOKEN.itemsize} AS tokens, forwards, proposed, accepted, sources, draft_ms, seconds,
         iif(baseline = 'measured', speedup, NULL) AS speedup
-    {_REPLIES} AND forwards > 0 AND model_key = ifnull(:model, model_key)
+    {_REPLIES} AND forwards > 0 AND finish IS NOT 'loop' AND model_key = ifnull(:model, model_key)
     ORDER BY messages.id
 """
-"""A row for each measured reply."""
+"""A row for each measured reply. What a model repeats for ever drafts itself, and says nothing about other replies."""
 WRITERS = f"SELECT model_key, model, max(messages.id) {_REPLIES} GROUP BY model_key ORDER BY model, model_key"
 WRITTEN = f"SELECT count(*), ifnull(sum(length(ids)), 0) / {TOKEN.itemsize} {_REPLIES}"
 INDEXED = """

@@ -8,6 +8,7 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.words import share_words, speed_words, time_words
 
 _ENDS = {
+    "loop": "ended: it had come to repeat itself",
     "length": "cut at the longest reply allowed",
     "context": "cut: the context window is full",
     "stopped": "stopped",

@@ -33,6 +33,7 @@ _MEASURED = later(
 _ENDS = {
     "end": later("the model had finished"),
     "stop": later("the stop string “{text}”"),
+    "loop": later("it repeated itself"),
     "length": later("the longest reply allowed"),
     "context": later("the context window was full"),
     "stopped": later("stopped by you"),
@@ -230,7 +231,7 @@ def _sampling(settings: Mapping[str, Any]) -> str:
     ]
     for name, label in LABELS.items():
         value = settings.get(name)
-        if name in ("temperature", "seed") or value is None or value == usual.get(name):
+        if name in ("temperature", "seed", "end_loops") or value is None or value == usual.get(name):
             continue
         if name == "reasoning":
             shown = _(THINKS[value])

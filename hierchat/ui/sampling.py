@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 from pydantic import ValidationError
 
-from hierchat.chat.settings import own_sampling
+from hierchat.chat.settings import USUAL, own_sampling
 from hierchat.config import GenerationSettings
 from hierchat.language import _, later, plural
 
@@ -25,6 +25,7 @@ LABELS = {
     "frequency_penalty": later("Frequency penalty"),
     "seed": later("Seed"),
     "stop": later("Stop strings"),
+    "end_loops": later("End a reply that repeats itself"),
 }
 """What each control is called on the page, and in a sentence about it."""
 FIELDS = tuple(LABELS)
@@ -89,12 +90,13 @@ def controls() -> list[Any]:
             label=_(LABELS["stop"]),
             info=_("One a line; \\n stands for a line break"),
         ),
+        gr.Checkbox(True, label=_(LABELS["end_loops"])),
     ]
 
 
 def values_of(sampling: Mapping[str, Any]) -> list[Any]:
     """What the controls show for a chat's sampling."""
-    values = {"reasoning": "", **own_sampling(GenerationSettings()), **sampling}
+    values = {"reasoning": "", **USUAL, **own_sampling(GenerationSettings()), **sampling}
     values["stop"] = "\n".join(escaped(string) for string in values["stop"])
     return [values[field] for field in FIELDS]
 
@@ -115,8 +117,11 @@ def sampling_of(values: list[Any]) -> dict[str, Any]:
         sampling = GenerationSettings(**given).model_dump(mode="json")
     except ValidationError as error:
         raise SettingsError(_sentence(error)) from error
-    said = (field for field in FIELDS if field != "reasoning" or sampling[field])
-    return {field: sampling[field] for field in said} | ({"seed": None} if random else {})
+    unsaid = {"reasoning": "", **USUAL}
+    said = {
+        field: sampling[field] for field in FIELDS if field not in unsaid or sampling[field] != unsaid[field]
+    }
+    return said | ({"seed": None} if random else {})
 
 
 def offered(choices: Iterable[str]) -> str:

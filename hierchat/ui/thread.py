@@ -43,6 +43,7 @@ _NOTES = {
 }
 _EDITED = later("edited by you")
 _CUT = later("cut at the limit, after {n:,} tokens")
+_LOOPED = later("ended: it had come to repeat itself")
 _FULL = later("cut here: the context window is full")
 
 
@@ -128,7 +129,7 @@ def _note(message: Message, figures: Figures) -> str:
         return note if message.text else _("{note} before the first word").format(note=note)
     if figures.finish == "length":
         return _(_CUT).format(n=figures.tokens)
-    return _(_FULL) if figures.finish == "context" else ""
+    return _({"context": _FULL, "loop": _LOOPED}.get(figures.finish or "", ""))
 
 
 def _cut(message: Message, figures: Figures) -> bool:

@@ -15,13 +15,15 @@ import torch
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService, NotBegun
+from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.config import GenerationSettings
 from hierchat.drafting.tree import DraftTree
+from hierchat.engine.loops import is_looping
 from hierchat.models.errors import FetchError
 from hierchat.models.progress import Report
 from hierchat.runtime.host import ModelHost
 from hierchat.runtime.hosted import Hosted
-from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.runtime.turn import NoModel
 from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
 from tests.deleting import delete_for_good
@@ -689,11 +691,49 @@ def test_waiting_for_the_model_to_load_is_no_waiting_for_replies(talk: Talk) -> 
 
 def test_a_message_that_waited_for_the_reply_before_counts_from_its_send(talk: Talk) -> None:
     frames = talk.service.send(
-        talk.user, talk.conversation, None, "hello", GenerationSettings(max_new_tokens=8), talk.stop, (), 17.0
+        talk.user,
+        talk.conversation,
+        None,
+        "hello",
+        GenerationSettings(max_new_tokens=8),
+        talk.stop,
+        waited=17.0,
     )
     figures = list(frames)[-1].figures
     assert figures.waited_seconds == 17
     assert figures.total_seconds > 17
+
+
+# Loops
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.1], ids=["plain", "penalty"])
+def test_a_reply_that_repeats_itself_ends_at_the_same_token_however_it_is_drafted(
+    talk: Talk, penalty: float
+) -> None:
+    asked = {"repetition_penalty": penalty, "max_new_tokens": 300, "logit_bias": {END: -100.0, 70: 100.0}}
+    whole = talk.other().send("a", **asked)
+    tokens = talk.store.reply_tokens(talk.user, whole.message_id)
+    ended = next(n for n in range(len(tokens)) if is_looping(tokens[:n]))
+    assert ended == 240
+    assert whole.finish == "length"  # who asks for so many tokens gets them
+    last = talk.send("a", **asked, end_loops=True)
+    assert (last.finish, last.figures.tokens) == ("loop", ended)
+    assert talk.store.reply_tokens(talk.user, last.message_id) == tokens[:ended]
+    plain = talk.hosted.engine.generate(
+        talk.hosted.prompts.build([Said("user", "a")], 300, {END}).ids,
+        talk._settings(asked | {"end_loops": True}),
+    )
+    assert [token for step in plain for token in step.tokens] == tokens[:ended]
+    assert talk.store.figures_over_time(talk.user).whole.replies == 1
+    assert talk.messages()[-1].state == "complete"
+
+
+def test_chats_end_loops_unless_they_say_otherwise() -> None:
+    assert reply_settings({}).end_loops
+    assert reply_settings(own_sampling(GenerationSettings())).end_loops
+    assert not reply_settings({"end_loops": False}).end_loops
+    assert not GenerationSettings().end_loops
 
 
 # Continue

@@ -190,3 +190,10 @@ def test_many_replies_are_read_through_indices_alone(store: Store, user: int) ->
                 for line in plan
                 if "messages USING COVERING INDEX messages_in_time (conversation_id=?" in line
             ], plan
+
+
+def test_what_repeated_itself_counts_in_no_average(store: Store, user: int) -> None:
+    write(store, user, 0, measured(2.0))
+    write(store, user, 0, measured(9.0, finish="loop"))
+    found = store.figures_over_time(user).whole
+    assert (found.replies, found.speedup) == (1, 2.0)

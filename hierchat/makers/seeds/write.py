@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.config import GenerationSettings
-from hierchat.learning.loops import loop_at_end
+from hierchat.engine.loops import loop_at_end
 from hierchat.learning.templates import REPLY, Script
 from hierchat.makers.seeds.streams import Streams
 from hierchat.runtime.prompt import MessageTooLong, PromptBuilder, Said

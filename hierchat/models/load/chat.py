@@ -1,9 +1,18 @@
-"""What a chat needs of a tokenizer, for files that do not say it: a template, and which tokens end a turn."""
+"""What a chat needs of a model's files: a template, which tokens end a turn, and how its makers sample."""
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
+from hierchat.config import GenerationSettings
+from hierchat.models.catalogue import ModelEntry
+from hierchat.models.errors import ModelError
+from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.loaded import LoadedModel
 
 PLAIN_TEMPLATE = (
@@ -20,6 +29,42 @@ TURN_ENDS = ("<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>
 MESSAGE_END = "<|end|>"
 """The same, but where a turn is several messages, such as gpt-oss' thought and answer: then those have channels."""
 CHANNEL = "<|channel|>"
+
+_PUBLISHED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+"""What generation_config.json says of sampling, by its names."""
+_IN_GGUF = {"temp": "temperature", "penalty_repeat": "repetition_penalty"}
+"""What GGUF files call it, where that differs."""
+
+
+def makers_sampling(entry: ModelEntry) -> GenerationSettings:
+    """Return the sampling of an entry; where it sets none, what the makers wrote into its files on this machine."""
+    folder, gguf = entry.source.folder, entry.source.gguf
+    if "sampling" in entry.model_fields_set:
+        return entry.sampling
+    with suppress(OSError, ValueError, ModelError):  # loading it will say what is wrong
+        if folder:
+            file = folder.path / "generation_config.json"
+            return _published(file, file.stat().st_mtime_ns)
+        if gguf and gguf.path:
+            return _published(gguf.path, gguf.path.stat().st_mtime_ns)
+    return entry.sampling
+
+
+@lru_cache(maxsize=64)
+def _published(file: Path, changed: int) -> GenerationSettings:
+    """`changed`: when the file was, so that a new one is read."""
+    said: dict[str, Any]
+    if file.suffix == ".json":
+        said = json.loads(file.read_text(encoding="utf-8"))
+        if not said.get("do_sample"):
+            said.pop("temperature", None)
+    else:
+        names = {name: name for name in _PUBLISHED} | {name: ours for ours, name in _IN_GGUF.items()}
+        values = read_head(file).values
+        said = {name: values.get(f"general.sampling.{theirs}") for name, theirs in names.items()}
+        # Float32 in the file
+        said = {name: round(value, 6) if isinstance(value, float) else value for name, value in said.items()}
+    return GenerationSettings(**{name: said[name] for name in _PUBLISHED if said.get(name) is not None})
 
 
 def ready_to_chat(loaded: LoadedModel) -> LoadedModel:

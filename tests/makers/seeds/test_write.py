@@ -12,7 +12,7 @@ import pytest
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
-from hierchat.learning.loops import loop_at_end
+from hierchat.engine.loops import loop_at_end
 from hierchat.learning.templates import Script
 from hierchat.makers.seeds import write
 from hierchat.makers.seeds.streams import Streams

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
+import gguf
 import pytest
 
-from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
+from hierchat.config import GenerationSettings
+from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.formats.gguf_config import end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load.chat import ready_to_chat
+from hierchat.models.load.chat import makers_sampling, ready_to_chat
 from hierchat.models.load.load import load
 from hierchat.models.load.loaded import LoadedModel
 from hierchat.runtime.prompt import PromptBuilder, Said
@@ -81,3 +85,34 @@ def test_smollm_splits_digits_before_all_else(base: ModelEntry) -> None:
     tokenizer = load(base, "cpu").tokenizer  # written with SmolLM's name of a split
     split = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("day.  20")
     assert [piece for piece, _ in split] == ["day", ".", "ĠĠ", "2", "0"]
+
+
+def test_the_makers_sampling_is_read_where_the_catalogue_sets_none(tmp_path: Path) -> None:
+    said = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.1}
+    file = tmp_path / "generation_config.json"
+    file.write_text(json.dumps(said | {"eos_token_id": 1}))
+    source = ModelSource(folder=Folder(path=tmp_path))
+    found = makers_sampling(ModelEntry(name="own", source=source))
+    assert found == GenerationSettings(temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.1)
+    own = GenerationSettings(temperature=0.2)
+    assert makers_sampling(ModelEntry(name="own", source=source, sampling=own)) == own
+    for broken in ("{", json.dumps({"do_sample": True, "top_p": 7})):
+        file.write_text(broken)
+        os.utime(file, ns=(1, len(broken)))
+        assert makers_sampling(ModelEntry(name="own", source=source)) == GenerationSettings()
+    file.unlink()
+    assert makers_sampling(ModelEntry(name="own", source=source)) == GenerationSettings()
+
+
+def test_the_makers_sampling_stands_in_gguf_files(tmp_path: Path) -> None:
+    path = tmp_path / "own.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    for name, value in (("temp", 0.7), ("top_p", 0.8), ("penalty_repeat", 1.1)):
+        writer.add_float32(f"general.sampling.{name}", value)
+    writer.add_int32("general.sampling.top_k", 20)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = makers_sampling(ModelEntry(name="own", source=ModelSource(gguf=Gguf(path=path))))
+    assert found == GenerationSettings(temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.1)
