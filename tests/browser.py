@@ -163,6 +163,7 @@ class Chat:
 
     def ask(self, text: str, timeout_ms: float = PATIENCE_MS) -> str:
         """Send, wait for the end, and the reply's text as shown."""
+        expect(self.page.locator("body[data-hc-to]")).to_have_count(0)  # on the way to another chat
         before = self.replies.count()
         self.send(text)
         expect(self.page.locator("#hc-chat .hc-foot")).to_have_count(before + 1, timeout=timeout_ms)

@@ -43,11 +43,13 @@ const wayToPanel = (name) => [...document.querySelectorAll('#hc-links button')].
 // Gradio runs it behind each of these answers, also where one is an error.
 window.hcArrived = () => {
   answers = Math.max(0, answers - 1);
-  if (!answers) arrive();
-  if (known) return;
-  window.hcKnown = known = true;
-  for (const part of WAITING) find(part)?.removeAttribute('inert');
-  for (const [act, given] of early.splice(0)) trigger(act, given);
+  if (!known) {
+    window.hcKnown = known = true;
+    for (const part of WAITING) find(part)?.removeAttribute('inert');
+    for (const [act, given] of early.splice(0)) trigger(act, given);
+  }
+  if (answers) return;
+  arrive();
   sendWhatWaits();
 };
 

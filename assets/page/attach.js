@@ -10,7 +10,7 @@ const noted = JSON.parse(sessionStorage.getItem(COMPOSER) || '{"files": []}');
 when('#hc-box textarea', () => { if (!box().value) fillBox(unsent()); });
 
 const underway = new Set(); // keys of files that the server does not show yet
-let sendThen = false; // Enter was pressed while a file was being read, or before the server knew the page
+let sendThen = false; // Enter was pressed while a file was being read, or on the way to another chat
 
 const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 const reading = () => underway.size > 0 || Boolean(find('#hc-tray [data-reading]'));
@@ -33,13 +33,13 @@ function attachFile(file) {
   reader.readAsDataURL(file);
 }
 
-// True where a message has to wait for its files, or for the page; it goes out when they are there.
+// True where a message has to wait for its files, or for the chat that it goes to; it goes out when they are there.
 function hasToWait() {
-  sendThen = reading() || !known;
+  sendThen = reading() || answers > 0;
   return sendThen;
 }
 function sendWhatWaits() {
-  if (!sendThen || reading() || !known) return;
+  if (!sendThen || reading() || answers) return;
   sendThen = false;
   find('#hc-send').click();
 }
