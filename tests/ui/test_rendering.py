@@ -365,7 +365,9 @@ def test_settings_survive_the_panel() -> None:
     assert own["seed"] is None
     for known in (own, own | {"seed": 9}):
         assert sampling.sampling_of(sampling.values_of(known)) == known
-    assert reply_settings(own | {"seed": 9}) == settings
+    assert reply_settings(own | {"seed": 9}) == settings.model_copy(update={"end_loops": True})
+    on = own | {"end_loops": False}
+    assert sampling.sampling_of(sampling.values_of(on)) == on
 
 
 @pytest.mark.parametrize("reasoning", ["", "off", "high"])
@@ -441,6 +443,7 @@ def test_a_wrong_setting_is_a_sentence_with_its_label(field: str, value: Any, se
     [
         ("complete", "length", "words", "cut at the limit, after 1,214 tokens", True),
         ("complete", "context", "words", "cut here: the context window is full", False),
+        ("complete", "loop", "words", "ended: it had come to repeat itself", False),
         ("complete", "end", "words", "", False),
         ("complete", None, "words", "", False),
         ("stopped", "stopped", "words", "stopped", True),
