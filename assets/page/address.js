@@ -50,6 +50,7 @@ window.hcArrived = () => {
   }
   if (answers) return;
   arrive();
+  toHit(); // what was hidden by the outline could not be scrolled
   sendWhatWaits();
 };
 
