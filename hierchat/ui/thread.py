@@ -114,7 +114,7 @@ def _siblings(message: Message) -> str:
 
 def _user(message: Message, unanswered: bool, shown: Mapping[int, Attachment]) -> str:
     # As where hierchat ended while it waited, or its page was gone when it was stopped.
-    note = f'<span class="hc-figure hc-unanswered">{_("Not answered")}</span>' if unanswered else ""
+    note = f'<span class="hc-unanswered">{_("Not answered")}</span>' if unanswered else ""
     again = button("hc_again", _("Answer"), id=message.id) if unanswered else ""
     edit = button("hc_edit", _("Edit"), id=message.id)
     copy = button("hc_copy", _("Copy"), text=message.text)
