@@ -12,7 +12,7 @@ _LETTERS = {
     "Cyrillic capitals": ("АВЕКМНОРСТУХІЈЅҮԌԚԜӀ", "ABEKMHOPCTYXlJSYGQWl"),
     "Cyrillic": ("аеорсухікјѕһԁԛԝүӏ", "aeopcyxikjshdqwyl"),
     "Greek capitals": ("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹ", "ABEZHlKMNOPTYXC"),
-    "Greek": ("αικνορυωϲϳ", "aikvopuwcj"),
+    "Greek": ("αηικνορυωϲϳ", "anikvopuwcj"),
     "Armenian": ("ՕՏԼՍօսոհցզ", "OSLUounhgq"),
     "Cherokee": ("ᎪᏴᏟᎠᎬᏀᎻᎫᏦᏞᎷᏢᎡᏚᎢᏙᎳᎽᏃ", "ABCDEGHJKLMPRSTVWYZ"),
     "Latin, and digits": ("ıɑɡI01", "iaglol"),
