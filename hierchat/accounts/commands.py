@@ -7,6 +7,7 @@ import getpass
 import re
 import sys
 import time
+import unicodedata
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,7 @@ from hierchat.accounts.errors import AccountError
 from hierchat.accounts.passwords import hashed
 from hierchat.config import data_dir
 from hierchat.store import LOCAL_USER, Store
+from hierchat.store.names import skeleton
 
 _GUEST = "guest"
 """How guests log in, and how the names of their users begin."""
@@ -35,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add(store: Store, name: str, owner: bool) -> int:
-    if not _NAME.fullmatch(name) or name.casefold().startswith(_GUEST):
+    name = unicodedata.normalize("NFC", name)
+    if not _NAME.fullmatch(name) or skeleton(name).startswith(_GUEST):
         raise AccountError(
             f"{name!r} cannot be a name: take up to 40 letters, digits and . _ - @, not beginning with {_GUEST}."
         )
@@ -43,6 +46,7 @@ def _add(store: Store, name: str, owner: bool) -> int:
         raise AccountError(
             f"There is an account {name!r} already. `hierchat users passwd {name}` changes its password."
         )
+    store.require_free(name)
     account = store.add_account(name, hashed(_typed(name)), owner=owner)
     print(f"{account.name} can log in now{', and is the owner' if account.owner else ''}.")
     chats, _ = store.held_of(store.ensure_user(account.name))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from anyio import move_on_after
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
@@ -20,13 +22,18 @@ from hierchat.server.door import CALLER, admit
 from hierchat.server.errors import Refused, refused
 from hierchat.server.models import listed
 from hierchat.server.responses import respond
+from hierchat.server.running import failure
 from hierchat.server.tokens import detokenize, tokenize
+from hierchat.store import StoreError
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
 Handler = Callable[[Request, Desk], Awaitable[Response]]
 PREFIX = "/v1/"
+LOOK_SECONDS = 2.0
+"""How soon a reply ends whose key was removed."""
+log = logging.getLogger(__name__)
 
 
 async def health(request: Request, desk: Desk) -> Response:
@@ -91,20 +98,46 @@ class Endpoint:
         access = await asyncio.to_thread(self._store.access)
         if access == "off":
             return await self._app(scope, receive, send)
-        begun = False
+        begun, shut = False, None
+
+        async def while_admitted() -> Message:
+            """Tells that the client is gone once its key is, or the endpoint: a reply polls this as it is written."""
+            nonlocal shut
+            while shut is None:
+                with move_on_after(LOOK_SECONDS):
+                    return await receive()
+                shut = await asyncio.to_thread(self._shut, scope)
+            return {"type": "http.disconnect"}
 
         async def watched(message: Message) -> None:
             nonlocal begun
-            begun = True
-            await send(message)
+            if shut is None:
+                begun = True
+                await send(message)
 
         try:
             scope[CALLER] = await asyncio.to_thread(admit, scope, access, self._store, self._is_local)
-            await self._router(scope, receive, watched)
+            await self._router(scope, while_admitted, watched)
+            if shut is not None:
+                raise shut
         except Exception as error:
-            if begun:
+            if begun and shut is None:
                 raise
-            await refused(error).response()(scope, receive, send)
+            if begun:
+                return await send({"type": "http.response.body", "body": failure(shut or error).encode()})
+            await refused(shut or error).response()(scope, receive, send)
+
+    def _shut(self, scope: Scope) -> Refused | None:
+        """Why whoever was admitted would not be so now."""
+        try:
+            if (access := self._store.access()) == "off":
+                return Refused(403, "The endpoint was switched off.")
+            admit(scope, access, self._store, self._is_local)
+        except Refused as error:
+            return error
+        except StoreError as error:  # a file that is busy now is not so in some seconds
+            log.info("A key could not be looked up: %s", type(error).__name__)
+        return None
 
 
 async def _answer(request: Request, *, handler: Handler, desk: Desk) -> Response:

@@ -10,6 +10,7 @@ from sqlite_utils import Database
 from hierchat.store.connection import Connected
 from hierchat.store.conversations import LOCAL_USER
 from hierchat.store.errors import StoreError
+from hierchat.store.names import mixes_scripts, normal, skeleton
 
 _OWNER = """
     SELECT users.name = ? OR ifnull(owner, 0) FROM users LEFT JOIN accounts ON accounts.name = users.name COLLATE BINARY
@@ -44,11 +45,10 @@ class Accounts(Connected):
         """A new one. The first becomes the owner, and so does one for the page without a login. Chats of a user of
         that name are theirs from now on.
 
-        Raises StoreError where there is one of that name.
+        Raises StoreError where there is one of that name, or of a name that looks like it.
         """
         with self._write() as db:
-            if there := _find(db, name):
-                raise StoreError(f"There is an account {there.name!r} already. Take another name.")
+            _require_free(db, name)
             first = not db.execute("SELECT 1 FROM accounts").fetchone()
             account = Account(name, password, owner or first or name == LOCAL_USER, time.time())
             db.execute(
@@ -56,6 +56,11 @@ class Accounts(Connected):
                 [account.name, account.password, account.owner, account.created_at],
             )
             return account
+
+    def require_free(self, name: str) -> None:
+        """Raises StoreError where no account can have this name: there is one, or it can be taken for another's."""
+        with self._read() as db:
+            _require_free(db, name)
 
     def set_password(self, name: str, password: str) -> Account:
         """Another one from now on; the account as it is now. Raises StoreError where there is none of that name."""
@@ -89,9 +94,29 @@ class Accounts(Connected):
 
 
 def _find(db: Database, name: str) -> Account | None:
-    for row in db.query("SELECT * FROM accounts WHERE name = ?", [name]):
-        return _account(row)
+    rows = list(db.query("SELECT * FROM accounts"))
+    # SQLite knows capitals of ASCII alone. What is spelled just so comes first: names of earlier versions may differ
+    # in nothing else.
+    ways = ((name, str), (name.lower(), str.lower), (normal(name), normal))
+    for wanted, spelled in ways:
+        for row in rows:
+            if spelled(row["name"]) == wanted:
+                return _account(row)
     return None
+
+
+def _require_free(db: Database, name: str) -> None:
+    if there := _find(db, name):
+        raise StoreError(f"There is an account {there.name!r} already. Take another name.")
+    if mixes_scripts(name):
+        raise StoreError(
+            f"{name!r} mixes letters of several scripts, so that it can be taken for another name. Take letters of one."
+        )
+    for row in db.query("SELECT * FROM accounts"):
+        if skeleton(row["name"]) == skeleton(name):
+            raise StoreError(
+                f"{name!r} looks like {row['name']!r}, which is an account already. Take another name."
+            )
 
 
 def _required(db: Database, name: str) -> Account:

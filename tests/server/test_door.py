@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
@@ -15,7 +16,7 @@ from hierchat.drafting.successors import Successors
 from hierchat.server.errors import Refused
 from hierchat.server.limits import Limits
 from hierchat.store import Access, Key, Store
-from tests.server.raw import ask, bearer
+from tests.server.raw import Answer, ask, bearer
 from tests.server.scripted import Script, Served, make_host, scripted, serving
 
 CHAT = "/v1/chat/completions"
@@ -51,6 +52,57 @@ def test_a_key_opens_until_it_is_removed(keyed: Served) -> None:
         assert ask(keyed.address, "POST", CHAT, ASKED, headers).status == 200
     keyed.store.remove_key("editor")
     assert ask(keyed.address, "POST", CHAT, ASKED, bearer(key)).status == 401
+
+
+@pytest.mark.parametrize("end", ["key removed", "switched off"])
+def test_what_is_being_written_ends_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr("hierchat.server.endpoint.LOOK_SECONDS", 0.05)
+    script = Script()
+    user = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 50}
+    bodies = {
+        CHAT: user,
+        "/v1/messages": user,
+        "/v1/completions": {"prompt": "x"},
+        "/v1/responses": {"input": "x"},
+    }
+    with serving(tmp_path, make_host(scripted(script)), "keys") as served:
+        for (path, body), stream in itertools.product(bodies.items(), (True, False)):
+            script.__init__("one two three")  # type: ignore[misc]
+            script.holds_at = 3
+            served.store.set_access("keys")
+            key = served.store.add_key("editor")
+            answers = ended_by(served, end, script, path, body | {"stream": stream}, key)
+            assert "three" not in answers.text
+            assert answers.status == (200 if stream else 401 if end == "key removed" else 403)
+            told = "opens nothing" if end == "key removed" else "switched off"
+            assert told in answers.text.rpartition("data: ")[2]
+            assert "[DONE]" not in answers.text
+            if end != "key removed":
+                served.store.remove_key("editor")
+
+
+def ended_by(
+    served: Served, end: str, script: Script, path: str, body: dict[str, object], key: str
+) -> Answer:
+    """What a program got that was answered when it happened."""
+    answers: list[Answer] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(ask(served.address, "POST", path, body, bearer(key)))
+    )
+    asking.start()
+    while not script.asked:
+        time.sleep(0.01)
+    time.sleep(0.2)  # some looks find the key where it was
+    assert not script.stopped.is_set()
+    if end == "switched off":
+        served.store.set_access("off")
+    else:
+        served.store.remove_key("editor")
+    assert script.stopped.wait(60)
+    asking.join(60)
+    return answers[0]
 
 
 def test_a_key_is_nowhere_in_the_file(tmp_path: Path) -> None:

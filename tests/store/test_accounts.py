@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Accounts: who may log in, and who the owner is."""
 
 from __future__ import annotations
@@ -59,3 +60,74 @@ def test_an_account_stays_when_its_user_forgets_everything(store: Store, path: P
     store.close()
     with Store.open(path) as again:
         assert again.account("ann")
+
+
+@pytest.mark.parametrize(
+    ("there", "name"),
+    [
+        ("ada", "аdа"),  # two Cyrillic letters
+        ("ape", "аре"),  # Cyrillic alone
+        ("BOB", "ВОВ"),
+        ("nok", "ηοκ"),  # Greek
+        ("paul", "pau1"),
+        ("lola", "l0la"),
+        ("AI", "Al"),
+        ("ada", "ａｄａ"),  # full width
+        ("zoë", "zoe\u0308"),
+        ("ÄDA", "äda"),
+        ("straße", "STRASSE"),
+        ("ada", "adа"),
+        ("ada", "ɑdɑ"),
+    ],
+)
+def test_names_that_look_alike_are_not_two_accounts(store: Store, there: str, name: str) -> None:
+    store.add_account(there, "hash")
+    with pytest.raises(StoreError, match="Take"):
+        store.add_account(name, "hash")
+    with pytest.raises(StoreError, match="Take"):
+        store.require_free(name)
+    assert [one.name for one in store.accounts()] == [there]
+
+
+def test_names_of_one_script_are_names(store: Store) -> None:
+    names = [
+        "Ада",
+        "Αθηνά",
+        "田中さん",
+        "タナカ",
+        "김철수",
+        "שרה",
+        "ليلى",
+        "zoë",
+        "ann-2",
+        "bill",
+        "ali",
+        "all",
+        "o.neil@x",
+        "王Bob",
+    ]
+    for name in names:
+        store.require_free(name)
+        store.add_account(name, "hash")
+    assert [one.name for one in store.accounts()] == names
+
+
+@pytest.mark.parametrize("name", ["aдa", "Αda", "adа", "ad١", "ann\u0430"])
+def test_a_name_of_several_scripts_is_none(store: Store, name: str) -> None:
+    with pytest.raises(StoreError, match="several scripts"):
+        store.add_account(name, "hash")
+
+
+def test_accounts_of_earlier_versions_go_on_working(store: Store) -> None:
+    """Those that look alike, too: each by its own name."""
+    names = ["ada", "аdа", "Äda", "äda", "zoe\u0308"]
+    with store._write() as db:
+        for name in names:
+            db.execute("INSERT INTO accounts VALUES (?, 'hash', 0, 1)", [name])
+    for name in names:
+        assert store.account(name).name == name  # type: ignore[union-attr]
+        assert store.set_password(name, f"hash of {name}").name == name
+    assert [one.password for one in store.accounts()] == [f"hash of {name}" for name in names]
+    assert store.account("ADA").name == "ada"  # type: ignore[union-attr]
+    assert store.account("zoë").name == "zoe\u0308"  # type: ignore[union-attr]
+    assert store.account("adа") is None

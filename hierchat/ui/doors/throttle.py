@@ -6,6 +6,8 @@ import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hierchat.store.names import normal
+
 FORGET_SECONDS = 15 * 60
 
 
@@ -26,9 +28,7 @@ ELSEWHERE = Lane("elsewhere", free=20, longest_seconds=8)
 def of_account(name: str, here: bool) -> Lane:
     """Attempts at one name, whether or not there is such an account: those from elsewhere at most two a minute, from
     however many addresses. No longer, since whoever floods it makes its owner wait, too."""
-    return Lane(
-        f"account {name.casefold()} {HERE.name if here else ELSEWHERE.name}", free=8, longest_seconds=30
-    )
+    return Lane(f"account {normal(name)} {HERE.name if here else ELSEWHERE.name}", free=8, longest_seconds=30)
 
 
 class Throttle:
