@@ -42,9 +42,7 @@ def read_folder(folder: Path) -> Facts:
             slot=slot_of(config),
         )
     except NONSENSE as error:
-        raise BrokenFileError(
-            f"{folder} does not say what model it is. Fetch or copy it again."
-        ) from error
+        raise BrokenFileError(f"{folder} does not say what model it is. Fetch or copy it again.") from error
     return Facts(size, getattr(config, "max_position_embeddings", None) or 2048, identity_of(folder))
 
 
