@@ -138,7 +138,6 @@ def require_sentences(said: list[str]) -> None:
         assert len(sentence) < 600, sentence
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["llama", "qwen3 moe", "gemma4, experts", "gpt-oss", "phi3, long", *FILES])
 def test_any_head_of_a_gguf_file_is_read_or_refused(name: str, tmp_path: Path) -> None:
     values, tensors, size = whole(name)
@@ -168,7 +167,6 @@ def test_any_head_of_a_gguf_file_is_read_or_refused(name: str, tmp_path: Path) -
     assert count > CASES // 3
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["llama", "qwen3 moe", "gemma4, experts", "gpt-oss", "phi3, long"])
 def test_any_config_is_read_or_refused(name: str, tiny_folder: Path) -> None:
     config, dice = CONFIGS[name].to_dict(), random.Random(name)
@@ -186,6 +184,7 @@ def test_any_config_is_read_or_refused(name: str, tiny_folder: Path) -> None:
                 lambda: _local(tiny_folder).entry,
                 lambda: require_runnable(entry, "cpu"),
                 lambda: require_runnable(entry, "cuda"),
+                lambda: read_folder(tiny_folder),
             )
         )
         require_sentences(said)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -77,6 +79,31 @@ def test_a_file_without_chats_says_what_can_be_read(chat: Chat, service: FakeSer
     expect(chat.page.locator("#hc-transfer-state")).to_contain_text("1 chat came in")
     assert waiting() == []
     assert titles(service) == ["Sums"]
+
+
+def test_an_import_is_cancelled(
+    chat: Chat, service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_in = service.store.take_in
+
+    def slowly(*given: Any) -> Any:
+        time.sleep(0.1)
+        return take_in(*given)
+
+    monkeypatch.setattr(service.store, "take_in", slowly)
+    count = 2_000
+    choose(
+        chat,
+        saved(tmp_path / "c.json", [gpt_sums(conversation_id=f"{number}") for number in range(count)]),
+    )
+    cancel = chat.page.locator("#hc-transfer-state").get_by_role("button", name="Cancel")
+    expect(cancel).to_be_visible(timeout=driving.PATIENCE_MS)
+    chat.shot("importing")
+    cancel.click()
+    told = ended(chat)
+    assert "You cancelled it; what came in stays, and the same file goes on from there." in told
+    assert 0 < len(service.store.conversations(service.store.ensure_user("local"), limit=-1)) < count
+    assert waiting() == []
 
 
 def test_a_file_is_dropped(chat: Chat, service: FakeService) -> None:

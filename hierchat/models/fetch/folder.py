@@ -33,13 +33,16 @@ def read_folder(folder: Path) -> Facts:
     """Raises MissingError, BrokenFileError or UnsupportedError, naming the file that cannot be loaded."""
     config = causal_config(folder, folder.name)
     numels = {name: numel for shard in _shards(folder) for name, numel in _tensors(shard).items()}
-    size = Size(
-        parameters=sum(numels.values()),
-        embeddings=sum(
-            n for name, n in numels.items() if "embed" in name or "wte" in name or "lm_head" in name
-        ),
-        slot=slot_of(config),
-    )
+    try:
+        size = Size(
+            parameters=sum(numels.values()),
+            embeddings=sum(
+                n for name, n in numels.items() if "embed" in name or "wte" in name or "lm_head" in name
+            ),
+            slot=slot_of(config),
+        )
+    except NONSENSE as error:
+        raise BrokenFileError(f"{folder} does not say what model it is. Fetch or copy it again.") from error
     return Facts(size, getattr(config, "max_position_embeddings", None) or 2048, identity_of(folder))
 
 
