@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hierchat.store import Store
 
 log = logging.getLogger(__name__)
+_END_SECONDS = 10.0
 _EARLIER = "me"
 """Whose the chats of everybody with the password were up to version 0.1."""
 PORTS = range(1, 65536)
@@ -92,6 +93,7 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
     _require_address(args.host, args.port)
     database = database_file(args.db)
 
+    from hierchat.chat.reply_thread import none_outlives
     from hierchat.chat.service import ChatService
     from hierchat.server.endpoint import Endpoint
     from hierchat.store import Store
@@ -100,6 +102,7 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
     from hierchat.ui.page import build_app
 
     with (
+        none_outlives(_END_SECONDS),  # after the store: what was not finished is interrupted, not stopped
         Store.open(database) as store,
         closing(ChatService(store, host)) as service,
         ExitStack() as ending,

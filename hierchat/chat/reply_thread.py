@@ -7,14 +7,17 @@ threads for each thread that calls it, and two teams would share the same cores.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
-from contextlib import closing
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from queue import SimpleQueue
 from typing import TypeVar
 
 from hierchat.language import here
 
 T = TypeVar("T")
+_running: dict[threading.Thread, threading.Event] = {}
+"""The threads that write replies, and what stops each."""
 
 
 class _End:
@@ -42,6 +45,7 @@ def in_reply_thread(
             items.put(_End())
 
     thread = threading.Thread(target=here(work), name="reply", daemon=True)
+    _running[thread] = stop
     thread.start()
     ended: _End | None = None
     try:
@@ -63,3 +67,19 @@ def in_reply_thread(
         if ended is None:
             stop.set()
         thread.join()
+        _running.pop(thread, None)
+
+
+@contextmanager
+def none_outlives(seconds: float) -> Iterator[None]:
+    """Stop every reply when the block has ended, and wait for them up to so many seconds: a thread that computes in C++
+    while the interpreter ends has the process aborted."""
+    try:
+        yield
+    finally:
+        left = dict(_running)
+        for stop in left.values():
+            stop.set()
+        until = time.monotonic() + seconds
+        for thread in left:
+            thread.join(max(0.0, until - time.monotonic()))

@@ -33,7 +33,7 @@ def test_nothing_of_it_is_here_and_nothing_is_missing(tmp_path: Path) -> None:
     assert status(entry, "cpu").present
     assert (fetched_size(entry, "cpu"), weight_bytes(entry, "cpu"), removable(entry, "cpu")) == (0, None, 0)
     assert fit(entry, "cpu").verdict == "yes"
-    assert "http://127.0.0.1:8000 computes it" in fit(entry, "cpu").why
+    assert "Runs at http://127.0.0.1:8000" in fit(entry, "cpu").why
     assert (refusal(entry, "cpu", "blocks"), expected_step(entry, "cpu")) == ("", None)
     with pytest.raises(UnsupportedError, match=r"there is computed by http://127\.0\.0\.1:8000"):
         get(entry)

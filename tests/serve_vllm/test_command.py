@@ -178,7 +178,7 @@ def test_a_signal_to_end_ends_vllm_too(
         return 0
 
     monkeypatch.setattr(command, "serve", serve)
-    assert main(["serve-vllm", str(tmp_path / "My model"), "--python", python, "--no-drafts"]) == 130
+    assert main(["serve-vllm", str(tmp_path / "My model"), "--python", python, "--no-drafts"]) == 0
     wait_for_end(json.loads(seen.read_text())["pid"])
 
 

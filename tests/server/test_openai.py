@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import openai
 import pytest
 
+from hierchat.runtime.prompt import PromptBuilder
 from tests.chat.tiny import tokenizer
 from tests.server.scripted import TOOLS_TEMPLATE, Script, Served, make_host, serving, tiny, with_template
 
@@ -255,8 +257,9 @@ def test_a_model_that_knows_no_tools_says_so(tiny_served: Served) -> None:
 def test_a_call_can_be_forced(tmp_path, choice: object) -> None:
     def knows_tools(name: str, report: object) -> object:
         loaded = tiny(name, report)
-        loaded.prompts.tokenizer = with_template(TOOLS_TEMPLATE)
-        return loaded
+        before = loaded.prompts
+        prompts = PromptBuilder(with_template(TOOLS_TEMPLATE), before.context_length, before.system_prompt)
+        return replace(loaded, prompts=prompts)
 
     finished = 0
     with serving(tmp_path, make_host(knows_tools)) as served:

@@ -92,7 +92,7 @@ def test_nothing_stays_of_what_was_not_asked(talk: StoredTalk, store: Store, use
     talk.take_back()
     assert store.conversations(user) == []
     assert talk.number is None
-    with pytest.raises(Exception, match="tokens too long"):
+    with pytest.raises(Exception, match="more than 2,048 tokens"):
         ask(talk, "word " * 2000)
     talk.take_back()
     assert store.conversations(user) == []

@@ -238,7 +238,7 @@ def test_in_several_files(tmp_path: Path) -> None:
 def test_added_by_its_path(tmp_path: Path) -> None:
     """What *Models* would say of it, and that it loads as users load it."""
     path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER)
-    name = add(str(path), read_catalogue())
+    name, _ = add(str(path), read_catalogue())
     found = read_catalogue().entry(name)
     assert (found.kind, expected_step(found, "cpu")) == (FAMILIES[FIRST][1], "slots")
     assert found.kind in READ[FAMILIES[FIRST][0]].kinds
