@@ -107,7 +107,7 @@ def _conversation(audit: Audit, service: FakeService) -> None:
     chat.ask("And now?")
     audit.look("a chat")
     chat.replies.last.locator("summary").click()
-    expect(chat.replies.last.locator(".hc-details")).to_contain_text("Tokens per forward")
+    expect(chat.replies.last.locator(".hc-details")).to_contain_text("Tokens per run")
     chat.replies.last.get_by_role("button", name="Sources").click()
     expect(page.locator(".hc-marked")).to_be_visible()
     audit.look("sources and details")

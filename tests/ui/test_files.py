@@ -73,6 +73,7 @@ def test_it_goes_with_the_program_or_with_the_next_one(tmp_path: Path) -> None:
     left.mkdir(parents=True)
     (left / "chats.json").write_text("[]")
     first, second = Files(tmp_path / "transfer"), Files(tmp_path / "transfer")
+    first.sweep()  # as at the start
     path = written(first)
     assert not left.exists()  # of a process that died
     written(second)

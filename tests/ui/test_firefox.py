@@ -69,7 +69,7 @@ def test_a_chat_from_the_question_to_its_reload(
         chat.ask("And now?")
         expect(chat.words.last.locator("pre code")).to_contain_text("return s[::-1]")
         chat.replies.last.locator("summary").click()
-        expect(chat.replies.last).to_contain_text("Tokens per forward")
+        expect(chat.replies.last).to_contain_text("Tokens per run")
         chat.shot("firefox-details")
         chat.replies.last.get_by_role("button", name="Sources").click()
         expect(page.locator(".hc-marked")).to_be_visible()

@@ -44,7 +44,7 @@ def test_a_reply_streams_and_ends_with_its_figures(chat: Chat, service: FakeServ
     expect(chat.words.last.locator("pre code")).to_contain_text("return s[::-1]")
     expect(chat.page.locator("#hc-context")).to_contain_text("of 8,192 tokens")
     foot.locator("summary").click()
-    expect(foot).to_contain_text("Tokens per forward")
+    expect(foot).to_contain_text("Tokens per run")
     chat.shot("reply")
 
 

@@ -220,7 +220,7 @@ def test_details_open_at_full_width_in_view_and_stay_open(chat: Chat, service: F
     summary = chat.replies.last.locator("summary")
     before = chat.replies.last.evaluate(BOXES)
     summary.click()
-    expect(chat.replies.last).to_contain_text("Tokens per forward")
+    expect(chat.replies.last).to_contain_text("Tokens per run")
     chat.page.wait_for_timeout(200)
     after = chat.replies.last.evaluate(BOXES)
     assert after["summary"]["x"] == before["summary"]["x"]
