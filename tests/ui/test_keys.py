@@ -165,8 +165,11 @@ def test_nothing_jumps_while_a_reply_comes_and_goes(
             boxes = {
                 name: page.locator(name).bounding_box() for name in ("#hc-composer", "#hc-box", "#hc-context")
             }
-            # The empty page, the chat and the comparison share one place.
+            # The empty page, the chat and the comparison share one place. What is said above the box takes room of its
+            # own from its lower end, so that it lies over nothing.
             stage = page.locator("#hc-empty, #hc-chat").locator("visible=true").bounding_box()
+            assert stage
+            del stage["height"]
             return boxes | {"stage": stage, "page": page.evaluate("document.documentElement.scrollHeight")}
 
         before = places()
