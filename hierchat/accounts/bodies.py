@@ -10,7 +10,7 @@ from typing import Any
 DEEPEST = 100
 """Levels of arrays and objects within each other. Parsers, templates and grammars recurse over them."""
 MOST_VALUES = 500_000
-"""Of one body. Each takes some 60 bytes of memory, however short it is written."""
+"""How many there may be in one body. Each takes some 60 bytes of memory, however short it is written."""
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")

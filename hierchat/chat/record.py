@@ -82,7 +82,7 @@ class Record:
         return self.reply.frames(stop, measure=measure)
 
     def count_wait(self, sent: float, waited_seconds: float, loading_seconds: float) -> None:
-        """The same of the reply."""
+        """Pass the times of waiting on to the reply."""
         self.reply.count_wait(sent, waited_seconds, loading_seconds)
 
     def frame(self) -> Frame:

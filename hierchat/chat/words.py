@@ -77,7 +77,7 @@ def pace(speedup: float) -> str:
 
 
 def against_plain(speedup: float) -> str:
-    """The same of a model with its drafts, against itself without."""
+    """Say how fast a model with its drafts is against itself without."""
     told = pace(speedup)
     return _("{pace} than without drafts").format(pace=told) if told else _("as fast as without drafts")
 

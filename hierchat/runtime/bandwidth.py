@@ -13,9 +13,9 @@ from hierchat.engine.cpu.team import cores
 from hierchat.models.cache import write_whole
 
 BYTES, PASSES = 2**28, 5
-"""Of one look: a fifth of a second."""
+"""What one look reads, and how often; it takes a fifth of a second."""
 LOOKS = 8
-"""Of the first measurement."""
+"""Looks of the first measurement."""
 DISTURBED = 1.5
 """How many times faster a later look has to be, before what was kept counts as disturbed by another program."""
 

@@ -20,7 +20,7 @@ MARK = "hierchatreplygoeshere"
 PIECE = 1 << 16
 """Characters that are tokenised at once, where a text may turn out to be too long."""
 USUAL_BYTES = 4
-"""Of UTF-8 in one token, until something is known of the text."""
+"""Bytes of UTF-8 in one token, until something is known of the text."""
 MOST_BYTES = 8
 """In the tokens of hardly any text: what has more is counted in pieces before it is rendered."""
 COUNTED = 4

@@ -18,7 +18,7 @@ Verdict = Literal["yes", "tight", "full", "no", "unknown"]
 EASY = 0.75
 """Of the free memory, what a model may take without being a tight fit."""
 ROOMY = 0.5
-"""Of the machine's memory, what a model may take that shall fit every day, beside other programs."""
+"""Share of the machine's memory that a model may take that shall fit every day, beside other programs."""
 
 
 @dataclass(frozen=True, slots=True)
