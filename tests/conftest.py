@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,12 @@ import pytest
 # Read once, by Gradio, when it is imported. Its servers look for a free port from there on: two processes that look at
 # the same ones take each other's between look and use, and a server that finds its port taken ends with SystemExit.
 os.environ["GRADIO_SERVER_PORT"] = str(10_000 + 100 * (os.getpid() % 200))
+
+# What is started with `nohup` or by a service may be deaf to these, and so would every program be that a test starts.
+for name in ("SIGHUP", "SIGINT"):
+    if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_IGN:
+        default = signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
+        signal.signal(getattr(signal, name), default)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 try:
@@ -13,6 +16,7 @@ except ImportError:  # Windows
     readline = None  # type: ignore[assignment]
 
 FIRST, MORE = "> ", ". "
+_AGAIN_SECONDS = 0.05
 
 
 class Lines:
@@ -64,7 +68,8 @@ class Lines:
         before = signal.signal(signal.SIGINT, self._interrupted)
         try:
             if sys.stdout.isatty():
-                return input(prompt)
+                with _signals_heard():
+                    return input(prompt)
             sys.stderr.write(prompt)  # standard output is for replies
             sys.stderr.flush()
             return input()
@@ -75,3 +80,34 @@ class Lines:
         if readline is not None:  # which forgets it before the exception arrives
             self._typed = readline.get_line_buffer()
         raise KeyboardInterrupt
+
+
+@contextmanager
+def _signals_heard() -> Iterator[None]:
+    """Have a signal end the reading of a line whenever it comes. Python's readline looks for signals, then waits for a
+    key: it would notice one that came between the two at the next key only. Another signal ends that wait."""
+    if readline is None or not hasattr(signal, "SIGWINCH"):
+        yield
+        return
+    reader = threading.get_ident()
+    ours, pythons = socket.socketpair()
+    over = threading.Event()
+
+    def wake() -> None:
+        if ours.recv(1):
+            while not over.wait(_AGAIN_SECONDS):
+                signal.pthread_kill(reader, signal.SIGWINCH)  # readline draws the line anew, no more
+
+    pythons.setblocking(False)
+    before = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+    thread = threading.Thread(target=wake, name="signals at the prompt", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        signal.set_wakeup_fd(before)
+        with suppress(OSError):
+            pythons.close()
+        thread.join()
+        ours.close()

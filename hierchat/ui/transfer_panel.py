@@ -77,7 +77,7 @@ class TransferHandlers:
         p = self._parts
         panel = [self._panel.state, self._panel.out]
         p.bus.hc_import(self.bring_in, p.query, [*every, *panel], trigger_mode="multiple", **quiet)
-        p.bus.hc_import_stop(self.stop, None, [self._panel.state], **quiet)
+        p.bus.hc_import_stop(self.stop, None, [p.live], **quiet)
         p.bus.hc_export(self.bring_out, None, [p.live, *panel], trigger_mode="multiple", **quiet)
 
     def bring_in(self, query: str, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
@@ -114,10 +114,10 @@ class TransferHandlers:
             worth = self._worth(user, tokens)
         yield {state: outcome(importing, worth)} | self._views.chats(session, user, query)
 
-    def stop(self, request: gr.Request) -> dict[Any, Any]:
+    def stop(self, request: gr.Request) -> Any:
         """End this page's import: it says itself how far it came."""
         self._who(request)[0].importing.set()
-        return {self._panel.state: gr.skip()}
+        return gr.skip()
 
     def bring_out(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
         """One chat, or all for 0, as a file that the page fetches."""

@@ -65,7 +65,7 @@ def test_it_is_drawn_with_what_can_be_done(talk: Talk) -> None:
     again = [part.count("hc_again") for part in replies]
     assert again == [0, 1, 1]
     assert all(f'data-id="{path[1].id}"' in part for part in replies[1:])
-    assert "of no imported reply" in replies[1]
+    assert "only of replies that were written here" in replies[1]
     assert "hc_continue" not in drawn
     last = talk.send("And now?", path[-1].id)
     assert last.finish == "length"

@@ -67,7 +67,7 @@ def test_an_installed_wheel_answers(wheel: Path, tmp_path: Path) -> None:
     said = _run(programs / "python", "-c", where, cwd=elsewhere, env=environment).split()
     assert len(said) > 1
     assert all(Path(path).is_relative_to(tmp_path / "environment") for path in said)
-    assert "smollm2-135m *" in _run(programs / "hierchat", "models", "list", cwd=elsewhere, env=environment)
+    assert "smollm2-135m\t*" in _run(programs / "hierchat", "models", "list", cwd=elsewhere, env=environment)
 
     program = Program(tmp_path, [programs / "hierchat"], elsewhere, environment)
     program.start()

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,6 @@ ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "hierchat", "chat"]
 SECONDS = 300
 """More than any machine needs: a test fails then."""
-MISSED_SECONDS = 30
 CTRL_C, CTRL_D, TAB, UP = "\x03", "\x04", "\t", "\x1b[A"
 _STEERING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
@@ -54,11 +53,11 @@ def piped(folder: Path, *arguments: str, given: str = "") -> subprocess.Complete
 class Terminal:
     """A terminal of 80 columns and 24 rows."""
 
-    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._screen, inside = pty.openpty()
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            command,
             env=dict(environment),
             stdin=inside,
             stdout=inside,
@@ -74,19 +73,6 @@ class Terminal:
         self.raw = ""
         os.write(self._screen, text.encode())
         return self.until(then)
-
-    def interrupt(self, then: str) -> str:
-        """Press Ctrl-C at the prompt, and read on until the pattern `then` is there, or the end. Python's readline
-        misses a signal that comes while it still draws; the next one counts for both."""
-        self.raw = ""
-        time.sleep(0.3)  # as a person would: then it is hardly ever missed
-        for _ in range(3):
-            os.write(self._screen, CTRL_C.encode())
-            give_up = time.monotonic() + MISSED_SECONDS
-            while time.monotonic() < give_up:
-                if not self._read() or re.search(then, _STEERING.sub("", self.raw), re.DOTALL):
-                    return self.raw
-        raise AssertionError(self.raw)
 
     def until(self, pattern: str) -> str:
         """Read on until a pattern stands in what was drawn; that, without what steers the terminal."""
@@ -121,9 +107,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *arguments: str) -> Iterator[Terminal]:
+def terminal(folder: Path, *arguments: str, command: Sequence[str] = COMMAND) -> Iterator[Terminal]:
     """The program on a terminal."""
-    opened = Terminal(arguments, places(folder))
+    opened = Terminal([*command, *arguments], places(folder))
     try:
         yield opened
     finally:

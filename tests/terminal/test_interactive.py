@@ -68,7 +68,7 @@ def test_ctrl_c_stops_the_reply_and_then_leaves(chat: Terminal, script: Script, 
     drawn = chat.type(CTRL_C, rf"stopped.*{PROMPT}")
     assert "Traceback" not in drawn
     assert script.hung_up.wait(SECONDS)
-    chat.interrupt(r"a^")
+    chat.type(CTRL_C, "")
     assert chat.ended() == 0
     (question, _), (reply, state) = stored(tmp_path)
     assert question == "go on"
@@ -88,7 +88,7 @@ def test_ctrl_c_before_the_first_word(chat: Terminal, script: Script) -> None:
 
 def test_ctrl_c_takes_back_what_was_typed(chat: Terminal, script: Script) -> None:
     chat.type("half a question", "question$")
-    chat.interrupt(PROMPT)
+    chat.type(CTRL_C, PROMPT)
     chat.type("whole\n", rf"tokens.*{PROMPT}")
     assert [one["messages"][-1]["content"] for one in script.asked] == ["whole"]
 
@@ -126,6 +126,27 @@ def test_at_the_prompt_it_ends_in_order(chat: Terminal, tmp_path: Path, how: sig
     chat.process.send_signal(how)
     assert chat.ended() == 128 + how
     assert [file.name for file in (tmp_path / "DATA").glob("hierchat.db*")] == ["hierchat.db"]
+
+
+_MISSED = """
+import signal, threading
+from hierchat import ending
+from hierchat.terminal.lines import Lines
+
+def later():
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+threading.Timer(0.5, later).start()
+with ending.in_order():
+    Lines([], lambda text: []).read()
+"""
+
+
+def test_a_signal_that_does_not_reach_the_waiting_thread_is_heard(tmp_path: Path) -> None:
+    """As one does that comes between readline's look for signals and its wait for a key."""
+    with terminal(tmp_path, command=[sys.executable, "-c", _MISSED]) as alone:
+        alone.until(PROMPT)
+        assert alone.ended() == 128 + signal.SIGTERM
 
 
 def test_a_line_may_go_on(chat: Terminal, script: Script) -> None:

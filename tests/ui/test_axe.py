@@ -179,7 +179,7 @@ def _panels(audit: Audit, service: FakeService) -> None:
     page.get_by_label("Filter the list by name, maker or licence").fill("qwen")
     expect(page.locator("#hc-models-shown")).to_have_text("Shown: 3 of 5 models.")
     audit.look("models are filtered")
-    page.get_by_role("button", name="Fetch Qwen3 1.7B", exact=True).click()
+    page.get_by_role("button", name="Download Qwen3 1.7B", exact=True).click()
     expect(page.locator(".hc-model progress")).to_be_visible()
     audit.look("a model is fetched")
     service.models.busy = False

@@ -37,7 +37,7 @@ def test_a_path_is_looked_at_before_anything_is_added(chat: Chat, service: FakeS
         "14 files, 5 MB, roughly 1,200,000 tokens; how much text 2 files of them hold"
     )
     expect(state).to_contain_text(
-        "Tried on your last 12 replies: 1.95 tokens a forward in place of 1.72, 13% more."
+        "Tried on your last 12 replies: 1.95 tokens at a time in place of 1.72, 13% more."
     )
     expect(state).to_contain_text("Left out: 12 .png files, 1 hidden folder, 1 folder of libraries.")
     state.get_by_text("What cannot be looked into").click()

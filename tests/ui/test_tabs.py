@@ -108,7 +108,7 @@ def test_the_pair_of_compare_survives_a_reload_and_new_models(chat: Chat, servic
     service.models.busy = True
     chat.view("Models")
     page.get_by_role("button", name="Stop Llama 3.2 3B").or_(
-        page.get_by_role("button", name="Go on Llama 3.2 3B")
+        page.get_by_role("button", name="Resume Llama 3.2 3B")
     ).click()
     page.locator("#hc-new").click()
     expect(first.get_by_role("option", name="Llama 3.2 3B")).to_have_count(1)

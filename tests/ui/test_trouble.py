@@ -440,34 +440,6 @@ def test_an_editor_outlives_a_reload(chat: Chat, service: FakeService) -> None:
 
 
 @pytest.mark.browser
-def test_a_message_that_waits_for_the_model_is_back_in_the_box_after_a_restart(
-    chromium: Browser, fresh: FakeService
-) -> None:
-    """Nothing is stored of it yet: this process alone has it, and the tab."""
-    fresh.host.status = HostStatus("SmolLM2 135M", "loading")
-    user = fresh.store.ensure_user("local")
-    with driving.serving(fresh) as address, driving.visiting(chromium, address) as chat:
-        chat.open()
-        chat.send("Early")
-        said(chat, "Loading SmolLM2 135M")
-        expect(chat.page.locator("#hc-box textarea")).to_have_value("")
-        chat.until(lambda: "Early" in (chat.page.evaluate("sessionStorage.getItem('hc-composer')") or ""))
-        asked = chat.page.url
-        chat.page.goto("about:blank")
-        fresh.in_progress.end(user)
-        for conversation in fresh.store.conversations(user):
-            delete_for_good(fresh.store, user, conversation.id)
-        # As left by a process that is gone: the key of this one would say that it still has the message.
-        chat.page.add_init_script(
-            "sessionStorage.setItem('hc-composer', sessionStorage.getItem('hc-composer').replace(/[0-9a-f]{32}/, ''))"
-        )
-        chat.page.goto(asked)
-        expect(chat.page.locator("#hc-box textarea")).to_have_value("Early")
-        said(chat, "There is no chat at this address.")
-        expect(chat.page.locator("#hc-box textarea")).to_have_value("Early")
-
-
-@pytest.mark.browser
 def test_a_page_that_the_server_does_not_know_is_loaded_again(
     chromium: Browser, fresh: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
