@@ -2,7 +2,7 @@
 
 import sys
 
-from hierchat.cli import main
+from hierchat.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["serve", *sys.argv[1:]]))

@@ -2,6 +2,6 @@
 
 import sys
 
-from hierchat.cli import main
+from hierchat.cli.main import main
 
 sys.exit(main())

@@ -47,7 +47,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def no_texts_that_ship(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny model of a test's own has its texts alone; those that ship are millions of its tokens."""
     if not request.node.get_closest_marker("slow"):
-        monkeypatch.setattr("hierchat.corpus.seed.seeds_dir", lambda: Path("no-texts-ship-here"))
+        monkeypatch.setattr("hierchat.texts.corpora.seeds_dir", lambda: Path("no-texts-ship-here"))
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import hierchat.bench.commands
 import hierchat.chat.service  # before the cache moves, so that kernels are compiled once
-from hierchat.cli import main
+from hierchat.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,9 +39,7 @@ def test_models_list(tmp_path: Path) -> None:
         assert family in done.stdout.lower()
 
 
-@pytest.mark.parametrize(
-    "arguments", [("models", "get", "nobody"), ("bench", "session", "--model", "nobody")]
-)
+@pytest.mark.parametrize("arguments", [("models", "get", "nobody")])
 def test_an_unknown_model_is_an_error_without_a_traceback(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = hierchat(tmp_path, *arguments)
     assert done.returncode == 1
@@ -50,9 +47,7 @@ def test_an_unknown_model_is_an_error_without_a_traceback(tmp_path: Path, argume
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments", [["sing"], ["models"], ["models", "get"], ["bench", "session", "--turns", "x"]]
-)
+@pytest.mark.parametrize("arguments", [["sing"], ["models"], ["models", "get"]])
 def test_wrong_arguments_show_the_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(arguments)
@@ -63,7 +58,7 @@ def test_wrong_arguments_show_the_usage(arguments: list[str], capsys: pytest.Cap
 @pytest.mark.parametrize("arguments", [["serve"], ["--verbose", "serve"], ["serve", "--verbose"]])
 def test_a_call_without_a_command_serves(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[argparse.Namespace] = []
-    monkeypatch.setattr("hierchat.cli.serve", lambda args: asked.append(args) or 0)
+    monkeypatch.setattr("hierchat.cli.main.serve", lambda args: asked.append(args) or 0)
     short = [one for one in arguments if one != "serve"]
     for line in (arguments, short, [*short, "--port", "80"], [*arguments, "--port", "80"]):
         assert main(line) == 0
@@ -166,47 +161,13 @@ def test_a_models_yaml_that_is_none(places: Path, capsys: pytest.CaptureFixture[
     assert f"{own} is no text in UTF-8" in refused(capsys, "models", "list")
 
 
-BENCH = {
-    "decode": ["--arms", "vanilla", "--questions"],
-    "record": ["--questions"],
-    "agreement": ["--questions"],
-    "tokens": ["--questions"],
-    "session": ["--questions"],
-    "replay": ["--arms", "hierchat", "--width", "4", "--traces"],
-    "report": [],
-}
-OUT = {"record": "--out", "report": "--out"}
-
-
-@pytest.mark.parametrize("kind", BENCH)
-def test_files_that_bench_cannot_use(kind: str, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (places / "binary").write_bytes(bytes(range(128, 256)))
-    (places / "odd").write_text('{"a": 1}\n')
-    (places / "list").write_text("[1]\n")
-    for file in ("nowhere", "binary", "odd", "list"):
-        said = refused(
-            capsys, "bench", kind, *BENCH[kind], places / file, OUT.get(kind, "--json"), places / "out"
-        )
-        assert str(places / file) in said
-        assert "Error" not in said  # no class names
-        assert "Errno" not in said
-        assert "codec" not in said
-
-
 @pytest.mark.parametrize(
-    "command", [["bench", "simulate"], ["bench", "forward"], ["bench", "session"], ["bench", "index"]]
+    ("command", "instead"), [("bench", "python -m benchmarks"), ("distil", "did not pay")]
 )
-def test_figures_that_could_not_be_written_are_not_measured(
-    command: list[str], places: Path, capsys: pytest.CaptureFixture[str]
+def test_a_command_that_is_gone_says_what_to_do(
+    command: str, instead: str, places: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert f"{places / 'no' / 'out'} cannot be written" in refused(
-        capsys, *command, "--json", places / "no" / "out"
-    )
-
-
-def test_distil_into_a_file(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (places / "file").touch()
-    assert f"{places / 'file'} cannot be used" in refused(capsys, "distil", places / "file")
+    assert instead in refused(capsys, command, "decode")
 
 
 def free_port() -> int:
@@ -217,7 +178,7 @@ def free_port() -> int:
 
 ARENAS = """
 import ctypes, sys, threading
-from hierchat.serve import share_arenas
+from hierchat.cli.serve import share_arenas
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
 together = threading.Barrier(12)

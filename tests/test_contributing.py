@@ -8,9 +8,9 @@ from typing import Any
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.joint import JointDrafter
+from hierchat.drafting.proposer import JointDrafter
 
-from .tiny import fresh_steps, random_tokens, tiny_engine, tokens_of
+from .testing.tiny import fresh_steps, random_tokens, tiny_engine, tokens_of
 
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 

@@ -25,12 +25,11 @@ import json, sys, threading, time
 from pathlib import Path
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
-from hierchat.runtime.host import ModelHost
+from hierchat.runtime.slot import ModelHost
 from hierchat.chat.service import ChatService
 from hierchat.store import Store
-from hierchat.ui.page import build_app
-from hierchat.terminal import loading
-from hierchat.ui import launch
+from hierchat.page.build import build_app
+from hierchat.cli import progress, serve
 
 host = ModelHost(read_catalogue())
 with Store.open(Path(sys.argv[1])) as store:

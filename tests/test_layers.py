@@ -12,34 +12,28 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "hierchat"
 LAYERS = [
     {"config", "__init__"},
-    {"ending", "logs", "jit", "pdf", "language", "thoughts"},
+    {"logs", "jit", "language", "thoughts", "shutdown"},
     {"models"},
     {"drafting"},
-    {"engine", "hierarchy", "corpus", "store", "integrations"},
-    {"attachments", "accounts"},
-    {"runtime", "transfer"},
-    {"learning"},
+    {"engine"},
+    {"hierarchy", "store"},
+    {"texts"},
+    {"runtime"},
     {"chat"},
-    {"ui", "server", "terminal", "verify", "distil", "doctor"},
-    {"serve"},
-    {"serve_vllm"},
-    {"bench", "makers"},
+    {"access", "checks"},
+    {"page", "api"},
     {"cli"},
     {"__main__"},
 ]
-"""From the lowest up. A part imports from its own and from lower layers; of its own layer, only what BESIDE says."""
-BESIDE = {"hierarchy": {"engine"}, "doctor": {"verify"}, "makers": {"bench"}}
-TOOLS = {"bench", "distil", "makers"}
-"""What measures the program, or makes something for it: nothing but its own commands imports it."""
+"""From the lowest up. A part imports from its own and from lower layers."""
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 MODELS = [
-    {"__init__", "errors", "progress", "cache", "yaml_lines", "catalogue", "memory", "own", "terminal"},
+    {"__init__", "progress", "cache", "catalogue", "memory", "own_catalogue", "terminal"},
     {"architectures"},
     {"formats"},
     {"runnable"},
     {"fetch"},
     {"load"},
-    {"commands"},
 ]
 """The same within models/."""
 MODELS_RANK = {part: rank for rank, layer in enumerate(MODELS) for part in layer}
@@ -89,8 +83,7 @@ def test_imports_go_downwards_only(module: str) -> None:
     mine = part(module)
     for other in imported(MODULES[module], at_start=False):
         theirs = part(other)
-        beside = theirs == mine or theirs in BESIDE.get(mine, ())
-        assert RANK[theirs] < RANK[mine] or beside, f"{module} imports {other}"
+        assert RANK[theirs] < RANK[mine] or theirs == mine, f"{module} imports {other}"
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("hierchat.models.")])
@@ -101,20 +94,19 @@ def test_folders_of_models_import_downwards_only(module: str) -> None:
             assert MODELS_RANK[other.split(".")[2]] <= mine, f"{module} imports {other}"
 
 
-def test_only_commands_import_the_tools() -> None:
-    for module, path in MODULES.items():
-        if part(module) in TOOLS:
-            continue
-        tools = {other for other in imported(path, at_start=False) if part(other) in TOOLS}
-        assert not tools or module == "hierchat.cli", f"{module} imports {tools}"
+def test_nothing_of_the_program_imports_the_measurements() -> None:
+    for path in MODULES.values():
+        assert "benchmarks" not in path.read_text(encoding="utf-8").replace("docs/benchmarks", "").replace(
+            "-m benchmarks", ""
+        ), path
 
 
 def test_what_runs_inside_other_engines_needs_drafting_alone() -> None:
     """Their environments are their own: what the rest of the program is built on is not there."""
     for module, path in MODULES.items():
-        if part(module) == "integrations":
+        if part(module) == "drafting":
             others = {part(other) for other in imported(path, at_start=False)}
-            assert others <= {"integrations", "drafting", "config", "__init__"}, f"{module} imports {others}"
+            assert others <= {"drafting", "config", "jit", "__init__"}, f"{module} imports {others}"
 
 
 def test_no_cycle() -> None:
@@ -129,14 +121,10 @@ def test_no_cycle() -> None:
         ("drafting", ("gradio", "sqlite", "torch", "transformers")),
         ("hierarchy", ("gradio", "sqlite", "torch")),
         ("store", ("gradio", "torch")),
-        ("transfer", ("gradio", "torch", "sqlite")),
-        ("accounts", ("gradio", "torch", "sqlite")),
-        ("learning", ("gradio", "torch", "sqlite")),
+        ("texts", ("gradio", "torch", "sqlite")),
         ("chat", ("gradio", "torch")),
-        ("ui", ("torch", "sqlite")),
-        ("server", ("gradio", "torch", "sqlite")),
-        ("terminal", ("gradio", "torch", "sqlite")),
-        ("integrations", ("gradio", "transformers", "sqlite_utils", "psutil")),
+        ("page", ("torch", "sqlite")),
+        ("api", ("gradio", "torch", "sqlite")),
     ],
 )
 def test_what_a_folder_does_not_know(folder: str, banned: tuple[str, ...]) -> None:

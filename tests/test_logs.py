@@ -17,9 +17,9 @@ import pytest
 from pydantic import ValidationError
 
 from hierchat import logs
-from hierchat.cli import main
+from hierchat.cli.main import main
 from hierchat.config import GenerationSettings
-from hierchat.models.errors import FetchError
+from hierchat.models.progress import FetchError
 from hierchat.runtime.prompt import Said
 
 SECRET = "the diary of Ann"
@@ -154,11 +154,11 @@ def test_what_asyncio_says_of_lost_tasks_is_without_text() -> None:
 
 
 def test_our_own_records_are_written_but_for_exceptions() -> None:
-    ours = logging.getLogger("hierchat.corpus.seed")
+    ours = logging.getLogger("hierchat.texts.corpora")
     ours.info("read in %d ms", 7)
     ours.warning("The pack %s is not used: %s", "x.xz", ValueError(SECRET))
-    assert "INFO hierchat.corpus.seed: read in 7 ms\n" in recorded()
-    assert "WARNING hierchat.corpus.seed: The pack x.xz is not used: ValueError\n" in recorded()
+    assert "INFO hierchat.texts.corpora: read in 7 ms\n" in recorded()
+    assert "WARNING hierchat.texts.corpora: The pack x.xz is not used: ValueError\n" in recorded()
     assert SECRET not in recorded()
 
 
@@ -245,7 +245,7 @@ def test_a_library_with_handlers_of_its_own_is_taken_over(capsys: pytest.Capture
 def test_a_command_that_fails_unexpectedly(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hierchat.cli._run", lambda args: chained())
+    monkeypatch.setattr("hierchat.cli.main._run", lambda args: chained())
     assert main(["models", "list"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("hierchat: Something went wrong")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.cli import main
+from benchmarks.__main__ import main as measure
+from hierchat.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 COMMAND = re.compile(
@@ -42,7 +43,7 @@ def commands(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Module and arguments of each command in a text; those of app.py and of `hierchat` as the module's own."""
     for found in COMMAND.finditer(text):
         module, rest = found["module"] or "hierchat", found["rest"].split()
-        if module.split(".")[0] in ("hierchat", "tests"):
+        if module.split(".")[0] in ("hierchat", "tests", "benchmarks"):
             yield module, ("serve", *rest) if found["app"] else tuple(rest)
 
 
@@ -59,25 +60,25 @@ def shown(command: tuple[str, ...]) -> str:
     return done.stdout
 
 
-def subcommands(arguments: tuple[str, ...]) -> tuple[str, ...]:
+def subcommands(module: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """The words that arguments begin with, as far as there is a choice of commands; the last may be none."""
     for count, word in enumerate(arguments):
         before = arguments[:count]
-        if not WORD.fullmatch(word) or (before and not re.search(r"^  \{", help_of(before), re.M)):
+        if not WORD.fullmatch(word) or (before and not re.search(r"^  \{", help_of(module, before), re.M)):
             return before
     return arguments
 
 
 @cache
-def help_of(words: tuple[str, ...]) -> str:
+def help_of(module: str, words: tuple[str, ...]) -> str:
     """The same in this process, which is quicker; fails where a word is no command."""
     import contextlib
     import io
 
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), pytest.raises(SystemExit) as left:
-        main([*words, "--help"])
-    assert left.value.code == 0, f"hierchat {' '.join(words)}: {out.getvalue()}"
+        (main if module == "hierchat" else measure)([*words, "--help"])
+    assert left.value.code == 0, f"{module} {' '.join(words)}: {out.getvalue()}"
     return out.getvalue()
 
 
@@ -86,8 +87,8 @@ def check(module: str, arguments: tuple[str, ...]) -> None:
     spec = find_spec(module)
     assert spec, f"there is no {module}"
     flags = FLAG.findall(" ".join(arguments))
-    if module == "hierchat":
-        said = help_of(subcommands(arguments))
+    if module in ("hierchat", "benchmarks"):
+        said = help_of(module, subcommands(module, arguments))
     elif flags:
         said = shown((module,))
     else:
@@ -109,7 +110,7 @@ def test_commands_are_found_where_they_stand() -> None:
         "benchmarks.md",
         "layout.py",
         "levels.py",
-        "commands.py",
+        "corpus.py",
     }
     assert list(commands("with <code>python -m hierchat corpus add PATH</code>.")) == [
         ("hierchat", ("corpus", "add", "PATH"))
@@ -126,7 +127,7 @@ def test_commands_are_found_where_they_stand() -> None:
         "Old chats come in with <code>python -m hierchat bring FILE</code>.",
         "`hierchat corpus sing`",
         "python app.py --colour",
-        "python -m hierchat bench decode --question FILE",
+        "python -m benchmarks decode --question FILE",
         "python -m hierchat.sing",
     ],
 )

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from babel.messages.pofile import read_po
 
+from benchmarks.makers.catalogues import template, text_of
 from hierchat import language
 from hierchat.config import shipped
-from hierchat.makers.catalogues import template, text_of
-from hierchat.ui.actions import said, script
+from hierchat.page.buttons import said, script
 
 ROOT = Path(language.__file__).parent
 FUNCTIONS = {"_": 1, "later": 1, "plural": 2}
@@ -74,7 +74,7 @@ def test_no_function_takes_the_name_away() -> None:
 
 def test_the_template_holds_every_sentence() -> None:
     there = (shipped("assets") / "locale" / "hierchat.pot").read_bytes()
-    assert there == text_of(template()), "run `python -m hierchat.makers.catalogues`"
+    assert there == text_of(template()), "run `python -m benchmarks.makers.catalogues`"
 
 
 def test_scripts_get_each_sentence_that_is_extracted_from_them() -> None:

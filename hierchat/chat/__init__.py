@@ -1,1 +1,1 @@
-"""One reply from prompt to record: prompt, context window, statistics, comparison. No gradio."""
+"""What a model writes for itself while nobody needs it: texts of one user that draft for that user's replies."""

@@ -9,15 +9,59 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
 
 from hierchat import logs
 from hierchat.chat.frames import CompareFrame, Frame
-from hierchat.chat.news import News
 from hierchat.language import here
 from hierchat.store import Attachment, NotFound, Store, StoreError, title_of
+
+# Counts what changes in each user's chats, so that a page learns from one number whether it shows the
+# present.
+
+
+class News:
+    """Each user's changes are numbered: over all users, a number would tell how busy others are. Of each user and
+    conversation the number of the last one is known."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._messages: dict[tuple[int, int], int] = {}
+        self._settings: dict[tuple[int, int], int] = {}
+        self._lock = threading.Lock()
+
+    def tell(self, user_id: int, conversation_id: int | None = None) -> None:
+        """Something in the user's list of chats changed; with a conversation, its messages did, too."""
+        with self._lock:
+            number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
+            if conversation_id is not None:
+                self._messages[user_id, conversation_id] = number
+
+    def tell_settings(self, user_id: int, conversation_id: int | None = None) -> int:
+        """What that conversation sets changed; without one, the user's presets did. The number of this change."""
+        with self._lock:
+            number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
+            self._settings[user_id, conversation_id or 0] = number
+            return number
+
+    def count(self, user_id: int) -> int:
+        """The number of the user's last change; 0 where nothing changed since the program began."""
+        with self._lock:
+            return self._counts.get(user_id, 0)
+
+    def changed(self, user_id: int, conversation_id: int | None) -> int:
+        """The number of the change in which the messages of that conversation changed last; 0 where they did not."""
+        with self._lock:
+            return self._messages.get((user_id, conversation_id or 0), 0)
+
+    def settings_changed(self, user_id: int, conversation_id: int | None = None) -> int:
+        """The number of the last change of what that conversation sets, or of the presets; 0 where there was none."""
+        with self._lock:
+            return self._settings.get((user_id, conversation_id or 0), 0)
+
 
 State = Frame | CompareFrame
 Start = Callable[[threading.Event], Generator[State, None, None]]
@@ -347,3 +391,78 @@ class InProgress:
                 self._store.add_message(*place, below, "user", text, files, held)
         if not reply.begun:
             reply.withdrawn = self._store.discard_conversation(*place)
+
+
+# Runs a reply in a thread of its own, ahead of its reader. So decoding does not wait for the page, and all
+# of a reply's forwards come from one thread. torch keeps a team of helper threads for each thread that
+# calls it, and two teams would share the same cores.
+
+
+T = TypeVar("T")
+_running: dict[threading.Thread, threading.Event] = {}
+"""The threads that write replies, and what stops each."""
+
+
+class _End:
+    """The last item: how the reply's thread ended."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+def in_reply_thread(
+    make: Callable[[], Generator[T, None, None]], stop: threading.Event
+) -> Generator[T, None, None]:
+    """Yield what `make()` yields; where the reader is slow, only the latest. A reader that leaves sets `stop`, and the
+    thread has ended when this generator has. Exceptions pass through."""
+    items: SimpleQueue[T | _End] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            with closing(make()) as values:
+                for value in values:
+                    items.put(value)
+        except BaseException as error:  # raised again in the reader's thread
+            items.put(_End(error))
+        else:
+            items.put(_End())
+
+    thread = threading.Thread(target=here(work), name="reply", daemon=True)
+    _running[thread] = stop
+    thread.start()
+    ended: _End | None = None
+    try:
+        while ended is None:
+            latest: T | None = None
+            item = items.get()
+            while not isinstance(item, _End):
+                latest = item
+                if items.empty():
+                    break
+                item = items.get()
+            if isinstance(item, _End):
+                ended = item
+            if latest is not None:
+                yield latest
+        if ended.error is not None:
+            raise ended.error
+    finally:
+        if ended is None:
+            stop.set()
+        thread.join()
+        _running.pop(thread, None)
+
+
+@contextmanager
+def none_outlives(seconds: float) -> Iterator[None]:
+    """Stop every reply when the block has ended, and wait for them up to so many seconds: a thread that computes in C++
+    while the interpreter ends has the process aborted."""
+    try:
+        yield
+    finally:
+        left = dict(_running)
+        for stop in left.values():
+            stop.set()
+        until = time.monotonic() + seconds
+        for thread in left:
+            thread.join(max(0.0, until - time.monotonic()))

@@ -16,8 +16,8 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import LearnsElsewhere, MeasuresBaseline
 from hierchat.language import _, later
-from hierchat.runtime.hosted import Hosted
-from hierchat.runtime.origins import Origins
+from hierchat.runtime.history import Origins
+from hierchat.runtime.loaded import Hosted
 from hierchat.store import DraftsFrom
 
 PROBE_EVERY = 32

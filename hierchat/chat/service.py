@@ -8,37 +8,38 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 
-from hierchat.attachments.prompt import with_files
-from hierchat.chat.comparing import Comparing, with_id
+from hierchat.chat.comparing import USUAL, Comparing, Pair, with_id
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.completions import Completions
-from hierchat.chat.configuration import USUAL, Pair
-from hierchat.chat.forgetting import Forgetting
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
-from hierchat.chat.in_progress import InProgress
-from hierchat.chat.insights import ForwardCosts, IndexMemory, forward_costs, index_memory
-from hierchat.chat.news import News
+from hierchat.chat.idle import IdleLearning
+from hierchat.chat.in_progress import InProgress, News
 from hierchat.chat.origins import Run, runs_of, server_runs
-from hierchat.chat.plan import PlanView, plan_view
-from hierchat.chat.record import Record
+from hierchat.chat.record import Forgetting, Record
 from hierchat.chat.reply import reply_text
-from hierchat.chat.statistics import stored_figures
+from hierchat.chat.statistics import (
+    ForwardCosts,
+    IndexMemory,
+    PlanView,
+    forward_costs,
+    index_memory,
+    plan_view,
+    stored_figures,
+)
 from hierchat.chat.titles import TitleWriter
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.engine.engine import ContinuesText, TellsTexts
-from hierchat.engine.remote.errors import ServerError
-from hierchat.learning.learning import IdleLearning
-from hierchat.runtime.draft_index.history import Histories
-from hierchat.runtime.drafting_choice import ALL, Drafting
-from hierchat.runtime.gain import REPLIES, Written
-from hierchat.runtime.host import ModelHost
-from hierchat.runtime.hosted import Hosted
-from hierchat.runtime.learned import Learned
-from hierchat.runtime.own_texts import OwnTexts
+from hierchat.engine.remote.server import ServerError
+from hierchat.runtime.documents import OwnTexts
+from hierchat.runtime.drafters import ALL, REPLIES, Drafting, Written
+from hierchat.runtime.history import Histories
+from hierchat.runtime.loaded import Hosted, Learned
+from hierchat.runtime.models import Shelf
 from hierchat.runtime.prompt import Said
-from hierchat.runtime.shelf import Shelf
+from hierchat.runtime.slot import ModelHost
 from hierchat.runtime.template import PromptError
 from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store
+from hierchat.texts.attachments import with_files
 from hierchat.thoughts import parted
 
 CLOSE_SECONDS = 2.0

@@ -5,14 +5,20 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 from hierchat.chat.frames import Figures, Written
 from hierchat.config import GenerationSettings
+from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.tree import NO_MATCH, Match
-from hierchat.engine.sampling.logprobs import TokenLogprob
-from hierchat.engine.step import TARGET, Step
+from hierchat.engine.engine import TARGET, Step
+from hierchat.engine.verify import TokenLogprob
+from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.runtime.history import Histories
+from hierchat.runtime.levels import LeftOut
+from hierchat.runtime.loaded import Hosted
 from hierchat.store import NewTurn, SourceCount, TurnFigures
 from hierchat.thoughts import parted
 
@@ -339,3 +345,107 @@ def _shares(counts: Counter[str], *, told: bool) -> MappingProxyType[str, float]
         counts = Counter()
     total = sum(counts.values())
     return MappingProxyType({name: count / total for name, count in counts.most_common() if count})
+
+
+# What there is to know of the loaded model and of the texts that draft, beside what the store has.
+
+
+CONTEXT = 1_000
+"""Tokens behind which costs are told: not those that the engine holds now, which may be another user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardCosts:
+    """What a forward of the loaded model costs on this machine, draft and verification with it."""
+
+    model: str
+    context: int
+    """Tokens behind it."""
+    ms: tuple[float, ...]
+    """By rows, from one row on."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMemory:
+    """Bytes in memory of what drafts by looking up."""
+
+    history: int
+    """Of this user's earlier chats."""
+    corpora: int
+    """Of the texts that ship and of added ones. They are mapped from files, so that the system may drop them."""
+
+
+def forward_costs(hosted: Hosted) -> ForwardCosts | None:
+    """As measured by now; None where it is computed elsewhere."""
+    if not hosted.is_local:
+        return None
+    context = min(CONTEXT, hosted.local.context_length)
+    return ForwardCosts(hosted.name, context, tuple(hosted.local.latency.step_ms(context)))
+
+
+def index_memory(user_id: int, hosted: Hosted | None, histories: Histories) -> IndexMemory:
+    """Of this user's histories with all models that wrote since the start."""
+    corpora = sum(one.tokens.nbytes + one.order.nbytes for one in hosted.statistics) if hosted else 0
+    return IndexMemory(histories.nbytes(user_id), corpora)
+
+
+# What the page shows of a hierarchy: the levels that draft now, and why the others do not.
+
+
+@dataclass(frozen=True, slots=True)
+class LevelView:
+    """A level of the plan. `length`: tokens of a draft that it writes; None for the target."""
+
+    name: str
+    length: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """The plan in force, from the lowest level to the target."""
+
+    levels: tuple[LevelView, ...]
+    retrieval: bool
+    """Whether the databases draft for the lowest level."""
+    expected_ms: float
+    """Per token."""
+    measured_ms: float | None
+    left_out: tuple[LeftOut, ...]
+
+
+def plan_view(hosted: Hosted) -> PlanView | None:
+    """The plan behind CONTEXT tokens; None where the model has no draft models, not even such as are
+    left out."""
+    if hosted.levels is None or not (hosted.levels.sequences or hosted.levels.left_out):
+        return None
+    hierarchy, context = hosted.levels.hierarchy, min(CONTEXT, hosted.local.context_length)
+    found = hierarchy.found(context)
+    plan = found.plan
+    lengths: tuple[int | None, ...] = (*plan.lengths, None)
+    unused = [level for level in range(hierarchy.target) if level not in plan.levels]
+    return PlanView(
+        tuple(
+            LevelView(hierarchy.names[level], length)
+            for level, length in zip(plan.levels, lengths, strict=True)
+        ),
+        plan.retrieval,
+        found.ms,
+        hierarchy.measured_ms(plan),
+        (
+            *(LeftOut(hierarchy.names[level], hierarchy.without(level, context)) for level in unused),
+            *hosted.levels.left_out,
+        ),
+    )
+
+
+def plan_of(drafter: Proposer | None) -> tuple[tuple[str, int], ...]:
+    """The draft models that a reply's drafter followed last, from the lowest up, and the tokens of their drafts."""
+    if isinstance(drafter, JointDrafter):
+        drafter = drafter.first
+    if not isinstance(drafter, HierarchicalDrafter) or drafter.plan is None:
+        return ()
+    names = drafter.hierarchy.names
+    return tuple(
+        (names[level], length)
+        for level, length in zip(drafter.plan.levels, drafter.plan.lengths, strict=False)
+    )

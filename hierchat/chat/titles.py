@@ -17,13 +17,13 @@ from contextlib import suppress
 from hierchat import logs
 from hierchat.chat.reply import reply_text
 from hierchat.config import GenerationSettings, Reasoning
-from hierchat.runtime.host import ModelHost
-from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import Prompt, Said
+from hierchat.runtime.slot import ModelHost
 from hierchat.runtime.template import PromptError
 from hierchat.store import Message, Store
-from hierchat.store.text import TITLE_CHARACTERS
-from hierchat.store.titles import Untitled
+from hierchat.store.chats import Untitled
+from hierchat.store.connection import TITLE_CHARACTERS
 
 IDLE_SECONDS = 4.0
 """So long nobody must have wanted the model."""

@@ -1,1 +1,1 @@
-"""Drafts over token ids: sources, their suffix index and the draft tree. No torch."""
+"""Our drafter inside other engines: each folder is loaded by that engine, in its own environment."""

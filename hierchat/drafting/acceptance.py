@@ -1,6 +1,7 @@
 """How likely a token is to be accepted as a draft: what was fitted, and what is learned at every step.
 
-growing/acceptance_model.py has the model. Its fixed part comes with the program. `python -m hierchat.makers.fit` fitted
+growing/acceptance_model.py has the model. Its fixed part comes with the program;
+`python -m benchmarks.makers.fit` fitted
 it to replies of the default model. What depends on the model is learned while it runs.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.growing.dice import reply_key
+from hierchat.drafting.growing.gumbel_noise import reply_key
 from hierchat.drafting.growing.layout import (
     HIDDEN,
     INPUTS,

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import FORGET, RATE, Acceptance, chosen
-from hierchat.drafting.context import Context
-from hierchat.drafting.cost import DraftCost, FreeRows, Latency
 from hierchat.drafting.growing.grow import TAIL, grow, teach
 from hierchat.drafting.growing.layout import (
     CONTEXT,
@@ -27,10 +25,10 @@ from hierchat.drafting.growing.layout import (
     make_places,
     make_tree,
 )
-from hierchat.drafting.source import Source
+from hierchat.drafting.source import Context, Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import Arrays
-from hierchat.drafting.tree import DraftTree, Match
+from hierchat.drafting.tree import DraftCost, DraftTree, FreeRows, Latency, Match
 
 WIDTH = 12
 """Positions per forward where no costs are known."""

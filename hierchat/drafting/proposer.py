@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.cost import DraftCost
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.tree import DraftCost, DraftTree, Match
 
 
 class Proposer(Protocol):
@@ -61,3 +62,167 @@ class Shares(Protocol):
     def cut(self, nodes: int) -> None:
         """Of the tree only the first `nodes` go through the forward."""
         ...
+
+
+# Several proposers as one: the compiled databases first, any others beside them, merged tree with tree.
+
+
+TRIALS = 4
+"""Steps of a reply in which every proposer is asked."""
+AGAIN = 32
+"""Steps from one trial to the next of a proposer that does not pay."""
+RATE = 0.1
+
+
+@dataclass(slots=True)
+class Partner:
+    """A proposer beside the first, and what asking it took and brought. Lives as long as its reply."""
+
+    proposer: Proposer
+    scale: float = 1.0
+    """Accepted tokens of its drafts / those that its probabilities expected."""
+    took_ms: float = 0.0
+    brought: float = 1.0
+    """Tokens of a step beyond what the first proposer's tree would have brought."""
+    asked: int = 0
+    silent: int = 0
+    """Steps since it was asked."""
+    tree: DraftTree | None = None
+    """What it proposed for this step."""
+
+    def pays(self, token_ms: float) -> bool:
+        """Whether to ask it now. `token_ms`: what a token is worth."""
+        tried = self.asked >= TRIALS and self.silent < AGAIN
+        return not tried or self.brought * token_ms > self.took_ms
+
+    def ask(self, limit: int | None) -> DraftTree:
+        """Its tree, its chances scaled by what was accepted so far."""
+        began = time.perf_counter()
+        self.tree = tree = self.proposer.propose(limit)
+        self.took_ms = self._moved(self.took_ms, (time.perf_counter() - began) * 1e3)
+        self.asked, self.silent = self.asked + 1, 0
+        return replace(tree, probabilities=tuple(min(p * self.scale, 1.0) for p in tree.probabilities))
+
+    def learn(self, tokens: Sequence[int], without: int) -> None:
+        """`tokens` were committed; the first proposer's drafts alone would have brought `without` of them."""
+        if (tree := self.tree) is None:
+            self.silent += 1
+            return
+        self.tree = None
+        accepted = matched(tree, tokens)
+        self.brought = self._moved(self.brought, max(accepted - without, 0))
+        if expected := sum(tree.probabilities):
+            self.scale = self._moved(self.scale, accepted / expected)
+
+    def _moved(self, average: float, value: float) -> float:
+        """An average that begins with the first value."""
+        return average + max(RATE, 1.0 / (self.asked or 1)) * (value - average)
+
+
+class JointDrafter:
+    """A Proposer. `first` is always asked, `others` where they pay; `cost` has the prices of rows and tokens.
+
+    A draft stands in the merged tree once, with the highest chance of all trees, if it pays its row.
+    """
+
+    def __init__(self, first: Proposer, others: Sequence[Proposer], cost: DraftCost) -> None:
+        self.first = first
+        self._all = [first, *others]
+        self._others = others
+        self._cost = cost
+        self._partners: list[Partner] = []
+        self._tree = DraftTree()
+
+    @property
+    def top(self) -> int:
+        return max(proposer.top for proposer in self._all)
+
+    @property
+    def reads_hidden(self) -> bool:
+        return any(isinstance(one, ReadsHidden) and one.reads_hidden for one in self._all)
+
+    def see(self, hidden: NDArray[np.float32]) -> None:
+        for proposer in self._all:
+            if isinstance(proposer, ReadsHidden) and proposer.reads_hidden:
+                proposer.see(hidden)
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._partners = [Partner(proposer) for proposer in self._others]
+        for proposer in self._all:
+            proposer.begin(prompt)
+
+    def propose(self, limit: int | None = None) -> DraftTree:
+        cost = self._cost
+        self._tree = first = self.first.propose(limit)
+        began = time.perf_counter()
+        trees = [partner.ask(limit) for partner in self._partners if partner.pays(cost.token_ms)]
+        tree = first
+        if any(trees):
+            most = cost.most if limit is None else min(limit, cost.most)
+            tree = merge([first, *trees], cost.onward, cost.token_ms, most)
+        return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
+
+    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
+        """What the first one proposes, if it can; the others rest where rows are dear."""
+        self._tree = self.first.propose_beside(cost, limit) if isinstance(self.first, Shares) else DraftTree()
+        return self._tree
+
+    def cut(self, nodes: int) -> None:
+        """Of the tree only the first `nodes` go through the forward."""
+        self._tree = self._tree.cut(nodes)
+        if isinstance(self.first, Shares):
+            self.first.cut(nodes)
+
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        without = matched(self._tree, tokens)
+        for partner in self._partners:
+            partner.learn(tokens, without)
+        for proposer in self._all:
+            proposer.observe(tokens, None if top is None or not proposer.top else top[:, : proposer.top])
+
+
+def merge(
+    trees: Sequence[DraftTree], onward_ms: NDArray[np.float64], token_ms: float, most: int
+) -> DraftTree:
+    """The nodes of all trees that pay for their row, at most `most`, likeliest first.
+
+    `onward_ms` [n]: what one more row costs behind n drafts. `token_ms`: what a token is worth."""
+    places: dict[tuple[int, int], int] = {}  # (parent, token) -> node
+    sources, chances, matches = list[str](), list[float](), list[Match]()
+    for tree in trees:
+        mine = {-1: -1}
+        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+            at = mine[node] = places.setdefault((mine[parent], token), len(places))
+            if at == len(chances):
+                sources.append(tree.sources[node])
+                chances.append(tree.probabilities[node])
+                matches.append(tree.match(node))
+            elif tree.probabilities[node] > chances[at]:
+                sources[at], chances[at] = tree.sources[node], tree.probabilities[node]
+                matches[at] = tree.match(node)
+    # A node is never likelier than its parent and was entered after it, so parents come first.
+    order = sorted(range(len(chances)), key=lambda node: -chances[node])[:most]
+    for drafts, node in enumerate(order):
+        if chances[node] * token_ms <= onward_ms[drafts]:
+            order = order[:drafts]
+            break
+    keys, new = list(places), {-1: -1} | {node: drafts for drafts, node in enumerate(order)}
+    return DraftTree(
+        tuple(keys[node][1] for node in order),
+        tuple(new[keys[node][0]] for node in order),
+        tuple(sources[node] for node in order),
+        tuple(chances[node] for node in order),
+        matches=tuple(matches[node] for node in order),
+    )
+
+
+def matched(tree: DraftTree, tokens: Sequence[int]) -> int:
+    """How many of `tokens` a path of the tree begins with."""
+    links = zip(tree.parents, tree.tokens, strict=True)
+    children = {link: node for node, link in enumerate(links)}
+    at, length = -1, 0
+    for token in tokens:
+        if (below := children.get((at, token))) is None:
+            break
+        at, length = below, length + 1
+    return length

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from hierchat.drafting.growing.layout import HISTORY, SOURCES
+import numpy as np
+
+from hierchat.drafting.growing import kernel
+from hierchat.drafting.growing.layout import HISTORY, SOURCES, Tokens
 from hierchat.drafting.suffix_index import SuffixIndex
 
 
@@ -53,3 +56,75 @@ class Source:
             for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
             if size
         ]
+
+
+# The database of highest locality: this conversation, prompt and reply so far.
+
+
+_FIRST_ROOM = 4096
+
+
+class Context:
+    """The text with, for every position, the occurrence before it of the same token: appending is constant time."""
+
+    def __init__(self, text: Sequence[int] = ()) -> None:
+        room = max(_FIRST_ROOM, 2 * len(text))
+        self._tokens = np.empty(room, np.int32)
+        self._previous = np.empty(room, np.int32)
+        self.newest = np.full(1, -1, np.int32)
+        """Where each token stood last, -1: nowhere."""
+        self.length = 0
+        self.append(text)
+
+    def append(self, text: Sequence[int]) -> None:
+        """The text goes on."""
+        new = np.array(text, np.int32)
+        if new.min(initial=0) < 0:
+            raise ValueError("a token id is negative")
+        end = self.length + new.size
+        if end > self._tokens.size:
+            self._tokens = np.concatenate((self._tokens, np.empty(end, np.int32)))
+            self._previous = np.concatenate((self._previous, np.empty(end, np.int32)))
+        if (largest := int(new.max(initial=0))) >= self.newest.size:
+            more = max(largest + 1 - self.newest.size, self.newest.size)
+            self.newest = np.concatenate((self.newest, np.full(more, -1, np.int32)))
+        _chain(new, self.length, self._tokens, self._previous, self.newest)
+        self.length = end
+
+    def rollback(self, length: int) -> None:
+        """Only the first `length` tokens stand."""
+        if length < self.length:
+            _unchain(length, self.length, self._tokens, self._previous, self.newest)
+            self.length = length
+
+    @property
+    def tokens(self) -> Tokens:
+        return self._tokens[: self.length]
+
+    def went_on_behind(self, words: Sequence[int]) -> bool:
+        """Whether these tokens stand in the text one behind the other, with something behind them."""
+        begins = max(self.length - len(words), 0)
+        found = np.ones(begins, bool)
+        for place, token in enumerate(words):
+            found &= self._tokens[place : place + begins] == token
+        return bool(found.any())
+
+    @property
+    def previous(self) -> Tokens:
+        """For every position the occurrence of its token before it, -1: none."""
+        return self._previous[: self.length]
+
+
+@kernel
+def _chain(new, length, tokens, previous, newest):  # type: ignore[no-untyped-def]
+    for i in range(len(new)):
+        token = new[i]
+        tokens[length + i] = token
+        previous[length + i] = newest[token]
+        newest[token] = length + i
+
+
+@kernel
+def _unchain(length, end, tokens, previous, newest):  # type: ignore[no-untyped-def]
+    for i in range(end - 1, length - 1, -1):
+        newest[tokens[i]] = previous[i]

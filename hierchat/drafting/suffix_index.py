@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.index.sort import BREAK, drop_breaks, merged, suffix_order
+from hierchat.drafting.growing.suffix_sort import BREAK, drop_breaks, merged, suffix_order
 
 Tokens = NDArray[np.int32]
 

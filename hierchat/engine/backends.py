@@ -8,13 +8,12 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from hierchat.engine.ladder import INEXACT, LIMIT_S, Landing, NoRung, NotRight, Rung, climb, within
+from hierchat.engine.fallback import INEXACT, LIMIT_S, Landing, NoRung, NotRight, Rung, climb, within
 from hierchat.engine.runner import Runner
-from hierchat.models.errors import DeviceError, DoesNotFitError, UnsupportedError
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.load.load_module import BlockModule
+from hierchat.models.load.load_torch import BlockModule
 from hierchat.models.load.loaded import LoadedModel
-from hierchat.models.progress import Progress, Report, silent
+from hierchat.models.progress import DeviceError, DoesNotFitError, Progress, Report, UnsupportedError, silent
 from hierchat.models.runnable import graphed, slotted
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def land(
     processor does not.
     """
     if isinstance(loaded.model, BlockModel):
-        from hierchat.engine.cpu.jit import is_compiled
+        from hierchat.engine.cpu.llvm import is_compiled
         from hierchat.engine.cpu.runner import CpuRunner
 
         if not is_compiled():
@@ -65,7 +64,7 @@ def land(
         )
         return Landing(runner, "kernels")
     if isinstance(loaded.model, BlockModule):
-        from hierchat.engine.torch.over_blocks import over_blocks
+        from hierchat.engine.torch.experts import over_blocks
 
         loaded = replace(loaded, model=over_blocks(loaded.model))
     if rung is None:
@@ -75,9 +74,8 @@ def land(
 
 def land_over(loaded: LoadedModel, ladder: Sequence[Rung], *, keeping: bool = True) -> Landing:
     """The same over a ladder that is given; where not `keeping`, what earlier starts found counts for nothing."""
-    from hierchat.engine.agreement import expected, require_agreement, require_right_device
-    from hierchat.engine.landings import LandingNotes
-    from hierchat.engine.selftest import cache_key
+    from hierchat.engine.fallback import LandingNotes
+    from hierchat.engine.selftest import cache_key, expected, require_agreement, require_right_device
     from hierchat.engine.torch.runner import gpu
 
     model, device = loaded.model, loaded.model.device
@@ -125,14 +123,13 @@ def rungs(loaded: LoadedModel) -> list[Rung]:
     model, context, key = loaded.model, loaded.context_length, loaded.model_key
     config, usual = model.config.to_dict(), model.config._attn_implementation
     if loaded.quantisation == "nf4" and loaded.device.startswith("cuda"):
-        from hierchat.engine.cuda.fused import fuse
+        from hierchat.engine.cuda.runner import fuse
 
         fuse()
 
     def static(recording: bool) -> Callable[[], Runner]:
         def make() -> Runner:
-            from hierchat.engine.cuda.graphs import Graphs
-            from hierchat.engine.cuda.runner import CudaRunner, Out
+            from hierchat.engine.cuda.runner import CudaRunner, Graphs, Out
 
             graphs: Graphs[Out | None] | None = None if recording else Graphs(capture=None)
             runner = CudaRunner(model, context_length=context, key=key, graphs=graphs)

@@ -3,12 +3,62 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, Protocol, runtime_checkable
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.step import Step
+from hierchat.drafting.tree import Match
+from hierchat.engine.verify import TokenLogprob
+
+# The record that the engine yields: all that chat, ui and bench know of decoding.
+
+
+TARGET = "target"
+"""The source of a token that no draft proposed."""
+
+Finish = Literal["end", "stop", "loop", "length", "context", "stopped"]
+"""Why a reply ended: end-of-text token, stop string, it repeated itself, token limit, context full, or the user pressed
+Stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One forward of the target, or one chunk of reading the prompt (then `tokens` is empty)."""
+
+    tokens: tuple[int, ...] = ()
+    """Committed tokens, in order."""
+    sources: tuple[str, ...] = ()
+    """Source of each committed token; TARGET for the bonus token."""
+    matches: tuple[Match, ...] = ()
+    """What each committed token was found by; none at all where nothing is known."""
+    chances: tuple[float | None, ...] = ()
+    """With which probability each was expected to be right, if all before it were; None where nothing was expected."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """Of each committed token; none at all where `settings.logprobs` does not ask for them."""
+    proposed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Draft nodes verified in this forward, per source."""
+    width: int = 0
+    """Positions in the forward, padding not counted; 0 beside a `text`: nothing is known of forwards."""
+    draft_ms: float = 0.0
+    forward_ms: float = 0.0
+    verify_ms: float = 0.0
+    waited_ms: float = 0.0
+    """What other replies took since this reply's last step."""
+    together: int = 1
+    """Replies that shared the forward; its milliseconds, and those of drafting and verifying, are of all of them."""
+    prompt_read: int = 0
+    """Prompt tokens whose keys and values are in the slots so far."""
+    prompt_tokens: int = 0
+    text: str | None = None
+    """What these tokens add to the reply, from an engine elsewhere that alone can tell; None: they are decoded here."""
+    notice: str = ""
+    """A sentence for the user, to be told once, with the reply."""
+    finish: Finish | None = None
+    """Set on the last step of a reply only."""
 
 
 class Engine(Protocol):
@@ -119,3 +169,35 @@ class Compares(Protocol):
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
         """Difference of two tokens' raw logits after `context`."""
         ...
+
+
+# What can go wrong in a forward, whatever computes it. Each message says what to change, and is shown as it
+# is.
+
+
+_SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed", "bad_alloc")
+"""What the RuntimeErrors of torch, CUDA and its libraries hold where memory ran out."""
+
+
+class OutOfMemory(Exception):
+    """Memory ran out; what the target had committed before stands."""
+
+
+class UnsupportedModel(Exception):
+    """The model's layers cannot be rolled back by this engine."""
+
+
+@contextmanager
+def clear_memory_errors() -> Iterator[None]:
+    """Raises OutOfMemory in place of what numpy, torch or CUDA raise."""
+    try:
+        yield
+    except OutOfMemory:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not any(sign in str(error).lower() for sign in _SIGNS):
+            raise
+        raise OutOfMemory(
+            "Memory ran out while the model was computing. Close other programs, start a new, shorter conversation, "
+            "set a shorter context_length for this model in models.yaml, or choose a smaller model."
+        ) from error

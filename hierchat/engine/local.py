@@ -9,17 +9,14 @@ from contextlib import AbstractContextManager, closing
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.decoding import Decoding
-from hierchat.engine.errors import clear_memory_errors
+from hierchat.engine.batching import Pool, Together
+from hierchat.engine.engine import Step, clear_memory_errors
+from hierchat.engine.generation import Decoding
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.pool import Pool
-from hierchat.engine.rows import Rows
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
-from hierchat.engine.sampling.top import prepare
-from hierchat.engine.step import Step
-from hierchat.engine.together import Together
-from hierchat.engine.verify import choose_from
+from hierchat.engine.sampling.sampler import prepare
+from hierchat.engine.verify import Rows, choose_from
 
 
 class LocalEngine:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hierchat.hierarchy.level import pass_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +99,120 @@ class Ladder:
         if found is None:
             raise ValueError(f"No database drafts for level {level}.")
         return found
+
+
+# Expected latency of a plan, in milliseconds per token. Two forms. `by_recurrence`: a level's latency from
+# that of the level below, as if drafts were exactly as long as asked for. `by_renewal`: exact, where tokens
+# are accepted independently given how they came about. A draft ends with the forward that makes it long
+# enough, so its length is random. Its tokens are runs of kept drafts with a token of the level's own behind
+# each.
+
+
+def gain(acceptance: float, drafts: int) -> float:
+    """Tokens that a forward over `drafts` drafts brings on average: (1 - a^(T + 1)) / (1 - a)."""
+    if acceptance >= 1.0:
+        return drafts + 1.0
+    return float((1.0 - acceptance ** (drafts + 1)) / (1.0 - acceptance))
+
+
+def by_recurrence(ladder: Ladder, plan: Plan) -> float:
+    """L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), from the lowest level up."""
+    lowest = ladder.retrieval_level(plan.levels[0], plan.retrieval)
+    latency = lowest.ms / lowest.brings.tokens
+    for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
+        accepted = ladder.acceptance[below][above].overall
+        latency = (length * latency + ladder.cost(above, length + 1)) / gain(accepted, length)
+    return latency
+
+
+def by_renewal(ladder: Ladder, plan: Plan) -> float:
+    """Time per forward of the target, all that lies below it included, over the tokens that it brings."""
+    lowest = ladder.retrieval_level(plan.levels[0], plan.retrieval)
+    run, ms = lowest.brings, lowest.ms
+    for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
+        accepted = ladder.acceptance[below][above]
+        # By Wald: how many forwards make a draft does not depend on what is still to come.
+        forwards, sizes, corrected, bonus = pass_up(
+            run.corrected, run.bonus, length, accepted.kept, accepted.corrected, accepted.bonus
+        )
+        costs = np.array([ladder.cost(above, length + more + 1) for more in range(len(sizes))])
+        ms = forwards * ms + float(sizes @ costs)
+        run = Yield(corrected, bonus)
+    return ms / run.tokens
+
+
+# The plan with the least expected latency. A level's latency is affine and increasing in that of the level
+# below it. So the best plans of a level are made of best plans of lower levels: a shortest path in a graph
+# whose edges have a gain and a cost. The few best by the recurrence are compared by the exact form, which
+# also moves their draft lengths.
+
+
+MOST = 16
+"""Tokens of a draft, at most."""
+FEW = 4
+"""Plans that are compared by the exact form; also kept for each level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A plan, and the milliseconds per token that are expected of it."""
+
+    plan: Plan
+    ms: float
+
+
+def best_plan(ladder: Ladder, most: int = MOST) -> Found:
+    """The plan with the least expected latency, by the exact form; drafts of at most `most` tokens."""
+    scored = [_moved(ladder, found.plan, most) for found in shortest_paths(ladder, most)]
+    return min(scored, key=lambda found: found.ms)
+
+
+def shortest_paths(ladder: Ladder, most: int = MOST, few: int = FEW) -> list[Found]:
+    """The best few plans by the recurrence, of different levels each; the first is the best of all."""
+    sizes = np.arange(1, most + 1)
+    best: list[list[Found]] = []
+    for above in range(len(ladder)):
+        found = list(_without_drafts_of_models(ladder, above))
+        costs = np.array([ladder.cost(above, size + 1) for size in range(1, most + 1)])
+        for below in range(above):
+            accepted = ladder.acceptance[below][above].overall
+            gains = np.cumsum(accepted ** np.arange(most + 1))[1:]
+            for path in best[below]:
+                latencies = (sizes * path.ms + costs) / gains
+                at = int(latencies.argmin())
+                plan = Plan(
+                    (*path.plan.levels, above), (*path.plan.lengths, int(sizes[at])), path.plan.retrieval
+                )
+                found.append(Found(plan, float(latencies[at])))
+        best.append(heapq.nsmallest(few, found, key=lambda one: one.ms))
+    return best[-1]
+
+
+def _without_drafts_of_models(ladder: Ladder, level: int) -> Iterator[Found]:
+    """Plans in which nothing but the databases, or nothing at all, stands below a level."""
+    alone = Plan((level,))
+    yield Found(alone, by_recurrence(ladder, alone))
+    if level < len(ladder.retrieval_levels) and ladder.retrieval_levels[level] is not None:
+        with_retrieval = Plan((level,), (), retrieval=True)
+        yield Found(with_retrieval, by_recurrence(ladder, with_retrieval))
+
+
+def _moved(ladder: Ladder, plan: Plan, most: int) -> Found:
+    """The plan after every change of a draft length that makes the exact form faster, one change at a time."""
+    now = Found(plan, by_renewal(ladder, plan))
+    while True:
+        better = min(
+            (Found(other, by_renewal(ladder, other)) for other in _neighbours(now.plan, most)),
+            key=lambda found: found.ms,
+            default=now,
+        )
+        if better.ms >= now.ms:
+            return now
+        now = better
+
+
+def _neighbours(plan: Plan, most: int) -> Iterable[Plan]:
+    for at, length in enumerate(plan.lengths):
+        for other in (length - 1, length + 1):
+            if 1 <= other <= most:
+                yield replace(plan, lengths=(*plan.lengths[:at], other, *plan.lengths[at + 1 :]))

@@ -14,8 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from hierchat.config import cache_dir
-from hierchat.models.errors import DiskFullError
-from hierchat.models.progress import Phase, Progress, Report
+from hierchat.models.progress import DiskFullError, Phase, Progress, Report
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import psutil
 
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import ModelEntry, Quantisation, Size
-from hierchat.models.errors import DeviceError, DoesNotFitError
+from hierchat.models.progress import DeviceError, DoesNotFitError
 
 DEVICE = "HIERCHAT_DEVICE"
 """The environment variable that names a device. Apple's GPU is never taken by itself: nobody has tried it."""

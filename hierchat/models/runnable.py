@@ -9,19 +9,25 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from hierchat.language import later
-from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
+from hierchat.models.architectures.architecture import (
+    ACTIVATIONS,
+    LONG_FACTORS,
+    ROPE_FACTORS,
+    SHORT_FACTORS,
+    Architecture,
+)
+from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
 from hierchat.models.architectures.layers import (
+    FULL,
+    SLIDING,
     expert_width,
     has_experts_beside,
     layer_heads,
     layer_input_size,
     tensors,
 )
-from hierchat.models.architectures.names import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
-from hierchat.models.architectures.of_text import KINDS, of_text
-from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
 from hierchat.models.architectures.rope import SCALINGS, scaling, scaling_type
-from hierchat.models.architectures.sizes import experts_of
+from hierchat.models.architectures.sizes import KINDS, experts_of, of_text
 from hierchat.models.architectures.through_transformers import (
     ALWAYS_EXPERTS,
     ATTENTION,
@@ -30,14 +36,13 @@ from hierchat.models.architectures.through_transformers import (
     MADE_FOR_ELSE,
     SLOTTED,
 )
-from hierchat.models.architectures.windows import FULL, SLIDING
-from hierchat.models.errors import UnsupportedError
 from hierchat.models.formats.block_types import TYPES
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
-from hierchat.models.formats.gguf_families.registry import FAMILIES
+from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head
-from hierchat.models.formats.gguf_splits import unknown_tokenizer
+from hierchat.models.formats.gguf_tokenizer import unknown_tokenizer
 from hierchat.models.formats.layouts import BLOCK
+from hierchat.models.progress import UnsupportedError
 
 Step = Literal["kernels", "slots", "plain"]
 """What computes a model: our own kernels; transformers' modules over our attention and slots; or transformers alone,

@@ -1,1 +1,1 @@
-"""A loaded model with its databases, draft models and measured costs."""
+"""`hierchat serve-vllm`: vLLM with our drafter on this machine, and the chat over it."""

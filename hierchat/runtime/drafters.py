@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from threading import Event
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.corpus.format import Statistics
-from hierchat.corpus.seed import SEED_NAME
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.layout import CORPUS, SEED
-from hierchat.drafting.joint import JointDrafter
-from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import Successors
 from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel
+from hierchat.engine.engine import TARGET, Step
 from hierchat.hierarchy.drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
-from hierchat.runtime.hosted import Hosted
+from hierchat.models.progress import Progress, Report, silent
 from hierchat.runtime.kernels import draft_once
 from hierchat.runtime.levels import Levels
+from hierchat.runtime.loaded import Hosted
+from hierchat.texts.build import Statistics
+from hierchat.texts.corpora import SEED_NAME
 
 
 @dataclass(slots=True)
@@ -127,3 +135,172 @@ def statistics_sources(statistics: Sequence[Statistics]) -> list[Source]:
         )
         for corpus in statistics
     ]
+
+
+# Which of all that can draft does so: the choice that a comparison makes for each of its sides.
+
+
+Databases = Literal["none", "chat", "replies", "texts"]
+"""Each with those before it: this conversation, the user's earlier chats, texts that ship or were added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """What may draft. The default is all that there is."""
+
+    databases: Databases = "texts"
+    draft_models: bool = True
+    """And what else the model brings beside the databases."""
+
+    @property
+    def nothing(self) -> bool:
+        """Plain decoding."""
+        return self.databases == "none" and not self.draft_models
+
+
+ALL = Drafting()
+
+
+def chosen_drafter(
+    hosted: Hosted, memory: Memory, settings: GenerationSettings, stop: Event, drafting: Drafting
+) -> Proposer | None:
+    """A drafter of what was chosen; None for plain decoding."""
+    if drafting == ALL:
+        return reply_drafter(hosted, memory, settings, stop)
+    if not drafting.draft_models:
+        hosted = replace(hosted, levels=None, proposers=())
+    if drafting.databases == "none":
+        levels = hosted.levels
+        if levels is None or not levels.sequences:
+            return None
+        alone = levels.only(levels.hierarchy.names[:-1])
+        return with_models(hosted, memory, settings, stop, alone, retrieval=False)
+    if hosted.levels and hosted.levels.sequences:
+        # What is learned of plans belongs to all databases: fewer of them begin as after loading.
+        names = hosted.levels.hierarchy.names[:-1]
+        hosted = replace(hosted, levels=hosted.levels.only(names, retrieval=True))
+    if drafting.databases == "chat":
+        memory = replace(memory, history=[], successors=Successors())
+    if drafting.databases != "texts":
+        hosted = replace(hosted, statistics=())
+    return reply_drafter(hosted, memory, settings, stop)
+
+
+def apart(memory: Memory) -> Memory:
+    """The same memory, but what is learned from now on goes into copies."""
+    return replace(
+        memory,
+        acceptance=Acceptance.from_bytes(memory.acceptance.to_bytes()),
+        successors=Successors.from_bytes(memory.successors.to_bytes()),
+        levels={name: Acceptance.from_bytes(learned.to_bytes()) for name, learned in memory.levels.items()},
+    )
+
+
+# The steps of a recorded reply without a model: drafts that match what was written are accepted.
+
+
+def steps(
+    drafter: Proposer | None,
+    prompt: Sequence[int],
+    reply: Sequence[int],
+    top: NDArray[np.int32] | None = None,
+) -> Iterator[Step]:
+    """As the engine would take them. `top` [reply, k]: the target's likeliest tokens where it chose each token, for a
+    drafter that asks for them. `draft_ms` is what proposing and observing took of this thread's time."""
+    at = 0
+    if drafter:
+        drafter.begin(prompt)
+    while at < len(reply):
+        began = time.thread_time()
+        tree = drafter.propose() if drafter else None
+        took = time.thread_time() - began
+        kept, sources = 1, [TARGET]
+        if tree:
+            nodes: dict[tuple[int, int], int] = {}
+            for node, pair in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+                nodes.setdefault(pair, node)
+            above, sources = -1, []
+            for token in reply[at:]:
+                above = nodes.get((above, token), -2)
+                sources.append(tree.sources[above] if above >= 0 else TARGET)
+                if above < 0:
+                    break
+            kept = len(sources)
+        tokens = reply[at : at + kept]
+        if drafter:
+            seen = None if top is None or not drafter.top else _widened(top[at : at + kept], drafter.top)
+            began = time.thread_time()
+            drafter.observe(tokens, seen)
+            took += time.thread_time() - began
+        at += kept
+        yield Step(
+            tokens=tuple(tokens),
+            sources=tuple(sources),
+            proposed=MappingProxyType(dict(Counter(tree.sources if tree else ()))),
+            width=1 + (len(tree) if tree else 0),
+            draft_ms=took * 1e3,
+        )
+
+
+def _widened(top: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+    """The first `count` of each row, -1 where fewer were recorded."""
+    wide = np.full((len(top), count), -1, np.int32)
+    known = min(count, top.shape[1])
+    wide[:, :known] = top[:, :known]
+    return wide
+
+
+# What texts would bring, before they are added: the last replies drafted again, with and without them.
+
+
+REPLIES, TOKENS = 20, 4_000
+"""Of the last replies at most so many are tried, and of them so many tokens."""
+FEWEST = 500
+"""Tokens of replies below which nothing is told."""
+Written = tuple[Sequence[int], Sequence[int]]
+"""A prompt, and the reply to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Tokens per forward over some replies, drafted from what drafts now and with the new texts beside it. Earlier
+    replies do not draft here: those that are tried would be found among them."""
+
+    replies: int
+    before: float
+    after: float
+
+
+def gain(
+    hosted: Hosted, written: Iterable[Written], texts: Iterable[Sequence[int]], report: Report = silent
+) -> Gain | None:
+    """Of these texts, tokenised. None where drafting is not possible, or too little was written to tell. `report` is
+    called between its parts."""
+    tried = list(_first(written)) if hosted.drafts else []
+    if sum(len(reply) for _, reply in tried) < FEWEST:
+        return None
+    new = Source.of(texts, CORPUS)
+    new.index.wait()
+    now = statistics_sources(hosted.statistics)
+    before, after = (_tokens_per_forward(hosted, sources, tried, report) for sources in (now, [*now, new]))
+    return Gain(len(tried), before, after)
+
+
+def _first(written: Iterable[Written]) -> Iterator[Written]:
+    total = 0
+    for prompt, reply in written:
+        if total >= TOKENS:
+            return
+        total += len(reply)
+        yield prompt, reply
+
+
+def _tokens_per_forward(
+    hosted: Hosted, sources: Sequence[Source], tried: Sequence[Written], report: Report
+) -> float:
+    acceptance = Acceptance()
+    forwards = 0
+    for prompt, reply in tried:
+        report(Progress("reading", 0, None, ""))
+        forwards += sum(1 for _ in steps(drafter_over(hosted, sources, acceptance), prompt, reply))
+    return sum(len(reply) for _, reply in tried) / forwards

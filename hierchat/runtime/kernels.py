@@ -22,10 +22,10 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing import kernel as drafting_kernel
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
-from hierchat.engine.cpu.jit import is_compiled
-from hierchat.engine.cpu.team import cores
+from hierchat.engine.cpu.forward import cores
+from hierchat.engine.cpu.llvm import is_compiled
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.sampling.top import top_tokens
+from hierchat.engine.sampling.sampler import top_tokens
 from hierchat.jit import compiled
 from hierchat.models.progress import Progress, Report
 

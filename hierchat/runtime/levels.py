@@ -10,23 +10,21 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.corpus.format import Statistics
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.engine.errors import UnsupportedModel
-from hierchat.engine.fewer_tokens import FewerTokens
+from hierchat.engine.draft_model import FewerTokens
+from hierchat.engine.engine import UnsupportedModel
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
-from hierchat.models.errors import BrokenFileError, ModelError
 from hierchat.models.fetch.bring import has_blocks, status
 from hierchat.models.formats.draft_vocabulary import read_known
-from hierchat.models.load.loaded import LoadedModel
-from hierchat.models.load.token_map import same_tokens
-from hierchat.models.progress import Report, silent
+from hierchat.models.load.loaded import LoadedModel, same_tokens
+from hierchat.models.progress import BrokenFileError, ModelError, Report, silent
 from hierchat.runtime.costs import Costs, machine_name, measure_costs
 from hierchat.store import StoreError
+from hierchat.texts.build import Statistics
 
 SAMPLES, SAMPLE = 4, 96
 """Texts, and tokens of each, over which models are compared after loading."""

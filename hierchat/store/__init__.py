@@ -3,21 +3,24 @@
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
-from hierchat.store.accounts import Account
+from hierchat.store.chats import LOCAL_USER
 from hierchat.store.comparisons import StoredComparison
-from hierchat.store.conversations import LOCAL_USER
-from hierchat.store.drafting_texts import Mark, TextKind
-from hierchat.store.errors import (
+from hierchat.store.connection import (
+    FOUND_BEGINS,
+    FOUND_ENDS,
     DatabaseCorrupt,
     DatabaseLocked,
     DatabaseNewer,
     DatabaseUnwritable,
     NotFound,
     StoreError,
+    storable,
+    title_of,
 )
-from hierchat.store.keys import Access, Key
+from hierchat.store.deletion import DraftsFrom
+from hierchat.store.generated import Learning, SelfDrafted, SelfSize, SelfText
+from hierchat.store.history import Mark, SuffixRun, TextKind
 from hierchat.store.portable import Chat, ChatMessage
-from hierchat.store.privacy import DraftsFrom
 from hierchat.store.records import (
     UNKNOWN,
     Attachment,
@@ -43,10 +46,8 @@ from hierchat.store.records import (
     TurnFigures,
     Whereabouts,
 )
-from hierchat.store.self_texts import Learning, SelfDrafted, SelfSize, SelfText
 from hierchat.store.store import Store
-from hierchat.store.suffix_runs import SuffixRun
-from hierchat.store.text import FOUND_BEGINS, FOUND_ENDS, storable, title_of
+from hierchat.store.users import Access, Account, Key
 
 __all__ = [
     "FOUND_BEGINS",

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from sqlite_utils import Database
 
+from hierchat.store.connection import NotFound, owned_conversation
 from hierchat.store.deletion import Deletion
-from hierchat.store.errors import NotFound
-from hierchat.store.ownership import owned_conversation
 
 _OWNED = (
     "SELECT comparisons.* FROM comparisons JOIN conversations ON conversations.id = conversation_id"

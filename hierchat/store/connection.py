@@ -4,20 +4,146 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
+import psutil
 from sqlite_utils import Database
 
-from hierchat.store.errors import StoreError, corrupt, gone, newer, no_file, translated, without_log
 from hierchat.store.migrations import is_foreign, is_newer, migrations
-from hierchat.store.writers import is_running, this_process
+
+# What can go wrong with the database, each with a sentence that says what to do.
+
 
 log = logging.getLogger(__name__)
+_WHY = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk reports an error",
+    sqlite3.SQLITE_READONLY: "it is read-only",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_PERM: "the system does not allow it",
+    sqlite3.SQLITE_AUTH: "the system does not allow it",
+}
+"""What SQLite's codes mean to somebody who does not know SQLite."""
+
+
+class StoreError(Exception):
+    """Any failure of the store; the message is fit to be shown to the user."""
+
+
+class NotFound(StoreError):
+    """There is no such conversation or message, or it belongs to another user."""
+
+
+class DatabaseNewer(StoreError):
+    """A newer hierchat wrote this file. It was not touched."""
+
+
+class DatabaseLocked(StoreError):
+    """Another program held the file for longer than the busy timeout."""
+
+
+class DatabaseCorrupt(StoreError):
+    """The file is damaged or no hierchat database. It was not touched by opening it."""
+
+
+class DatabaseUnwritable(StoreError):
+    """The file or its folder cannot be written: permissions, a read-only disk, a full disk."""
+
+
+def locked(path: Path) -> DatabaseLocked:
+    return DatabaseLocked(f"{path} is locked by another program. Close that program, then try again.")
+
+
+def corrupt(path: Path, what: str = "it is damaged, or no database") -> DatabaseCorrupt:
+    return DatabaseCorrupt(
+        f"{path} cannot be read: {what}. It was left as it is: restore a backup, or choose another file with --db."
+    )
+
+
+def newer(path: Path) -> DatabaseNewer:
+    return DatabaseNewer(
+        f"{path} was written by a newer hierchat and was left as it is. Update hierchat, or choose another "
+        "file with --db."
+    )
+
+
+def unwritable(path: Path, what: object) -> DatabaseUnwritable:
+    return DatabaseUnwritable(
+        f"{path} cannot be written ({what}). Free some disk space or make the file and its folder writable, "
+        "or choose another place with --db."
+    )
+
+
+def gone(path: Path) -> DatabaseUnwritable:
+    return DatabaseUnwritable(
+        f"{path} was moved, deleted or replaced while hierchat ran. End hierchat, put the file or a backup of it "
+        "back in its place, and start hierchat again."
+    )
+
+
+def without_log(path: Path) -> DatabaseCorrupt:
+    return DatabaseCorrupt(
+        f"{path} is empty: its chats stand in {path.name}-wal, which is not beside it. It was left as it is. Put that "
+        "file there, too, or restore a backup: `hierchat backup FILE` makes whole copies. To begin anew, delete the "
+        "file."
+    )
+
+
+def no_file(path: Path) -> DatabaseUnwritable:
+    return DatabaseUnwritable(
+        f"{path} is a folder or a device, not a file. Name a file with --db, such as {path / 'hierchat.db'}."
+    )
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's complaints about the file, and the file system's, into StoreErrors; let bugs through."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error.strerror or error) from error
+    except sqlite3.Error as error:
+        # The low byte is the primary code; the rest tells e.g. the kinds of SQLITE_IOERR apart.
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                raise locked(path) from error
+            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                log.error("the database is damaged", exc_info=error)
+                raise corrupt(path) from error
+            case code if code in _WHY:
+                log.error("the database cannot be written", exc_info=error)
+                raise unwritable(path, _WHY[code]) from error
+        raise
+
+
+# Which process writes a reply, and whether it still runs.
+
+
+def this_process() -> tuple[int, float]:
+    """This process's id and the Unix time of its start: together they name it, for ids are used again."""
+    return os.getpid(), psutil.Process().create_time()
+
+
+def is_running(pid: int, started: float) -> bool:
+    """Whether that process still runs. One that was killed but not yet reaped by its parent does not."""
+    try:
+        process = psutil.Process(pid)
+        # Linux derives the start from the clock, which may have been set since.
+        return abs(process.create_time() - started) < 2 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
 CLOSE_SECONDS = 10.0
 FOLD_SECONDS = 5.0
 """So long after a write, the log beside the file is written into the file."""
@@ -244,3 +370,181 @@ def _check(path: Path, busy_seconds: float) -> None:
             raise newer(path)
         if is_foreign(db):
             raise corrupt(path, "it is another program's database")
+
+
+# How a database is, found out without changing it and without reading a word of what it holds.
+
+
+TABLES = (
+    "users",
+    "conversations",
+    "messages",
+    "imports",
+    "presets",
+    "turns",
+    "message_tokens",
+    "suffix_runs",
+    "self_texts",
+    "learned",
+    "latency",
+    "comparisons",
+    "accounts",
+)
+"""Whose rows are counted."""
+BUSY_SECONDS = 2.0
+
+State = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What was found; `schema` names the last step of the schema, `detail` a code of SQLite or the system."""
+
+    state: State
+    size: int = 0
+    schema: str = ""
+    rows: dict[str, int] = field(default_factory=dict)
+    detail: str = ""
+
+
+def examine(path: Path) -> Health:
+    """Never raises, and opens the file read-only."""
+    if not path.exists():
+        return Health("missing")
+    try:
+        if not path.is_file():
+            return Health("unreadable", detail="no file")
+        sides = [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
+        size = sum(side.stat().st_size for side in sides if side.exists())
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+        with closing(connection):
+            return _examine(Database(connection), size)
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorname", type(error).__name__)
+        broken = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+            sqlite3.SQLITE_CORRUPT,
+            sqlite3.SQLITE_NOTADB,
+        )
+        return Health("damaged" if broken else "unreadable", path.stat().st_size, detail=code)
+    except OSError as error:
+        return Health("unreadable", detail=error.strerror or type(error).__name__)
+
+
+def _examine(db: Database, size: int) -> Health:
+    verdicts = db.execute("PRAGMA quick_check(10)").fetchall()
+    if verdicts != [("ok",)]:
+        return Health("damaged", size, detail=f"{len(verdicts)} findings or more")
+    if size and not db.execute("PRAGMA page_count").fetchone()[0]:
+        return Health("damaged", size, detail="no database")
+    if is_newer(db):
+        return Health("newer", size)
+    if is_foreign(db):
+        return Health("foreign", size)
+    steps = [step.name for step in migrations.applied(db)]
+    there = set(db.table_names())
+    rows = {name: db[name].count for name in TABLES if name in there}
+    return Health("well", size, steps[-1] if steps else "none", rows)
+
+
+# A file that is written whole or not at all, and replaces no other.
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """An empty file beside `path`, which only its owner can read; it gets that name when the block has ended.
+
+    Raises StoreError where `path` exists, DatabaseUnwritable where it cannot be written.
+    """
+    path = path.absolute()
+    part = path.with_name(path.name + ".part")
+    _require_free(path)
+    with translated(path):
+        part.unlink(missing_ok=True)  # of one that was killed
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        yield part
+        _require_free(path)
+        with translated(path):
+            part.rename(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _require_free(path: Path) -> None:
+    if path.exists() or path.is_symlink():
+        raise StoreError(f"{path} already exists. Choose another name.")
+
+
+# Text on its way into the database.
+
+
+TITLE_CHARACTERS = 60
+NUMBER = re.compile(r" \(\d+\)$")
+"""Behind the title of a fork."""
+SEARCH_WORDS = 16
+FOUND_BEGINS, FOUND_ENDS = "\x02", "\x03"
+"""Around the words of a snippet that were searched for. A text may hold them itself: trust no pairing."""
+
+_TAG = re.compile(r'(?<!\S)tag:(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
+
+
+def storable(text: str) -> str:
+    """The text with lone surrogates, which UTF-8 cannot hold and a browser may send, replaced by '?'."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def title_of(text: str) -> str:
+    """One line for the list of conversations, cut between words where it can be."""
+    line = " ".join(storable(text).split())
+    if len(line) <= TITLE_CHARACTERS:
+        return line
+    cut = line[:TITLE_CHARACTERS]
+    return (cut.rsplit(" ", 1)[0] if " " in cut else cut) + "…"
+
+
+def match_expression(query: str) -> str:
+    """An FTS5 expression for all words of `query`, the last one as a prefix; empty if it holds no word.
+
+    Each word is quoted, so that nothing a user types is syntax; the index's own tokenizer splits it further.
+    """
+    words = storable(query).replace("\0", " ").split()
+    words = [word for word in words if any(map(str.isalnum, word))][:SEARCH_WORDS]
+    quoted = ['"' + word.replace('"', '""') + '"' for word in words]
+    return " ".join(quoted) + "*" if quoted else ""
+
+
+def split_tags(query: str) -> tuple[str, list[str]]:
+    """The words of a query, and the names behind its tag:"""
+    tags = [quoted or bare for quoted, bare in _TAG.findall(query)]
+    return _TAG.sub(" ", query), tags
+
+
+# The one place that decides whether a user may see a conversation or a message.
+
+
+def require_user(db: Database, user_id: int) -> None:
+    """Raises StoreError where the user was forgotten."""
+    if not db.execute("SELECT 1 FROM users WHERE id = ?", [user_id]).fetchone():
+        raise StoreError("All chats of this user were deleted. Reload the page.")
+
+
+def owned_conversation(db: Database, user_id: int, conversation_id: int) -> dict[str, Any]:
+    """The conversation's row. Raises NotFound if it is missing, hidden or another user's, the same for all."""
+    for row in db.query(
+        "SELECT * FROM conversations WHERE id = ? AND user_id = ? AND (hidden_by IS NULL OR incognito)",
+        [conversation_id, user_id],
+    ):
+        return row
+    raise NotFound(f"There is no conversation {conversation_id}. It may have been deleted.")
+
+
+def owned_message(db: Database, user_id: int, message_id: int) -> dict[str, Any]:
+    """The message's row. Raises NotFound as owned_conversation does."""
+    for row in db.query(
+        "SELECT messages.* FROM messages JOIN conversations ON conversations.id = conversation_id"
+        " WHERE messages.id = ? AND user_id = ? AND (hidden_by IS NULL OR incognito)",
+        [message_id, user_id],
+    ):
+        return row
+    raise NotFound(f"There is no message {message_id}. Its conversation may have been deleted.")

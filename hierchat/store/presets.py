@@ -7,11 +7,8 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import Connected
-from hierchat.store.errors import StoreError
-from hierchat.store.ownership import owned_conversation
+from hierchat.store.connection import Connected, StoreError, owned_conversation, storable
 from hierchat.store.records import ChatSettings, Preset
-from hierchat.store.text import storable
 
 
 class Presets(Connected):

@@ -8,28 +8,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hierchat.store.accounts import Accounts
+from hierchat.store.chats import Conversations, Tags, Titles
 from hierchat.store.comparisons import Comparisons
-from hierchat.store.conversations import Conversations
-from hierchat.store.drafting_texts import DraftingTexts
-from hierchat.store.errors import corrupt, translated
-from hierchat.store.forks import Forks
-from hierchat.store.guests import Guests
-from hierchat.store.keys import Keys
-from hierchat.store.learned import LearnedValues
-from hierchat.store.new_file import new_file
-from hierchat.store.over_time import OverTime
-from hierchat.store.portable import Portable
+from hierchat.store.connection import corrupt, new_file, translated
+from hierchat.store.deletion import Privacy
+from hierchat.store.generated import SelfTexts, WhileAway
+from hierchat.store.history import DraftingTexts, LearnedValues, ToldDrafters
+from hierchat.store.portable import Forks, Portable
 from hierchat.store.presets import Presets
-from hierchat.store.privacy import Privacy
 from hierchat.store.replies import Replies
-from hierchat.store.self_texts import SelfTexts
-from hierchat.store.speeds import ModelSpeeds
-from hierchat.store.tags import Tags
-from hierchat.store.titles import Titles
-from hierchat.store.told_drafters import ToldDrafters
-from hierchat.store.turns import Turns
-from hierchat.store.while_away import WhileAway
+from hierchat.store.turns import ModelSpeeds, OverTime, Turns
+from hierchat.store.users import Accounts, Guests, Keys
 
 
 class Store(

@@ -11,10 +11,10 @@ import pytest
 from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
-from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.loaded import Hosted
 from hierchat.store import Attachment, Message, Store
+from tests.testing.threads import one_thread
 
-from ..threads import one_thread
 from .tiny import END, ready_host
 
 

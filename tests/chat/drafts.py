@@ -11,13 +11,13 @@ import torch
 from transformers import LlamaForCausalLM, MambaConfig, MambaForCausalLM
 
 from hierchat.config import GenerationSettings
-from hierchat.distil.student import make_student
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
 from hierchat.models.formats.draft_vocabulary import FILE, write_known
-from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.levels import Levels
 from hierchat.runtime.load import load_hosted
+from hierchat.runtime.loaded import Hosted
 from hierchat.store import Store
+from tests.testing.student import make_student
 
 from .tiny import CONTEXT, END, tokenizer
 

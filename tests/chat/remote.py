@@ -8,9 +8,9 @@ from typing import Any
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.step import TARGET, Step
+from hierchat.engine.engine import TARGET, Step
 from hierchat.models.progress import Report
-from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
 
 from .tiny import CONTEXT, SYSTEM, tokenizer

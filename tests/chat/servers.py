@@ -8,11 +8,11 @@ from typing import Any
 
 from hierchat.chat.service import ChatService
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
-from hierchat.runtime.host import ModelHost
+from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store
+from tests.cli.standin import Script, serving
 from tests.engine.remote.drafter import TOKEN, Drafter
 from tests.engine.remote.drafter import serving as drafting
-from tests.terminal.standin import Script, serving
 
 from .conftest import Talk
 from .tiny import settle

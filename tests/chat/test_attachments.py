@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from hierchat.attachments.prompt import with_files
 from hierchat.config import GenerationSettings
 from hierchat.runtime.drafters import Memory, default_drafter
 from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.store import Attachment
+from hierchat.texts.attachments import with_files
 
 from .conftest import Talk
 from .tiny import CONTEXT, tokenizer

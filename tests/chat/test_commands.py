@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.cli import main
+from hierchat.cli.main import main
 from hierchat.store import Store
 
 from .conftest import Talk
@@ -41,7 +41,7 @@ def test_it_stands_in_80_columns(
     talk: Talk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk.send("hello hello hello hello hello", max_new_tokens=60)
-    monkeypatch.setattr("hierchat.chat.commands.FILE_WIDTH", 80)
+    monkeypatch.setattr("hierchat.cli.stats.FILE_WIDTH", 80)
     assert main(["stats", "--db", str(talk.store.path)]) == 0
     said = capsys.readouterr().out
     assert "…" not in said

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hierchat.chat.comparing import Configuration, WrongConfiguration, configuration
 from hierchat.chat.comparison import Comparison, differences, summed
-from hierchat.chat.configuration import Configuration, WrongConfiguration, configuration
 from hierchat.chat.frames import Arm, CompareFrame
-from hierchat.engine.rows import ArrayRows
-from hierchat.models.errors import ModelError
-from hierchat.runtime.host import ModelHost
+from hierchat.engine.verify import ArrayRows
+from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import MessageTooLong, Said
+from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store
 
 from .conftest import Talk, talk_on
@@ -126,9 +126,9 @@ def test_the_plain_side_is_the_baseline(talk: Talk, order: tuple[Arm, Arm]) -> N
 
 
 def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
+    from hierchat.chat.comparison import verdict as judge
     from hierchat.chat.reply import Reply
     from hierchat.chat.statistics import ReplyStatistics
-    from hierchat.chat.verdict import verdict as judge
     from hierchat.config import GenerationSettings
 
     replies = []

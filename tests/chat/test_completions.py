@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from hierchat.runtime.host import ModelHost
+from hierchat.chat.completions import NoModel
 from hierchat.runtime.prompt import MessageTooLong, Said
-from hierchat.runtime.turn import NoModel
+from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store
 
 from .conftest import Talk, talk_on

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierchat.corpus.format import write
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.store import Mark
+from hierchat.texts.build import write
 
 from .conftest import Talk
 from .test_service import recalled

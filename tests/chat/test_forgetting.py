@@ -10,12 +10,12 @@ import pytest
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
-from hierchat.runtime.host import ModelHost
 from hierchat.runtime.prompt import Said
+from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store
+from tests.cli.standin import Script, serving
 from tests.engine.remote.drafter import TOKEN, Drafter
 from tests.engine.remote.drafter import serving as drafting
-from tests.terminal.standin import Script, serving
 
 from .conftest import Talk
 from .tiny import settle
@@ -23,7 +23,7 @@ from .tiny import settle
 
 @pytest.fixture(autouse=True)
 def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.chat.forgetting.LOOK_SECONDS", 1e6)
+    monkeypatch.setattr("hierchat.chat.record.LOOK_SECONDS", 1e6)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_user_who_leaves_is_forgotten_at_the_end_of_the_program_at_the_latest(
 def test_it_is_looked_for_while_nobody_writes(
     talk: Talk, drafter: Drafter, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hierchat.chat.forgetting.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("hierchat.chat.record.LOOK_SECONDS", 0.01)
     service = ChatService(talk.store, talk.service.host)
     talk.send("hello")
     talk.store.hide_conversation(talk.user, talk.conversation)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hierchat.chat.service import NotBegun
-from hierchat.runtime.draft_index import history
+from hierchat.page.conversation import thread
+from hierchat.runtime import history
 from hierchat.store import Chat, ChatMessage
-from hierchat.ui.thread import thread
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 from .conftest import Talk
 from .tiny import tokenizer

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.chat.frames import Frame
-from hierchat.chat.in_progress import InProgress, ReplyInProgress, State
-from hierchat.chat.news import News
+from hierchat.chat.in_progress import InProgress, News, ReplyInProgress, State
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.store import Attachment, Store, StoreError

@@ -6,8 +6,7 @@ import pytest
 
 from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.service import NotBegun
-from hierchat.engine.engine import Compares, MeasuresBaseline
-from hierchat.engine.step import TARGET
+from hierchat.engine.engine import TARGET, Compares, MeasuresBaseline
 from hierchat.store import Store
 
 from .conftest import Talk, talk_on

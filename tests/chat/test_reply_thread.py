@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
-from hierchat.chat.reply_thread import in_reply_thread
+from hierchat.chat.in_progress import in_reply_thread
 
 
 def counting(stop: threading.Event, seen: list[int], last: int = 10**9) -> Generator[int, None, None]:

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat.comparing import CannotCompare
-from hierchat.chat.configuration import USUAL, Configuration, Pair
+from hierchat.chat.comparing import USUAL, CannotCompare, Configuration, Pair
 from hierchat.chat.frames import CompareFrame
-from hierchat.runtime.drafting_choice import Drafting
+from hierchat.page.comparison import repeated
+from hierchat.runtime.drafters import Drafting
 from hierchat.store import Store
-from hierchat.ui.comparisons.export import repeated
+from tests.cli.standin import Script
 from tests.engine.remote.drafter import Drafter, step
-from tests.terminal.standin import Script
 
 from .conftest import Talk
 from .servers import talking

@@ -13,20 +13,19 @@ from typing import Any
 import pytest
 import torch
 
+from hierchat.chat.completions import NoModel
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.config import GenerationSettings
 from hierchat.drafting.tree import DraftTree
-from hierchat.engine.loops import is_looping
-from hierchat.models.errors import FetchError
-from hierchat.models.progress import Report
-from hierchat.runtime.host import ModelHost
-from hierchat.runtime.hosted import Hosted
+from hierchat.engine.generation import is_looping
+from hierchat.models.progress import FetchError, Report
+from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import MessageTooLong, Said
-from hierchat.runtime.turn import NoModel
+from hierchat.runtime.slot import ModelHost
 from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 from .conftest import Talk, talk_on
 from .tiny import CONTEXT, END, SYSTEM, catalogue, hosted, ready_host, settle, spy, tokenizer

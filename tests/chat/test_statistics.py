@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hierchat.chat.frames import Figures
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_pieces
 from hierchat.config import GenerationSettings
-from hierchat.engine.step import Step
+from hierchat.engine.engine import Step
 
 from .tiny import END, tokenizer
 

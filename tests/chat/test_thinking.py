@@ -11,12 +11,12 @@ import pytest
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.step import TARGET, Step
-from hierchat.runtime.hosted import Hosted
+from hierchat.engine.engine import TARGET, Step
+from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.store import Store
 from hierchat.thoughts import joined, parted
-from tests.thinkers import DEEPSEEK, QWEN3, thinker
+from tests.testing.thinkers import DEEPSEEK, QWEN3, thinker
 
 from .conftest import Talk
 from .tiny import CONTEXT, ready_host

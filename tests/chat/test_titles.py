@@ -11,7 +11,7 @@ import pytest
 
 from hierchat.chat import titles
 from hierchat.chat.titles import clean_title
-from hierchat.engine.step import TARGET, Step
+from hierchat.engine.engine import TARGET, Step
 from hierchat.store import Mark, Store
 
 from .conftest import Talk, talk_on

@@ -18,9 +18,9 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.runner import TorchRunner
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import Report
-from hierchat.runtime.host import ModelHost
-from hierchat.runtime.hosted import Hosted
+from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.slot import ModelHost
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"

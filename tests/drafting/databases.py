@@ -11,12 +11,11 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hierchat.drafting.context import Context
 from hierchat.drafting.drafter import databases, runs_of
 from hierchat.drafting.growing.evidence import look
 from hierchat.drafting.growing.grow import TAIL
 from hierchat.drafting.growing.layout import CORPUS, HISTORY, PROMPTS, SEED, Databases, Places, make_places
-from hierchat.drafting.source import Source
+from hierchat.drafting.source import Context, Source
 from hierchat.drafting.successors import TOP, Successors
 
 texts = st.lists(st.integers(0, 2), max_size=80) | st.builds(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.chain import best_chain
-from hierchat.drafting.cost import DraftCost
-from hierchat.drafting.tree import DraftTree, Match
+from hierchat.drafting.tree import DraftCost, DraftTree, Match, best_chain
 
 
 class Linear:

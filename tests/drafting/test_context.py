@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.drafting.context import Context
+from hierchat.drafting.source import Context
 
 
 def check(context: Context, text: list[int]) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.dice import gumbel, place_key, reply_key
+from hierchat.drafting.growing.gumbel_noise import gumbel, place_key, reply_key
 from hierchat.drafting.source import Source
 from hierchat.drafting.tree import DraftTree
-from hierchat.engine.sampling.noise import gumbel as sampler_gumbel
-from hierchat.engine.sampling.noise import stream
+from hierchat.engine.sampling.gumbel import gumbel as sampler_gumbel
+from hierchat.engine.sampling.gumbel import stream
 
 FOLLOWERS = range(10, 18)
 TEXT = [1, 2, 3]

@@ -6,9 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.cost import DraftCost
-from hierchat.drafting.dividing import divided
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.tree import DraftCost, DraftTree, divided
 
 
 @given(

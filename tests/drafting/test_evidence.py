@@ -43,7 +43,7 @@ from hierchat.drafting.growing.layout import (
     VOTES,
     Places,
 )
-from hierchat.drafting.index.sort import suffix_order
+from hierchat.drafting.growing.suffix_sort import suffix_order
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex
 from tests.drafting.databases import World, at_the_edge, source, worlds

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hierchat.drafting.cost import DraftCost, FreeRows
-from hierchat.drafting.joint import AGAIN, TRIALS, JointDrafter, matched, merge
-from hierchat.drafting.tree import NO_MATCH, DraftTree, Match
+from hierchat.drafting.proposer import AGAIN, TRIALS, JointDrafter, matched, merge
+from hierchat.drafting.tree import NO_MATCH, DraftCost, DraftTree, FreeRows, Match
 
 FREE = np.zeros(64)
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.drafting import suffix_index
-from hierchat.drafting.growing.search import occurrences
-from hierchat.drafting.index.sort import DEPTH, merged, suffix_order
+from hierchat.drafting.growing.evidence import occurrences
+from hierchat.drafting.growing.suffix_sort import DEPTH, merged, suffix_order
 from hierchat.drafting.suffix_index import BREAK, Arrays, SuffixIndex
 
 UNHURRIED = settings(deadline=None, max_examples=60)

@@ -7,8 +7,8 @@ import threading
 import time
 from functools import partial
 
-from hierchat.cli import main
-from hierchat.runtime import host
+from hierchat.cli.main import main
+from hierchat.runtime import slot
 from tests.chat.tiny import hosted, spy
 
 
@@ -22,5 +22,5 @@ def load(name, report):
 
 
 if __name__ == "__main__":
-    host.ModelHost = partial(host.ModelHost, load=load)
+    slot.ModelHost = partial(slot.ModelHost, load=load)
     sys.exit(main(["serve", *sys.argv[1:]]))

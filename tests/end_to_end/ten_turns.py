@@ -16,10 +16,10 @@ from statistics import median
 
 import psutil
 
-from hierchat.bench.measure.session import CONVERSATION
-from hierchat.verify.asking.machine import machine
-from tests import browser as driving
+from benchmarks.session import CONVERSATION
+from hierchat.checks.request import machine
 from tests.end_to_end.program import REPLY_MS, ROOT, Program
+from tests.testing import browser as driving
 
 
 def measure(folder: Path) -> dict[str, object]:

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierchat.corpus.statistics import statistics
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.load_tokenizer import load_tokenizer
+from hierchat.models.load.tokenizer import load_tokenizer
+from hierchat.texts.corpora import statistics
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -32,7 +32,8 @@ def test_a_corpus_for_the_default_model(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "replies.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     # Neither the weights nor torch: a process of its own, which may not import it
     shut_out = (
-        "import sys; sys.modules['torch'] = None; from hierchat.cli import main; sys.exit(main(sys.argv[1:]))"
+        "import sys; sys.modules['torch'] = None; from hierchat.cli.main import main; "
+        "sys.exit(main(sys.argv[1:]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", shut_out, "corpus", "add", str(tmp_path / "replies.jsonl.gz")],

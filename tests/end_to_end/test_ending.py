@@ -15,9 +15,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from hierchat.store import Store
-from hierchat.store.writers import this_process
-from tests import browser as driving
+from hierchat.store.connection import this_process
 from tests.end_to_end.program import ROOT, Program
+from tests.testing import browser as driving
 
 pytestmark = pytest.mark.browser
 SERVES = "hierchat is at"

@@ -14,8 +14,8 @@ import pytest
 from playwright.sync_api import TimeoutError, expect
 
 from hierchat.store import Store
-from tests import browser as driving
 from tests.end_to_end.program import REPLY_MS, Program
+from tests.testing import browser as driving
 
 TRIES = 5
 """Of a small model's long stories some are short."""

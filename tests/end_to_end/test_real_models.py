@@ -20,18 +20,18 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hierchat.chat.reply import reply_text
+from hierchat.checks.questions import Dialogue
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
+from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.layers import tensors
-from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.errors import OfflineError
 from hierchat.models.fetch.bring import get_gguf, prepare
 from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.progress import OfflineError
 from hierchat.runtime.drafters import Memory, default_drafter, reply_drafter
-from hierchat.runtime.hosted import Hosted
 from hierchat.runtime.load import load_hosted
-from hierchat.verify.asking.dialogue import Dialogue
+from hierchat.runtime.loaded import Hosted
 from tests.end_to_end.program import ROOT
 
 pytestmark = pytest.mark.timeout(1200)

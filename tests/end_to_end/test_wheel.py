@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from hierchat.config import cache_dir
-from tests import browser as driving
 from tests.end_to_end.program import REPLY_MS, ROOT, Program
+from tests.testing import browser as driving
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(1200)]
 MODEL_FOLDERS = ("blocks", "gguf")
@@ -63,7 +63,7 @@ def test_an_installed_wheel_answers(wheel: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     environment = _environment(tmp_path)
-    where = "import hierchat, hierchat.corpus.seed as s; print(hierchat.__file__, *s.seeds_dir().glob('*.jsonl.xz'))"
+    where = "import hierchat, hierchat.texts.corpora as s; print(hierchat.__file__, *s.seeds_dir().glob('*.jsonl.xz'))"
     said = _run(programs / "python", "-c", where, cwd=elsewhere, env=environment).split()
     assert len(said) > 1
     assert all(Path(path).is_relative_to(tmp_path / "environment") for path in said)

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.threads import one_thread
+from tests.testing.threads import one_thread
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.tree import DraftTree
-from tests.tiny import VOCABULARY
+from tests.testing.tiny import VOCABULARY
 
 
 class TreeDrafter(Drafter):

@@ -14,9 +14,9 @@ from hierchat.engine.latency import LatencyCurve, measure
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.runner import TorchRunner
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
-from hierchat.models.load.expected import expected_step
+from hierchat.models.load.check import expected_step
 from hierchat.models.load.loaded import LoadedModel
-from tests.families import tiny_family
+from tests.testing.families import tiny_family
 
 
 def loaded(kind: str) -> LoadedModel:

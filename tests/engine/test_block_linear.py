@@ -11,9 +11,9 @@ from torch import nn
 
 from hierchat.engine.cpu.multiply import Multiplier, room
 from hierchat.engine.torch.blocks import BlockEmbedding, BlockLinear
-from hierchat.models.formats.block_module import Matrix
-from hierchat.models.formats.quantised_blocks import Blocks, from_floats, pack
-from tests.threads import one_thread
+from hierchat.models.formats.block_model import Matrix
+from hierchat.models.formats.blocks import Blocks, from_floats, pack
+from tests.testing.threads import one_thread
 
 ROWS = 41
 KINDS = ("F32", "Q8_0", "Q4_1")

@@ -12,10 +12,8 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.engine.rows import ArrayRows
-from hierchat.engine.sampling.processors import processed
-from hierchat.engine.sampling.sampler import Counts, choose
-from hierchat.engine.verify import verify
+from hierchat.engine.sampling.sampler import Counts, choose, processed
+from hierchat.engine.verify import ArrayRows, verify
 from tests.engine.test_sampler_distribution import RIGHT, p_value
 
 VOCABULARY, TOKENS = 12, 2

@@ -7,7 +7,7 @@ import pytest
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from tests.tiny import fresh_steps, random_tokens, tiny_engine, tokens_of
+from tests.testing.tiny import fresh_steps, random_tokens, tiny_engine, tokens_of
 
 PROMPT = random_tokens(20) * 3
 

@@ -24,14 +24,14 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.drafting.tree import NO_MATCH
-from hierchat.engine.decoding import CHUNK, PromptTooLong
+from hierchat.engine.engine import TARGET, Step
+from hierchat.engine.generation import CHUNK, PromptTooLong
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.rows import ArrayRows
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.engine.step import TARGET, Step
 from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.verify import ArrayRows
 from tests.engine.drafters import Noise, Oracle, TreeDrafter
-from tests.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
+from tests.testing.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
 
 PROMPT = random_tokens(300)
 """Read in three chunks."""

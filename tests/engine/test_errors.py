@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.errors import OutOfMemory, clear_memory_errors
+from hierchat.engine.engine import OutOfMemory, clear_memory_errors
 from hierchat.engine.torch.runner import TorchRunner, TorchSequence
-from tests.tiny import fresh_steps, random_tokens, tiny_engine, tiny_model, tokens_of
+from tests.testing.tiny import fresh_steps, random_tokens, tiny_engine, tiny_model, tokens_of
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.cost import DraftCost, FreeRows
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.joint import JointDrafter
-from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
+from hierchat.drafting.tree import DraftCost, FreeRows
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.torch.layout import CHUNK
+from hierchat.engine.torch.attention import CHUNK
 from hierchat.engine.torch.runner import TorchRunner, TorchSequence
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
-from tests.tiny import (
+from tests.testing.tiny import (
     BACKENDS,
     VOCABULARY,
     Backend,

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.fewer_tokens import NEVER, FewerTokens
+from hierchat.engine.draft_model import NEVER, FewerTokens
 from hierchat.engine.local import LocalEngine
-from hierchat.models.errors import BrokenFileError
-from tests.tiny import CONTEXT, VOCABULARY, Backend, fresh_steps, text_of, tiny_target, tokens_of
+from hierchat.models.progress import BrokenFileError
+from tests.testing.tiny import CONTEXT, VOCABULARY, Backend, fresh_steps, text_of, tiny_target, tokens_of
 
 ALL = 150
 """Tokens of the model above."""

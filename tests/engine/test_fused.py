@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hierchat.engine.cuda.fused import _CHOICE, fused_choice
-from hierchat.engine.cuda.static_segment import DEPTH
+from hierchat.engine.cuda.row_attention import DEPTH
+from hierchat.engine.cuda.runner import _CHOICE, fused_choice
 
 
 def never(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> bool:

@@ -11,15 +11,13 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
-from hierchat.engine.cuda.graphs import Graphs, capture
-from hierchat.engine.cuda.row_attention import attend_plainly
-from hierchat.engine.cuda.runner import FIRST_VIEW, CudaRunner, Out
-from hierchat.engine.cuda.static_segment import StaticSegment
+from hierchat.engine.cuda.row_attention import StaticSegment, attend_plainly
+from hierchat.engine.cuda.runner import FIRST_VIEW, CudaRunner, Graphs, Out, capture
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.torch.runner import TorchRunner
 from tests.engine.drafters import Buried, TreeDrafter
-from tests.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
+from tests.testing.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -125,7 +123,7 @@ def test_dropped_graphs_give_their_memory_back() -> None:
 
 
 def test_a_full_memory_is_one_error() -> None:
-    from hierchat.engine.errors import OutOfMemory, clear_memory_errors
+    from hierchat.engine.engine import OutOfMemory, clear_memory_errors
 
     with pytest.raises(OutOfMemory), clear_memory_errors():
         torch.empty(1 << 50, dtype=torch.uint8, device="cuda")

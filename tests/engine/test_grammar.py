@@ -13,9 +13,9 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
+from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
-from hierchat.engine.step import TARGET, Step
 from tests.chat.tiny import END, hosted, tokenizer
 from tests.engine.drafters import Adversary, Noise, Oracle
 

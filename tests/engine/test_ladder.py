@@ -15,22 +15,31 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.engine import backends, ladder
-from hierchat.engine.agreement import expected, require_agreement, require_right_device
-from hierchat.engine.cuda.graphs import Graphs
-from hierchat.engine.cuda.runner import CudaRunner, CudaSequence
-from hierchat.engine.ladder import Landing, NoAnswer, NoRung, NotRight, Rung, climb, within
-from hierchat.engine.landings import LandingNotes, forget_lost, landings
+from hierchat.engine import backends, fallback
+from hierchat.engine.cuda.runner import CudaRunner, CudaSequence, Graphs
+from hierchat.engine.fallback import (
+    Landing,
+    LandingNotes,
+    NoAnswer,
+    NoRung,
+    NotRight,
+    Rung,
+    climb,
+    forget_lost,
+    landings,
+    within,
+)
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.rows import ArrayRows
 from hierchat.engine.runner import Runner
+from hierchat.engine.selftest import expected, require_agreement, require_right_device
 from hierchat.engine.torch.plain import PlainRunner, PlainSequence
 from hierchat.engine.torch.runner import TorchRunner, TorchSequence
-from hierchat.models.errors import DeviceError, DoesNotFitError, UnsupportedError
+from hierchat.engine.verify import ArrayRows
 from hierchat.models.load.loaded import LoadedModel
+from hierchat.models.progress import DeviceError, DoesNotFitError, UnsupportedError
 from tests.engine.drafters import TreeDrafter
 from tests.engine.test_cuda_runner import pretended
-from tests.tiny import VOCABULARY, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
+from tests.testing.tiny import VOCABULARY, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 ORDER = ("graphs", "rows", "slots", "plain", "eager")
 LENGTH = 300
@@ -141,7 +150,7 @@ def standing_still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     hung.clear()
     over.clear()
-    monkeypatch.setattr(ladder, "_wait", wait)
+    monkeypatch.setattr(fallback, "_wait", wait)
     yield
     over.set()
 
@@ -208,7 +217,7 @@ def test_an_exact_way_comes_before_a_faster_one_that_is_not() -> None:
     rungs = healthy(model)
     landing = climb([inexact(rungs[0]), inexact(rungs[1]), *rungs[2:]], proof(model))
     assert landing.rung == "slots"
-    assert landing.failed == {"graphs": ladder.INEXACT, "rows": ladder.INEXACT}
+    assert landing.failed == {"graphs": fallback.INEXACT, "rows": fallback.INEXACT}
 
 
 def test_where_no_way_is_exact_the_fastest_drafts() -> None:
@@ -315,7 +324,7 @@ def test_int8_has_a_reason_of_its_own() -> None:
     one = loaded(runner.model)
     assert backends.why_inexact(one, runner) == ""
     runner.exact = False
-    assert backends.why_inexact(one, runner) == ladder.INEXACT
+    assert backends.why_inexact(one, runner) == fallback.INEXACT
     assert "int8" in backends.why_inexact(replace(one, quantisation="int8"), runner)
 
 
@@ -334,7 +343,7 @@ def test_a_device_is_compared_with_the_processor(monkeypatch: pytest.MonkeyPatch
     require_right_device(torch.device("cpu"), torch.float32)
     with pytest.raises(NotRight, match="cannot be computed there"):
         require_right_device(torch.device("meta"), torch.float32)  # computes nothing
-    monkeypatch.setattr("hierchat.engine.agreement.difference", lambda *rows: 1.2)
+    monkeypatch.setattr("hierchat.engine.selftest.difference", lambda *rows: 1.2)
     monkeypatch.setattr("transformers.LlamaForCausalLM.to", lambda model, *where: model)
     with pytest.raises(NotRight, match=r"1\.2 standard deviations"):
         require_right_device(torch.device("meta"), torch.float32)
@@ -347,6 +356,6 @@ def test_a_gpu_that_fails_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> 
     class Elsewhere:
         device, dtype = torch.device("meta"), torch.float32
 
-    monkeypatch.setattr("hierchat.engine.agreement.require_right_device", wrong)
+    monkeypatch.setattr("hierchat.engine.selftest.require_right_device", wrong)
     with pytest.raises(DeviceError, match=r"meta does not compute as it should \(it computes nonsense\)"):
         backends.land_over(loaded(Elsewhere()), [])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hierchat.engine.latency import PROBES, WIDEST, LatencyCurve, measure
 from hierchat.engine.torch.runner import TorchSequence
-from tests.tiny import random_tokens, tiny_target
+from tests.testing.tiny import random_tokens, tiny_target
 
 Cost = Callable[[int, int], float]
 

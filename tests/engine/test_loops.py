@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from hierchat.engine.loops import LONGEST_PARAGRAPH, is_looping
+from hierchat.engine.generation import LONGEST_PARAGRAPH, is_looping
 
 BEFORE = list(range(1000, 1100))
 

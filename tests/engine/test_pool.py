@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from hierchat.engine.batching import Pool
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.pool import Pool
 from hierchat.engine.runner import TooManySequences
-from hierchat.models.formats.quantised_blocks import pack
-from tests.tiny import CONTEXT, block_model, random_tokens, tiny_model
+from hierchat.models.formats.blocks import pack
+from tests.testing.tiny import CONTEXT, block_model, random_tokens, tiny_model
 
 
 @pytest.fixture(scope="module")

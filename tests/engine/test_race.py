@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.sampling import sampler
-from hierchat.engine.sampling.noise import PAGE, stream
-from hierchat.engine.sampling.processors import Counts
-from hierchat.engine.sampling.race import race
-from hierchat.engine.sampling.sampler import choose, defined
+from hierchat.engine.sampling.gumbel import PAGE, stream
+from hierchat.engine.sampling.sampler import Counts, choose, defined, race
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from hierchat.engine.torch import runner as torch_runner
-from hierchat.engine.torch.layout import CHUNK
+from hierchat.engine.torch.attention import CHUNK
 from hierchat.engine.torch.runner import TorchRunner
-from tests.tiny import CONTEXT, VOCABULARY, Kind, tiny_model
+from tests.testing.tiny import CONTEXT, VOCABULARY, Kind, tiny_model
 
 
 @pytest.mark.parametrize("bucket", [CHUNK, torch_runner.BUCKET])

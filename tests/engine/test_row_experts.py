@@ -14,8 +14,8 @@ from hierchat.engine.torch import experts
 from hierchat.engine.torch.experts import by_expert
 from hierchat.engine.torch.runner import TorchRunner
 from tests.engine.drafters import Adversary, Noise, Oracle
-from tests.families import tiny_family
-from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
+from tests.testing.families import tiny_family
+from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 FORMS = ("olmoe", "gpt_oss", "aria_text", "nemotron_h, experts")
 """Gate and product in one, side by side; neighbours, turned, with biases and a clamp; turned; without a gate."""

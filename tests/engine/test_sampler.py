@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.sampling.noise import _logs, _minus_log, gumbel, stream
-from hierchat.engine.sampling.processors import processed
-from hierchat.engine.sampling.sampler import BrokenLogits, Counts, choose
+from hierchat.engine.sampling.gumbel import _logs, _minus_log, gumbel, stream
+from hierchat.engine.sampling.sampler import BrokenLogits, Counts, choose, processed
 
 LOGITS = np.random.default_rng(5).normal(0, 1.5, 12).astype(np.float32)
 COUNTS = Counts(prompt=[0, 3, 3], reply=[1, 1, 1, 4])

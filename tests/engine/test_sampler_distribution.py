@@ -13,7 +13,7 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.sampling import sampler
-from hierchat.engine.sampling.noise import (
+from hierchat.engine.sampling.gumbel import (
     WIDTH,
     earliest,
     gumbel,

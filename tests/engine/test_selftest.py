@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from hierchat.engine import selftest
-from hierchat.engine.rows import Rows
 from hierchat.engine.selftest import Proof, cache_key, invariant, prove, remembered
 from hierchat.engine.torch.runner import TorchRunner
-from tests.tiny import tiny_model
+from hierchat.engine.verify import Rows
+from tests.testing.tiny import tiny_model
 
 FAULTS = (
     "width",

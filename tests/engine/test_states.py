@@ -14,13 +14,12 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.torch import by_node
+from hierchat.engine.torch import states
 from hierchat.engine.torch.runner import TorchRunner, TorchSequence
-from hierchat.engine.torch.scan import scan
-from hierchat.engine.torch.states import Share, State, StateLayer, StateSlots, alone
+from hierchat.engine.torch.states import Share, State, StateLayer, StateSlots, alone, scan
 from tests.engine.drafters import Adversary, Noise, Oracle
-from tests.families import tiny_family
-from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
+from tests.testing.families import tiny_family
+from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 FAMILIES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
 """A convolution alone, Gated DeltaNet, and Mamba 2."""
@@ -164,7 +163,7 @@ def test_the_kernel_follows_the_rule_of_the_module(kind: str, monkeypatch: pytes
     tree = [7, 8, 9, 10, 11], [-1, 0, 0, 2, -1]
     sequence = read(kind, random_tokens(30, seed=10))
     expected = np.array(sequence.forward(*tree))
-    monkeypatch.setattr(by_node, "PROCESSOR", "none")
+    monkeypatch.setattr(states, "PROCESSOR", "none")
     found = np.array(read(kind, random_tokens(30, seed=10)).forward(*tree))
     assert np.abs(found - expected).max() < 1e-3 * expected.std()
     assert not np.array_equal(found, expected)  # otherwise one was compared with itself

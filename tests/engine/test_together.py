@@ -11,20 +11,19 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
+from hierchat.checks.verify import Noise
 from hierchat.config import GenerationSettings
-from hierchat.drafting.cost import DraftCost
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.tree import DraftCost, DraftTree
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.decoding import Decoding
+from hierchat.engine.engine import Step
+from hierchat.engine.generation import Decoding
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import TooManySequences
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.engine.step import Step
-from hierchat.models.formats.quantised_blocks import pack
-from hierchat.verify.trials import Noise
-from tests.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model
+from hierchat.models.formats.blocks import pack
+from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model
 
 PLACES = 4
 RUNNERS = {

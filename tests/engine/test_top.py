@@ -15,10 +15,18 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.cuda.runner import CudaRunner
-from hierchat.engine.rows import ArrayRows, LateRows
-from hierchat.engine.sampling.top import BLOCK, top_tokens
+from hierchat.engine.sampling.sampler import BLOCK, top_tokens
+from hierchat.engine.verify import ArrayRows, LateRows
 from tests.engine.drafters import Buried
-from tests.tiny import BACKENDS, VOCABULARY, Backend, fresh_steps, random_tokens, tiny_engine, tiny_model
+from tests.testing.tiny import (
+    BACKENDS,
+    VOCABULARY,
+    Backend,
+    fresh_steps,
+    random_tokens,
+    tiny_engine,
+    tiny_model,
+)
 
 SETTINGS = {
     "greedy": GenerationSettings(max_new_tokens=30),

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 INTERPRETED = """
 import torch
 from hierchat.engine.cuda.row_attention import attend_plainly
-from hierchat.engine.cuda.static_segment import StaticSegment
+from hierchat.engine.cuda.row_attention import StaticSegment
 from hierchat.engine.cuda.triton_attention import SPLIT, attend
 
 torch.manual_seed(0)

@@ -1,4 +1,5 @@
-"""python -m tests.gguf_files OUT: a random Qwen3.5 of ordinary width in Q4_0, to measure with: `hierchat bench forward
+"""python -m tests.gguf_files OUT: a random Qwen3.5 of ordinary width in Q4_0, to measure with:
+`python -m benchmarks forward
 --model OUT`, and with `--backend float16` the same unpacked."""
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
-from tests.families import tiny_config
+from tests.testing.families import tiny_config
 
 STEP = 2.0**-8
 """All weights are whole multiples of it, at most 127 of them: so eight bits hold them, in whatever order."""

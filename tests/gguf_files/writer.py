@@ -9,10 +9,10 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.architectures import add_tokens, tensors_of
 from tests.gguf_files.changes import Floats, tensors_in
 from tests.gguf_files.heads import head_of
 from tests.gguf_files.models import FAMILIES, GUESSING, STEP
+from tests.testing.architectures import add_tokens, tensors_of
 
 _SPLITS = {
     **dict.fromkeys(("qwen35", "qwen35moe"), "qwen35"),

@@ -21,7 +21,7 @@ from hierchat.engine.latency import LatencyCurve
 from hierchat.hierarchy.drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
-from tests.tiny import CONTEXT, block_model, tiny_model
+from tests.testing.tiny import CONTEXT, block_model, tiny_model
 
 NOISE = (0.02, 0.008, 0.003)
 """In the weights of the draft models, from the lowest up."""

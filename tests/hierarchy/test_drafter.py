@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hierchat.config import GenerationSettings
 from hierchat.hierarchy.plan import Plan
 from tests.hierarchy import stacks
-from tests.tiny import CONTEXT, fresh_steps, random_tokens, tiny_engine, tokens_of
+from tests.testing.tiny import CONTEXT, fresh_steps, random_tokens, tiny_engine, tokens_of
 
 SETTINGS: dict[str, dict[str, object]] = {
     "greedy": {},

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hierchat.hierarchy.expected import by_recurrence, by_renewal, gain
-from hierchat.hierarchy.plan import Ladder, Plan, TokenAcceptance
+from hierchat.hierarchy.plan import Ladder, Plan, TokenAcceptance, by_recurrence, by_renewal, gain
 
 from .ladders import Simulation, all_plans, flat, random_ladder
 

@@ -7,9 +7,16 @@ import json
 import numpy as np
 import pytest
 
-from hierchat.hierarchy.estimates import Agreement, RetrievalEstimate, likely_run
 from hierchat.hierarchy.plan import Plan
-from hierchat.hierarchy.planner import EVERY, Hierarchy, Learner, bucket
+from hierchat.hierarchy.planner import (
+    EVERY,
+    Agreement,
+    Hierarchy,
+    Learner,
+    RetrievalEstimate,
+    bucket,
+    likely_run,
+)
 from tests.hierarchy import stacks
 
 

@@ -7,9 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hierchat.hierarchy.expected import by_recurrence, by_renewal
-from hierchat.hierarchy.plan import Ladder, TokenAcceptance
-from hierchat.hierarchy.search import best_plan, shortest_paths
+from hierchat.hierarchy.plan import (
+    Ladder,
+    TokenAcceptance,
+    best_plan,
+    by_recurrence,
+    by_renewal,
+    shortest_paths,
+)
 
 from .ladders import all_plans, flat, random_ladder
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from hierchat.access.sessions import LogIns
+from hierchat.chat.comparing import USUAL
 from hierchat.chat.comparison import ARMS, Comparison, Side
-from hierchat.chat.configuration import USUAL
 from hierchat.chat.frames import Figures, Verdict
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import Attachment, ChatSettings, NewTurn, SelfText, Store
-from hierchat.ui.doors.sessions import LogIns
-from tests import browser as driving
 from tests.isolation.visitor import Visitor
-from tests.ui.fake_service import FakeService, make
+from tests.page.fake_service import FakeService, make
+from tests.testing import browser as driving
 
 SECRET = "xylophonist"
 ACCOUNTS = (("ann", "the password of ann"), ("ben", "the password of ben"))

@@ -11,14 +11,14 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
-from hierchat.corpus.format import Statistics
-from hierchat.corpus.seed import SEED_NAME
-from hierchat.drafting.index.sort import BREAK, suffix_order
-from hierchat.engine.pool import Pool
+from hierchat.drafting.growing.suffix_sort import BREAK, suffix_order
+from hierchat.engine.batching import Pool
 from hierchat.store import Store
+from hierchat.texts.build import Statistics
+from hierchat.texts.corpora import SEED_NAME
 from tests.chat.conftest import Talk
 from tests.chat.tiny import SYSTEM, ready_host, tokenizer
-from tests.threads import one_thread
+from tests.testing.threads import one_thread
 
 SECRET = "My sister plays the xylophone in the town orchestra every second Thursday of the month."
 

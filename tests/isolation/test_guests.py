@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.accounts.passwords import hashed
-from hierchat.ui.doors.files import files
-from hierchat.ui.doors.members import GUEST_LOGIN, Members
-from hierchat.ui.doors.sessions import LIFE_SECONDS, LogIns
-from tests import browser as driving
+from hierchat.access.files import files
+from hierchat.access.members import GUEST_LOGIN, Members, hashed
+from hierchat.access.sessions import LIFE_SECONDS, LogIns
 from tests.isolation.conftest import Place, fill
 from tests.isolation.visitor import Visitor
-from tests.ui.fake_service import make
-from tests.ui.raw import ask
+from tests.page.fake_service import make
+from tests.page.raw import ask
+from tests.testing import browser as driving
 
 WORD = "glockenspielist"
 PASSWORD = "the guest password"

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from hierchat.access import limits
+from hierchat.access.files import Files, files
 from hierchat.chat.in_progress import InProgress, ReplyInProgress
+from hierchat.page.unsent import Attached, Kept
 from hierchat.store import StoredComparison
-from hierchat.ui.doors import pages
-from hierchat.ui.doors.files import Files, files
-from hierchat.ui.unsent import Attached, Kept
 from tests.isolation.conftest import SECRET, Place, Secrets, fill, rows_of, writing
 from tests.isolation.visitor import Visitor, defaults
 
@@ -225,7 +225,7 @@ def test_another_s_page_is_closed_to_whoever_knows_its_number(place: Place, way:
     mine.open()
     answer = other.ask(*uses(mine.hash)[way], read=300)
     assert answer.status in (403, 404), answer.text
-    assert answer.text in (pages._OTHERS, pages._CLOSED)
+    assert answer.text in (limits._OTHERS, limits._CLOSED)
     assert mine.ask("GET", f"/gradio_api/heartbeat/{mine.hash}", read=11).text == "data: ALIVE"
 
 
@@ -259,7 +259,7 @@ def test_the_events_of_another_s_page_are_not_told_and_it_does_not_end(place: Pl
 
 
 def test_and_that_attack_is_a_real_one(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages.OwnPages, "_is_own", lambda self, hash, user: True)
+    monkeypatch.setattr(limits.OwnPages, "_is_own", lambda self, hash, user: True)
     ann, ben = (Visitor(place.address, name, place.visitors[name].password) for name in ("ann", "ben"))
     fill(place.store, "ann", "bassoonist")
     ann.open()

@@ -24,11 +24,11 @@ from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.formats.quantised_blocks import pack
-from tests.architectures import CONFIGS, FAMILIES, model_of
+from hierchat.models.formats.blocks import pack
 from tests.engine.drafters import Adversary, Noise
-from tests.families import KINDS, VARIANTS, tiny_family
-from tests.tiny import block_model, fresh_steps, random_tokens, text_of, tokens_of
+from tests.testing.architectures import CONFIGS, FAMILIES, model_of
+from tests.testing.families import KINDS, VARIANTS, tiny_family
+from tests.testing.tiny import block_model, fresh_steps, random_tokens, text_of, tokens_of
 
 REPLIES, LENGTH, PROMPT, CONTEXT = 10, 200, 30, 240
 SLOTS = (

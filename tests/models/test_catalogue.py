@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.errors import CatalogueError, UnknownModelError
+from hierchat.models.progress import CatalogueError, UnknownModelError
 
 GOOD = """\
 models:

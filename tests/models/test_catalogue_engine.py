@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from hierchat.models.catalogue import Catalogue, read_catalogue
-from hierchat.models.errors import CatalogueError, UnsupportedError
-from hierchat.models.fetch.bring import fetched_size, get, is_fetched, status
-from hierchat.models.fetch.remove import removable
-from hierchat.models.fetch.weights import weight_bytes
-from hierchat.models.load.expected import expected_step
-from hierchat.models.load.fit import fit, refusal
+from hierchat.models.fetch.bring import fetched_size, get, is_fetched, removable, status
+from hierchat.models.fetch.folder import weight_bytes
+from hierchat.models.load.check import expected_step, fit, refusal
+from hierchat.models.progress import CatalogueError, UnsupportedError
 
 ENTRY = "models:\n  here:\n    default: true\n    source: {folder: {path: x}}\n  there:\n    engine: {openai: {%s}}\n"
 

@@ -24,9 +24,9 @@ from hierchat.models.architectures.through_transformers import (
 )
 from hierchat.models.runnable import graphed, refused, slotted, step
 from tests.engine.drafters import Adversary, Noise
-from tests.families import KINDS, VARIANTS, tiny_family
-from tests.threads import one_thread
-from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
+from tests.testing.families import KINDS, VARIANTS, tiny_family
+from tests.testing.threads import one_thread
+from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 CONTEXT = 240
 TEXT = random_tokens(40, seed=1, vocabulary=90)

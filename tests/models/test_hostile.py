@@ -14,22 +14,19 @@ from typing import Any
 import pytest
 
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
-from hierchat.models.errors import BrokenFileError, ModelError
 from hierchat.models.fetch.convert import source_sha256
 from hierchat.models.fetch.folder import identity_of, read_folder
-from hierchat.models.formats.gguf_families.registry import FAMILIES
+from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import head_in, read_head
 from hierchat.models.formats.gguf_tokenizer import _ARRAYS
-from hierchat.models.load.add import _local
-from hierchat.models.load.check import require_runnable
-from hierchat.models.load.described import of_config, of_head
-from hierchat.models.load.expected import expected_step
-from hierchat.models.load.fit import fit, refusal
-from tests.architectures import CONFIGS, model_of, write_gguf
+from hierchat.models.load.add import _local, of_config, of_head
+from hierchat.models.load.check import expected_step, fit, refusal, require_runnable
+from hierchat.models.progress import BrokenFileError, ModelError
 from tests.gguf_files.models import FAMILIES as FILES
 from tests.gguf_files.models import tiny_module
 from tests.gguf_files.writer import write_family
 from tests.models.conftest import tiny_tokenizer
+from tests.testing.architectures import CONFIGS, model_of, write_gguf
 
 CASES = 60
 """Of each kind of file."""

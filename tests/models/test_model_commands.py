@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hierchat.cli import main
+from hierchat.cli.main import main
+from hierchat.cli.models import get_model, list_models
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.commands import get_model, list_models
 from hierchat.models.progress import Progress
 from hierchat.models.terminal import terminal_progress
-from tests.fake_hub import FakeHub
+from tests.testing.fake_hub import FakeHub
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
 from hierchat.models.architectures.through_transformers import MADE_FOR_ELSE, SLOTTED
 from hierchat.models.formats.gguf_config import MODEL_TYPES, READ_BY_TRANSFORMERS
 from hierchat.models.formats.gguf_head import Head, Tensor

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 
 from hierchat.models.catalogue import ModelEntry
-from hierchat.models.errors import FetchError
-from hierchat.models.progress import Progress, Report
-from hierchat.runtime.fetches import Fetches
+from hierchat.models.progress import FetchError, Progress, Report
+from hierchat.runtime.downloads import Fetches
 
 from ..chat.tiny import catalogue
 

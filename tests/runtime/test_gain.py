@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hierchat.models.progress import Progress
-from hierchat.runtime import gain as gains
-from hierchat.runtime.gain import Written, gain
-from hierchat.runtime.hosted import Hosted
+from hierchat.runtime import drafters as gains
+from hierchat.runtime.drafters import Written, gain
+from hierchat.runtime.loaded import Hosted
 
 from ..chat import tiny
 

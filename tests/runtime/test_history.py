@@ -11,13 +11,12 @@ import pytest
 
 from hierchat.drafting import suffix_index
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.index.sort import suffix_order
+from hierchat.drafting.growing.suffix_sort import suffix_order
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.runtime.draft_index import history, texts
-from hierchat.runtime.draft_index.history import Held, Histories
-from hierchat.runtime.draft_index.texts import IndexedTexts
+from hierchat.runtime import history
+from hierchat.runtime.history import Held, Histories, IndexedTexts
 from hierchat.store import NewTurn, Store, SuffixRun, TurnFigures
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 from ..chat.conftest import Talk
 
@@ -157,7 +156,7 @@ def test_without_a_tokenizer_only_replies_are_there(chats: Chats) -> None:
 def test_a_deleted_conversation_is_gone_from_the_drafts_of_the_next_reply(
     chats: Chats, restart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "STORED_TOKENS", 64)
+    monkeypatch.setattr(history, "STORED_TOKENS", 64)
     kept, gone = chats.begin(), chats.begin()
     secrets = [chats.text(60) for _ in range(6)]
     others = [chats.text(60) for _ in range(6)]

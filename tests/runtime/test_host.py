@@ -11,10 +11,9 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, ModelSource
-from hierchat.models.errors import FetchError, UnknownModelError, UnsupportedError
-from hierchat.models.progress import Progress, Report
-from hierchat.runtime.host import HostStatus, ModelHost
-from hierchat.runtime.hosted import Hosted
+from hierchat.models.progress import FetchError, Progress, Report, UnknownModelError, UnsupportedError
+from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.slot import HostStatus, ModelHost
 from hierchat.store import Store
 
 from ..chat.conftest import Talk, talk_on

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.errors import ModelError
-from hierchat.models.load.described import Described
-from hierchat.models.load.fit import Fit
-from hierchat.runtime.host import ModelHost
-from hierchat.runtime.hub_search import MOST_ASKING, HubSearch, Judged, Look, Search
-from hierchat.runtime.shelf import Shelf
-from hierchat.runtime.speed import REACHED
-from tests.fake_hub import REPO, FakeHub
+from hierchat.models.load.add import Described
+from hierchat.models.load.check import Fit
+from hierchat.models.progress import ModelError
+from hierchat.runtime.costs import REACHED
+from hierchat.runtime.downloads import MOST_ASKING, HubSearch, Judged, Look, Search
+from hierchat.runtime.models import Shelf
+from hierchat.runtime.slot import ModelHost
 from tests.models.conftest import tiny_config, tiny_gguf  # noqa: F401
+from tests.testing.fake_hub import REPO, FakeHub
 
 from ..chat.tiny import hosted
 from .shelves import Figures, folders, wait  # noqa: F401
@@ -101,7 +101,7 @@ def test_what_is_stopped_while_it_is_fetched_is_not_loaded(hub: FakeHub, shelf: 
 def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
     hub: FakeHub, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hierchat.runtime.shelf.kept_bandwidth", lambda: 1e10)
+    monkeypatch.setattr("hierchat.runtime.models.kept_bandwidth", lambda: 1e10)
     config = json.dumps(tiny_config(hidden_size=1024, vocab_size=1000).to_dict()).encode()
     hub.files = {"config.json": config, "model.safetensors": b"", "tiny-Q8_0.gguf": b"none"}
     hub.told = {"safetensors": {"parameters": {"BF16": 10**9}, "total": 10**9}}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.drafting.index.sort import ordered, suffix_order
+from hierchat.drafting.growing.suffix_sort import ordered, suffix_order
 from hierchat.engine.cpu.trial import trial_product, trial_runner
 from hierchat.jit import Kernels
 from hierchat.models.formats.layouts import LAYOUTS

@@ -10,10 +10,10 @@ import pytest
 
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.successors import TOP
-from hierchat.runtime import learned as module
-from hierchat.runtime.learned import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
+from hierchat.runtime import loaded as module
+from hierchat.runtime.loaded import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
 from hierchat.store import Store
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 from ..chat.conftest import Talk, talk_on
 from ..chat.tiny import hosted, ready_host

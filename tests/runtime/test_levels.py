@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 # Before the cache moves, so that these are compiled once
-from hierchat.engine.fewer_tokens import FewerTokens
+from hierchat.engine.draft_model import FewerTokens
 from hierchat.engine.latency import PROBES, LatencyCurve
 from hierchat.engine.runner import CachedSequence
 from hierchat.models import memory

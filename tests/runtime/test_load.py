@@ -11,9 +11,9 @@ import pytest
 from hierchat.config import GenerationSettings
 from hierchat.engine import backends
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
-from hierchat.models.errors import DeviceError, UnsupportedError
-from hierchat.runtime.host import ModelHost
+from hierchat.models.progress import DeviceError, UnsupportedError
 from hierchat.runtime.load import load_hosted
+from hierchat.runtime.slot import ModelHost
 
 from ..chat.tiny import model, settle, tokenizer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hierchat.drafting.growing.layout import CONTEXT, CORPUS, HISTORY, PROMPTS, SEED, SUCCESSORS
 from hierchat.drafting.source import Source
 from hierchat.drafting.tree import NO_MATCH, Match
-from hierchat.runtime.origins import Origins
+from hierchat.runtime.history import Origins
 from hierchat.store import Origin
 
 SOURCES = [

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.corpus import build
-from hierchat.corpus.errors import CorpusError
-from hierchat.corpus.stored import corpora_dir, files_of
-from hierchat.makers.seeds.pack import write_texts
-from hierchat.models.load.load_tokenizer import note_tokens
-from hierchat.models.load.token_map import tokens_sha256
-from hierchat.runtime.host import ModelHost
-from hierchat.runtime.own_texts import OwnTexts
+from benchmarks.makers.seeds import write_texts
+from hierchat.models.load.loaded import tokens_sha256
+from hierchat.models.load.tokenizer import note_tokens
+from hierchat.runtime.documents import OwnTexts
+from hierchat.runtime.slot import ModelHost
+from hierchat.texts import build
+from hierchat.texts.corpora import corpora_dir, files_of
+from hierchat.texts.text_files import CorpusError
 
 from ..chat import tiny
 
@@ -194,7 +194,7 @@ def test_a_path_that_is_none(texts: OwnTexts, said: str, answer: str) -> None:
 
 def held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     """Texts ship, of which none is tokenised before the second event; the first tells that one is to be."""
-    monkeypatch.setattr("hierchat.corpus.seed.seeds_dir", lambda: tmp_path / "seeds")
+    monkeypatch.setattr("hierchat.texts.corpora.seeds_dir", lambda: tmp_path / "seeds")
     write_texts(tmp_path / "seeds" / "another.jsonl.xz", ["The lighthouse stands on a rock."])
     reached, go_on = threading.Event(), threading.Event()
     encode = build.encoded

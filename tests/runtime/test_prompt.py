@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.engine.decoding import common_prefix
+from hierchat.engine.generation import common_prefix
 from hierchat.runtime.prompt import MARK, MessageTooLong, Prompt, PromptBuilder, Said
 from hierchat.runtime.template import TemplateRefused
 

@@ -11,14 +11,13 @@ import pytest
 
 from hierchat.config import models_dir
 from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, ModelSource, Size, read_catalogue
-from hierchat.models.errors import CatalogueError, ModelError
-from hierchat.models.progress import Progress, Report
-from hierchat.runtime import bandwidth
-from hierchat.runtime.host import ModelHost
-from hierchat.runtime.shelf import FAST, ModelRow, Shelf
-from hierchat.runtime.speed import REACHED
-from tests.fake_hub import REPO, FakeHub
+from hierchat.models.progress import CatalogueError, ModelError, Progress, Report
+from hierchat.runtime import costs
+from hierchat.runtime.costs import REACHED
+from hierchat.runtime.models import FAST, ModelRow, Shelf
+from hierchat.runtime.slot import ModelHost
 from tests.models.conftest import save_tiny, tiny_gguf  # noqa: F401
+from tests.testing.fake_hub import REPO, FakeHub
 
 from ..chat.tiny import hosted, settle
 from .shelves import Figures, folders, wait  # noqa: F401
@@ -183,12 +182,12 @@ def test_speed_is_expected_from_memory_until_it_was_measured(
     entry = ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf)))
     shelf = shelf_of(entry)
     assert row(shelf, "here").speed is None
-    monkeypatch.setattr(bandwidth, "BYTES", 2**20)
+    monkeypatch.setattr(costs, "BYTES", 2**20)
     assert shelf.unmeasured
     shelf.measure()
     wait(lambda: not shelf.busy)
     assert not shelf.unmeasured
-    measured = bandwidth.kept_bandwidth()
+    measured = costs.kept_bandwidth()
     assert measured
     expected = row(shelf, "here").speed
     assert expected
@@ -205,14 +204,14 @@ def test_speed_is_expected_from_memory_until_it_was_measured(
 
 
 def test_what_was_measured_stays_unless_it_was_clearly_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = [1.0, 2.0, *[1.5] * (bandwidth.LOOKS - 2)]
+    first = [1.0, 2.0, *[1.5] * (costs.LOOKS - 2)]
     rates = iter([*first, 2.9, 1.0, 3.1])
-    monkeypatch.setattr("hierchat.engine.bandwidth.fastest_gigabytes_per_second", lambda *asked: next(rates))
+    monkeypatch.setattr("hierchat.engine.latency.fastest_gigabytes_per_second", lambda *asked: next(rates))
     shelf, kept = shelf_of(on_hub("tiny")), []
     for _ in range(4):
         shelf.measure()
         wait(lambda: not shelf.busy)
-        kept.append(bandwidth.kept_bandwidth())
+        kept.append(costs.kept_bandwidth())
     assert kept == [2e9, 2e9, 2e9, 3.1e9]
 
 
@@ -223,7 +222,7 @@ def test_nothing_is_measured_while_a_reply_is_written(monkeypatch: pytest.Monkey
         alone.append(not written)
         return 1.0
 
-    monkeypatch.setattr("hierchat.engine.bandwidth.fastest_gigabytes_per_second", look)
+    monkeypatch.setattr("hierchat.engine.latency.fastest_gigabytes_per_second", look)
     shelf = shelf_of(on_hub("tiny"))
     with shelf._host.scheduler.turn():
         shelf.measure()
@@ -232,7 +231,7 @@ def test_nothing_is_measured_while_a_reply_is_written(monkeypatch: pytest.Monkey
         assert shelf.best(shelf.rows(1)) is None
         written = False
     wait(lambda: not shelf.busy)
-    assert alone == [True] * bandwidth.LOOKS
+    assert alone == [True] * costs.LOOKS
 
 
 SIZES = {"tiny": 10**6, "good": 10**9, "slow": 2 * 10**10, "large": 3 * 10**10, "huge": 10**14}
@@ -240,9 +239,9 @@ SIZES = {"tiny": 10**6, "good": 10**9, "slow": 2 * 10**10, "large": 3 * 10**10, 
 
 def sized(monkeypatch: pytest.MonkeyPatch, rate: float, memory: float) -> Shelf:
     """Models of all sizes, on a machine of this speed and memory (GB)."""
-    monkeypatch.setattr("hierchat.runtime.shelf.kept_bandwidth", lambda: rate * 1e9)
-    monkeypatch.setattr("hierchat.models.load.fit.total_memory", lambda device: int(memory * 1e9))
-    monkeypatch.setattr("hierchat.models.load.fit.free_memory", lambda device: int(memory * 1e9))
+    monkeypatch.setattr("hierchat.runtime.models.kept_bandwidth", lambda: rate * 1e9)
+    monkeypatch.setattr("hierchat.models.load.check.total_memory", lambda device: int(memory * 1e9))
+    monkeypatch.setattr("hierchat.models.load.check.free_memory", lambda device: int(memory * 1e9))
     entries = []
     for name, size in SIZES.items():
         source = ModelSource(gguf=Gguf(repo="org/none", file=f"{name}-q4_0.gguf"))
@@ -281,7 +280,7 @@ def test_the_same_one_is_recommended_whatever_runs_at_the_moment(
     shelf, found = sized(monkeypatch, rate, memory), []
     for free in (1.0, 0.6, 0.2, 0.01):
         monkeypatch.setattr(
-            "hierchat.models.load.fit.free_memory", lambda device, free=free: int(free * memory * 1e9)
+            "hierchat.models.load.check.free_memory", lambda device, free=free: int(free * memory * 1e9)
         )
         for measured in ({}, {"large": (1.0, 20), "good": (1.0, 20)}, {"slow": (99.0, 20)}):
             shelf._speeds.known = measured  # type: ignore[attr-defined]
@@ -294,7 +293,7 @@ def test_memory_that_others_hold_now_is_told_from_memory_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shelf = sized(monkeypatch, 200, 32)
-    monkeypatch.setattr("hierchat.models.load.fit.free_memory", lambda device: 2 * 10**9)
+    monkeypatch.setattr("hierchat.models.load.check.free_memory", lambda device: 2 * 10**9)
     said = {row.name: (row.fit.verdict, row.fit.why) for row in shelf.rows(1)}
     assert {name: verdict for name, (verdict, _) in said.items()} == {
         "tiny": "yes", "good": "yes", "slow": "full", "large": "full", "huge": "no",
@@ -349,7 +348,7 @@ def test_models_that_cannot_draft_are_named_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tokens = {"large": "a", "same": "a", "other": "b", "larger": "a"}
-    monkeypatch.setattr("hierchat.runtime.shelf.known_tokens", lambda entry: tokens.get(entry.name))
+    monkeypatch.setattr("hierchat.runtime.models.known_tokens", lambda entry: tokens.get(entry.name))
     source = ModelSource(gguf=Gguf(path=tiny_gguf))
     sizes = {"large": 900, "same": 90, "other": 80, "larger": 9000, "new": 70}
     shelf = shelf_of(*(ModelEntry(name=n, source=source, size=Size(parameters=s)) for n, s in sizes.items()))
@@ -366,7 +365,7 @@ def test_a_draft_model_is_chosen_and_taken_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tokens = {"large": "a", "small": "a", "other": "b"}
-    monkeypatch.setattr("hierchat.runtime.shelf.known_tokens", lambda entry: tokens.get(entry.name))
+    monkeypatch.setattr("hierchat.runtime.models.known_tokens", lambda entry: tokens.get(entry.name))
     config = Path(os.environ["HIERCHAT_CONFIG"])
     config.mkdir()
     (config / "models.yaml").write_text(

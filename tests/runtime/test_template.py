@@ -12,10 +12,10 @@ import pytest
 from hierchat.runtime import template
 from hierchat.runtime.prompt import PromptBuilder, Said
 from hierchat.runtime.template import ChatTemplate, PromptError, TemplateRefused, TemplateStopped
+from tests.testing import thinkers
+from tests.testing.thinkers import thinker
 
-from .. import thinkers
 from ..chat.tiny import END, TEMPLATE, tokenizer
-from ..thinkers import thinker
 
 EVERYTHING = (
     "{%- set ns = namespace(found=false, n=0) -%}{% for m in messages %}\n"

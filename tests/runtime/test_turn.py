@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from hierchat.chat.completions import ModelTurn, NoModel
 from hierchat.engine.scheduler import QueueFull, Scheduler
-from hierchat.models.errors import ModelError
-from hierchat.runtime.host import ModelHost
-from hierchat.runtime.turn import ModelTurn, NoModel
+from hierchat.models.progress import ModelError
+from hierchat.runtime.slot import ModelHost
 from tests.chat.tiny import catalogue, settle
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import Attachment, NotFound, Store
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 REPORT = Attachment("report.pdf", 12_345, "The lighthouse of Alexandria was tall.")
 CODE = Attachment("code.py", 20, "def zymurgy():\n    pass\n")

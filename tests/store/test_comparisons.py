@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import NotFound, Store
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 
 def held(path: Path, word: bytes) -> bool:

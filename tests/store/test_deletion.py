@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import NewTurn, NotFound, Store, StoreError, TurnFigures
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 
 def write(store: Store, user: int, conversation: int, words: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hierchat.store import Mark, NewTurn, NotFound, SourceCount, Store, TurnFigures
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 FIGURES = TurnFigures(prompt_tokens=4, seconds=2.0, forwards=2, proposed=3, accepted=1, finish="end",
                       sources={"history": SourceCount(3, 1)})  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import Mark, NewTurn, NotFound, Store, TurnFigures
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 
 def chat(store: Store, user: int, word: str) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from sqlite_utils import Database
 
 from hierchat.store import DatabaseUnwritable, Store
 from hierchat.store.migrations import migrations
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 NOISE = np.random.default_rng(0).bytes(300_000)
 

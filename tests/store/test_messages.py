@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.store import NewTurn, NotFound, Store
-from hierchat.store.text import title_of
-from tests.deleting import delete_for_good
+from hierchat.store.connection import title_of
+from tests.testing.deleting import delete_for_good
 
 TURN = NewTurn(model="tiny", model_key="k", settings={}, seed=0, drafted=True)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from hierchat.store import DraftingFigures, NewTurn, SourceCount, Store, TurnFigures, over_time
-from tests.deleting import delete_for_good
+from hierchat.store import DraftingFigures, NewTurn, SourceCount, Store, TurnFigures, turns
+from tests.testing.deleting import delete_for_good
 
 
 def write(
@@ -182,7 +182,7 @@ def test_many_replies_are_read_through_indices_alone(store: Store, user: int) ->
     assert store.figures_over_time(user).whole.replies == 10_000
     parameters = {"user": user, "model": None, "since": 0.0}
     with store._read() as db:
-        for query in (over_time.MEASURED, over_time.WRITERS, over_time.WRITTEN, over_time.INDEXED):
+        for query in (turns.MEASURED, turns.WRITERS, turns.WRITTEN, turns.INDEXED):
             plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", parameters)]
             assert not [line for line in plan if line.startswith("SCAN")], plan
             assert [line for line in plan if "messages USING" in line] == [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import ChatSettings, NotFound, Store, StoreError
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 TERSE = ChatSettings("Be terse.", {"temperature": 0.5, "seed": None, "stop": ["\n\n", "é"]})
 LOUD = ChatSettings("SHOUT!", {"temperature": 1.5, "seed": 7, "stop": []})

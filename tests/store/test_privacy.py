@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hierchat.store import NewTurn, NotFound, Store, TurnFigures
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 
 def test_users_do_not_see_each_other(store: Store, user: int) -> None:

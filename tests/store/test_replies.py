@@ -26,7 +26,7 @@ from hierchat.store import (
     TurnFigures,
     Whereabouts,
 )
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
 FIGURES = TurnFigures(

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS, NewTurn, Store, TurnFigures
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 
 def found(store: Store, user: int, query: str) -> list[str]:

@@ -19,7 +19,7 @@ from hierchat.store import (
     SuffixRun,
     TurnFigures,
 )
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 MODEL = "m"
 IDS = tuple(range(70_000, 70_040))

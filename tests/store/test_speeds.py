@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hierchat.store import NewTurn, Store, TurnFigures
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 
 def write(store: Store, user: int, model: str, tokens: int, seconds: float) -> int:

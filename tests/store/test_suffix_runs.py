@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hierchat.store import Mark, NewTurn, Store, SuffixRun, TurnFigures
 from hierchat.store.replies import TOKEN
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 KEY = "k"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hierchat.store import NotFound, Store
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 
 @pytest.fixture

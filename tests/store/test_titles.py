@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hierchat.store import NewTurn, Store, TurnFigures
-from tests.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good
 
 LONG_AGO = 0.0
 

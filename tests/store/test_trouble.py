@@ -9,7 +9,7 @@ import pytest
 
 from hierchat import logs
 from hierchat.store import DatabaseCorrupt, DatabaseLocked, DatabaseUnwritable, Store, StoreError
-from hierchat.store.errors import translated
+from hierchat.store.connection import translated
 
 WORDS = ("btreeInitPage", "malformed", "disk I/O", "not a database", "SQLITE", "sqlite", "error code", "***")
 """SQLite's own."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.dice import gumbel
+from hierchat.drafting.growing.gumbel_noise import gumbel
 from hierchat.drafting.growing.layout import (
     ALL_VOTES,
     COUNT,

@@ -6,8 +6,8 @@ import numpy as np
 
 from hierchat.drafting.growing import kernel
 from hierchat.drafting.growing.acceptance_model import copy, first_choices, learn, match_of, score, slot_of
-from hierchat.drafting.growing.dice import place_key
 from hierchat.drafting.growing.evidence import look_far, look_near, trace
+from hierchat.drafting.growing.gumbel_noise import place_key
 from hierchat.drafting.growing.layout import MAX_MATCH, NODES, RECENT, SLOTS
 
 TAIL = MAX_MATCH + 1

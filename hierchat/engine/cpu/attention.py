@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hierchat.engine.cpu.jit import kernel
-from hierchat.engine.cpu.llvm import fma, rounded
+from hierchat.engine.cpu.llvm import fma, kernel, rounded
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.rows import MOST, NOTHING, ZERO
 from hierchat.engine.cpu.softmax import QUERIES, score, soft_cap, weigh

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hierchat.engine.cpu.jit import kernel
-from hierchat.engine.cpu.llvm import fma
+from hierchat.engine.cpu.llvm import fma, kernel
 from hierchat.engine.cpu.phases import done, gated, take, tile_size, wait
-from hierchat.engine.cpu.products import HEIGHT_OF, ROWS, product
-from hierchat.engine.cpu.rows import ONE, ZERO, added, quantise
+from hierchat.engine.cpu.rows import HEIGHT_OF, ONE, ROWS, ZERO, added, product, quantise
 
 
 @kernel

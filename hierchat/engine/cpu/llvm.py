@@ -12,7 +12,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hierchat import jit
-from hierchat.jit import INSTRUCTIONS
+from hierchat.jit import INSTRUCTIONS, Kernels
 
 I8, I16, I32, I64, F16, F32 = (
     ir.IntType(8),
@@ -198,3 +198,14 @@ def call_product(
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 10), codegen
+
+
+# The compiler of this package's kernels.
+
+
+kernel = Kernels(__file__)
+
+
+def is_compiled() -> bool:
+    """Whether the code of this version lies on disk, so that the first forward need not compile."""
+    return kernel.has("forward.forward")

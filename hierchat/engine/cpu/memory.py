@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.engine.cpu.dot import GROUP, SUMS
-from hierchat.engine.cpu.isa import ISAS
+from hierchat.engine.cpu.unpacking import ISAS
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.formats.layouts import BLOCK
 

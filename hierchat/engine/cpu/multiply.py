@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from hierchat.engine.cpu.dot import GROUP
 from hierchat.engine.cpu.experts import expert_tile
-from hierchat.engine.cpu.jit import kernel
+from hierchat.engine.cpu.forward import Job, Team
+from hierchat.engine.cpu.llvm import kernel
 from hierchat.engine.cpu.memory import BLOCKS, PLAIN, activations
 from hierchat.engine.cpu.phases import COUNTER, done, take, wait
-from hierchat.engine.cpu.products import HEIGHT_OF, ROWS, product, record
-from hierchat.engine.cpu.rows import quantise
-from hierchat.engine.cpu.team import Job, Team
+from hierchat.engine.cpu.rows import HEIGHT_OF, ROWS, product, quantise, record
+from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import BLOCK
-from hierchat.models.formats.quantised_blocks import Blocks
 
 Floats = NDArray[np.float32]
 

@@ -1,7 +1,6 @@
 """The phases of a forward: tasks that the threads of a team take from a counter until none is left.
 
-A thread that comes late, or loses its core, leaves its tasks to the others. Which thread does a task changes no bit.
-"""
+A thread that comes late, or loses its core, leaves its tasks to the others. Which thread does a task changes no bit."""
 
 from __future__ import annotations
 
@@ -11,11 +10,19 @@ import numpy as np
 from numba import types
 
 from hierchat.engine.cpu.attention import attend_chunk, attend_tail, first_seen, merge, store
-from hierchat.engine.cpu.jit import kernel
-from hierchat.engine.cpu.llvm import atomic_add, atomic_load, pause
+from hierchat.engine.cpu.llvm import atomic_add, atomic_load, kernel, pause
 from hierchat.engine.cpu.memory import CHUNK, HEIGHT, K, V
-from hierchat.engine.cpu.products import ROWS, product
-from hierchat.engine.cpu.rows import ONE, added, capped, multiplied, normalise, quantise, rotate
+from hierchat.engine.cpu.rows import (
+    ONE,
+    ROWS,
+    added,
+    capped,
+    multiplied,
+    normalise,
+    product,
+    quantise,
+    rotate,
+)
 from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, silu_gate
 from hierchat.jit import LANES
 from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
@@ -268,6 +275,72 @@ def gate_phase(counters, phase, rows, shape, size, work):  # type: ignore[no-unt
             break
         plain = work.plain[row * size : (row + 1) * size]
         gates, ups = work.gate[row].ctypes.data, work.up[row].ctypes.data
+        gated(shape.activation, gates, ups, size, plain.ctypes.data)
+        quantise(plain, 0, row, rows, work)
+        done(counters, phase)
+    wait(counters, phase, rows)
+
+
+# The phases of layers that have experts beside what others have alone (memory.Beside).
+
+
+@kernel
+def hold_phase(counters, phase, rows, layer, shape, work, beside):  # type: ignore[no-untyped-def]
+    """What the others brought is normalised and held; the residual stream becomes what the router reads."""
+    size = shape.hidden
+    while True:
+        row = take(counters, phase)
+        if row >= rows:
+            break
+        normalise(work.out[row], beside.after_dense_norms[layer], shape.epsilon, beside.held[row])
+        plain = work.plain[row * size : (row + 1) * size]
+        normalise(work.x[row], beside.router_norms[layer], shape.epsilon, plain)
+        quantise(plain, 0, row, rows, work)
+        done(counters, phase)
+    wait(counters, phase, rows)
+
+
+@kernel
+def join_phase(counters, phase, rows, layer, shape, work, beside):  # type: ignore[no-untyped-def]
+    """What the experts brought is normalised, and takes in what is held."""
+    while True:
+        row = take(counters, phase)
+        if row >= rows:
+            break
+        normalise(work.out[row], beside.after_expert_norms[layer], shape.epsilon, work.out[row])
+        added(work.out[row], beside.held[row], ONE)
+        done(counters, phase)
+    wait(counters, phase, rows)
+
+
+# The phases of inputs that layers have of their own, beside the residual stream.
+
+
+@kernel
+def input_phase(counters, phase, rows, inputs):  # type: ignore[no-untyped-def]
+    """The token's part of each layer's input takes in the embedding's, normalised (memory.Inputs)."""
+    while True:
+        row = take(counters, phase)
+        if row >= rows:
+            break
+        for layer in range(inputs.layers.shape[1]):
+            part = inputs.projected[row, layer]
+            normalise(part, inputs.norm, inputs.epsilon, part)
+            added(inputs.layers[row, layer], part, ONE)
+        done(counters, phase)
+    wait(counters, phase, rows)
+
+
+@kernel
+def open_phase(counters, phase, rows, layer, shape, work, inputs):  # type: ignore[no-untyped-def]
+    """As much of a layer's input as the last product opens becomes what the next product reads."""
+    size = inputs.layers.shape[2]
+    while True:
+        row = take(counters, phase)
+        if row >= rows:
+            break
+        plain = work.plain[row * size : (row + 1) * size]
+        gates, ups = work.gate[row].ctypes.data, inputs.layers[row, layer].ctypes.data
         gated(shape.activation, gates, ups, size, plain.ctypes.data)
         quantise(plain, 0, row, rows, work)
         done(counters, phase)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hierchat.engine.cpu.attention import lay_out
-from hierchat.engine.cpu.forward import COUNTERS, COUNTERS_BESIDE, LAST_COUNTERS, PARTS, forward
+from hierchat.engine.cpu.forward import COUNTERS, COUNTERS_BESIDE, LAST_COUNTERS, PARTS, Team, forward
 from hierchat.engine.cpu.memory import (
     CHUNK,
     FIELDS,
@@ -27,22 +27,25 @@ from hierchat.engine.cpu.memory import (
     make_work,
     padded_rows,
 )
-from hierchat.engine.cpu.pages import Pages
 from hierchat.engine.cpu.phases import COUNTER
-from hierchat.engine.cpu.products import ROWS, record
-from hierchat.engine.cpu.sequence import CpuSequence
-from hierchat.engine.cpu.team import Team
-from hierchat.engine.errors import clear_memory_errors
-from hierchat.engine.rows import ArrayRows, Rows
+from hierchat.engine.cpu.rows import ROWS, record
+from hierchat.engine.cpu.sequence import CpuSequence, Pages
+from hierchat.engine.engine import clear_memory_errors
 from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
+from hierchat.engine.verify import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
-from hierchat.models.architectures.layers import expert_width, has_experts_beside, layer_heads, sources
-from hierchat.models.architectures.registry import ARCHITECTURES
+from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.layers import (
+    expert_width,
+    has_experts_beside,
+    layer_heads,
+    sources,
+    windows,
+)
 from hierchat.models.architectures.rope import rotations, tables, turned
 from hierchat.models.architectures.sizes import experts_of, query_scales, shared_by_active
-from hierchat.models.architectures.windows import windows
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.memory import free_memory
 

@@ -6,14 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.engine.cpu.memory import Shape, make_work
-from hierchat.engine.cpu.products import HEIGHTS, ROWS, product, record
-from hierchat.engine.cpu.rows import quantise
+from hierchat.engine.cpu.rows import HEIGHTS, ROWS, product, quantise, record
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.unpacking import POWERS
-from hierchat.models.architectures.names import MATRICES
+from hierchat.models.architectures.architecture import MATRICES
 from hierchat.models.formats.block_model import BlockModel
+from hierchat.models.formats.blocks import Blocks, from_file, pack
 from hierchat.models.formats.layouts import LAYOUTS, PLAIN
-from hierchat.models.formats.quantised_blocks import Blocks, from_file, pack
 
 _SHAPE = {
     "model_type": "llama",

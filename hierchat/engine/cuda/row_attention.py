@@ -1,17 +1,67 @@
 """Attention over static slots: every row alone, over its own text in order of position.
 
 Registered with transformers as an attention implementation. On CUDA it is a Triton kernel; elsewhere the same is said
-in plain torch, slowly, so that all around it can be tested without a GPU.
-"""
+in plain torch, slowly, so that all around it can be tested without a GPU."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AttentionInterface
+from transformers.cache_utils import Cache
 
-from hierchat.engine.cuda.static_segment import StaticSegment
+from hierchat.engine.torch.slots import SlotLayer, Slots
+
+# A segment at fixed addresses: what a CUDA graph reads in place of arguments.
+
+
+DEPTH = 128
+"""Most nodes of a segment."""
+
+
+class StaticSegment:
+    """The rows of one forward on the device, filled from the host in one copy.
+
+    `ids`, `positions` and `slots` are [width], `paths` [width, DEPTH], `start` [1], all int64: position p of row r lies
+    in slot p below `start` and in slot paths[r, p - start] from there on. Rows behind the segment's nodes are padding:
+    they see position 0 alone.
+    """
+
+    def __init__(self, width: int, device: torch.device) -> None:
+        self.width = width
+        self.view = 0
+        """No position reaches it; fixed in a graph."""
+        sizes = [width, width, width, width * DEPTH, 1]
+        self._device = torch.zeros(sum(sizes), dtype=torch.long, device=device)
+        self._host = torch.zeros(sum(sizes), dtype=torch.long, pin_memory=device.type == "cuda")
+        self.ids, self.positions, self.slots, paths, self.start = self._device.split(sizes)
+        self.paths = paths.view(width, DEPTH)
+        self._arrays = [part.numpy() for part in self._host.split(sizes)]
+
+    def fill(self, tokens: Sequence[int], parents: Sequence[int], start: int, begin: int = 0) -> None:
+        """Rows for the nodes from `begin` on, behind `start` committed slots. The last copy must have arrived."""
+        if len(tokens) > DEPTH:
+            raise ValueError(f"A segment has {len(tokens)} positions; at most {DEPTH} are computed at once.")
+        ids, positions, slots, paths, first = self._arrays
+        for array in (ids, positions, paths):
+            array.fill(0)
+        slots[:] = start + begin + np.arange(self.width)
+        first[0] = start
+        table = paths.reshape(self.width, DEPTH)
+        before: list[list[int]] = []
+        for node, parent in enumerate(parents[: begin + self.width]):
+            if not -1 <= parent < node:
+                raise ValueError(f"node {node} follows {parent}: parents must come first")
+            before.append([*(before[parent] if parent >= 0 else ()), start + node])
+            if node >= begin:
+                row = node - begin
+                ids[row], positions[row] = tokens[node], start + len(before[node]) - 1
+                table[row, : len(before[node])] = before[node]
+        self._device.copy_(self._host, non_blocking=True)
+
 
 NAME = "hierchat_rows"
 
@@ -59,3 +109,51 @@ def attend_plainly(
 
 
 AttentionInterface.register(NAME, row_attention)
+
+
+# Key-value slots at fixed addresses, for CUDA graphs.
+
+
+class StaticLayer(SlotLayer):
+    """One layer's part of StaticSlots: keys and values [1, kv, slots, d]."""
+
+    slots: StaticSlots
+
+    def __init__(self, slots: StaticSlots, keys: torch.Tensor, values: torch.Tensor) -> None:
+        super().__init__(slots)
+        self.keys, self.values = keys, values
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write a segment where `slots.writing` says; returns all slots."""
+        assert self.keys is not None
+        assert self.values is not None
+        self.keys.index_copy_(2, self.slots.writing, key_states.to(self.keys.dtype))
+        self.values.index_copy_(2, self.slots.writing, value_states.to(self.values.dtype))
+        return self.keys, self.values
+
+
+class StaticSlots(Slots):
+    """All layers' slots in one tensor, zeroed so that unseen ones hold finite numbers."""
+
+    writing: torch.Tensor
+    """[rows] slots that the present forward fills."""
+
+    def __init__(self, config: Any, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
+        heads = config.num_attention_heads
+        kv = getattr(config, "num_key_value_heads", None) or heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        shape = (config.num_hidden_layers, 2, 1, kv, capacity, width)
+        self.held = torch.zeros(shape, dtype=dtype, device=device)
+        self.length, self.capacity = 0, capacity
+        Cache.__init__(self, layers=[StaticLayer(self, keys, values) for keys, values in self.held])
+
+    @torch.inference_mode()
+    def commit(self, nodes: list[int]) -> None:
+        begin, end = self.length, self.length + len(nodes)
+        if nodes != list(range(len(nodes))):
+            sources = torch.tensor(nodes, device=self.held.device) + begin
+            self.held[..., begin:end, :] = self.held[..., sources, :]
+        self.length = end

@@ -3,28 +3,121 @@
 Graphs are recorded per number of rows and length of the view. Attention takes every row alone (row_attention.py); what
 else a forward does - cuBLAS, bitsandbytes, sums of norms - is chosen by the number of rows, so that a row gets the same
 bits in any two forwards over equally many. The self-test finds out whether that holds for multiples of 16 rows;
-otherwise every forward is over exactly as many, the prompt's as well, and a wider segment is computed part by part.
-"""
+otherwise every forward is over exactly as many, the prompt's as well, and a wider segment is computed part by part."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hierchat.engine.cuda.graphs import Graphs, capture
-from hierchat.engine.cuda.row_attention import NAME
-from hierchat.engine.cuda.static_segment import DEPTH, StaticSegment
-from hierchat.engine.cuda.static_slots import StaticSlots
-from hierchat.engine.rows import LateRows, Rows
-from hierchat.engine.runner import Segment, TooManySequences, in_turn
+from hierchat.engine.cuda.row_attention import DEPTH, NAME, StaticSegment, StaticSlots
+from hierchat.engine.runner import Segment, SlottedSequence, TooManySequences, in_turn
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
-from hierchat.engine.slotted import SlottedSequence
 from hierchat.engine.torch.runner import gpu, precision
+from hierchat.engine.verify import LateRows, Rows
+
+# CUDA graphs, captured when first needed; those unused the longest go where all together take too much
+# memory.
+
+
+log = logging.getLogger(__name__)
+CAP = 512 * 2**20
+"""Bytes that graphs may hold for what they compute on the way."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Graph(Generic[T]):
+    """A recorded body: `replay` runs it again over the same memory, `out` lies where it did."""
+
+    replay: Callable[[], None]
+    out: T
+    size: int
+    """Bytes."""
+
+
+def capture(body: Callable[[], T]) -> Graph[T]:
+    """Record `body` on the current CUDA device. It runs once before, so that its kernels are compiled and chosen."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        body()
+    torch.cuda.current_stream().wait_stream(aside)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = body()
+    return Graph(graph.replay, out, max(0, torch.cuda.memory_reserved() - before))
+
+
+class Graphs(Generic[T]):
+    """Runs bodies by key, each as the graph that was recorded at its first run."""
+
+    def __init__(
+        self, cap: int = CAP, capture: Callable[[Callable[[], T]], Graph[T]] | None = capture
+    ) -> None:
+        """`capture`: None to run every body as it is."""
+        self._cap = cap
+        self._capture = capture
+        self._held: OrderedDict[Hashable, Graph[T]] = OrderedDict()
+        self.recorded = False
+        """Whether the last run recorded a graph, which takes many times a replay."""
+        self.refused = ""
+        """Why bodies run as they are though graphs were wanted."""
+
+    @property
+    def kind(self) -> str:
+        """What it does now: "graphs", or "rows" where bodies run as they are."""
+        return "rows" if self._capture is None else "graphs"
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """Of what is held, the longest unused first."""
+        return list(self._held)
+
+    def run(self, key: Hashable, body: Callable[[], T]) -> T:
+        """What `body` returns, in memory that the next run may use again.
+
+        Where memory is short or the model does what a graph cannot hold, bodies run as they are from then on.
+        """
+        self.recorded = self._capture is not None and key not in self._held
+        if self._capture is None:
+            return body()
+        if self.recorded:
+            try:
+                graph = self._capture(body)
+            except RuntimeError as error:
+                self.refused = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                log.warning("no CUDA graphs: %s", self.refused)
+                self.clear()
+                self._capture = None
+                return body()
+            self._make_room(graph.size)
+            self._held[key] = graph
+        self._held.move_to_end(key)
+        self._held[key].replay()
+        return self._held[key].out
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._held.clear()
+
+    def _make_room(self, size: int) -> None:
+        while self._held and sum(graph.size for graph in self._held.values()) + size > self._cap:
+            self._held.popitem(last=False)
+
 
 REGIMES = ((16, DEPTH), (32, 32), (16, 16))
 """(quantum, widest): forwards over multiples of `quantum` rows up to `widest`; the first that passes is taken."""
@@ -242,3 +335,47 @@ def _view(positions: int) -> int:
     while view < positions:
         view *= 2
     return view
+
+
+# 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards
+# have. bitsandbytes 0.50 has such a kernel for up to 1,536 rows, and by rules of thumb for each GPU unpacks
+# the whole matrix instead: one of 4096 x 4096 from 8 rows on with an H100, one of 1536 x 1536 from 33. A
+# row's bits depend on which of the two was taken, so on the number of rows, and such a forward writes the
+# unpacked matrix to memory first.
+
+
+_CHOICE = "_gemm_4bit_use_custom_fn"
+"""Of bitsandbytes.backends.cuda.ops: (device, dtype, rows, out, in) -> whether the kernel takes it."""
+Choice = Callable[[int, torch.dtype, int, int, int], bool]
+
+
+def fuse() -> bool:
+    """Have the kernel take all products of our forwards, where it has one for tensor cores; whether it can be told to.
+    Other versions of bitsandbytes choose as they did."""
+    try:
+        from bitsandbytes.backends.cuda import ops
+    except Exception:  # no such version, or a library that does not load
+        return False
+    choice: Any = getattr(ops, _CHOICE, None)
+    if choice is None or torch.version.hip is not None:
+        return False
+    if not hasattr(choice, "fused"):
+        setattr(ops, _CHOICE, fused_choice(choice))
+    return True
+
+
+def fused_choice(
+    choice: Choice,
+    capability: Callable[[int], tuple[int, int]] = torch.cuda.get_device_capability,
+) -> Choice:
+    """`choice`, and the kernel in any case for 2 to DEPTH rows on what has tensor cores for this dtype."""
+
+    @functools.cache
+    def fused(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> bool:
+        if rows > DEPTH or dtype == torch.float32:
+            return choice(device, dtype, rows, out, inner)
+        least = (7, 5) if dtype == torch.float16 else (8, 0)
+        return capability(device) >= least or choice(device, dtype, rows, out, inner)
+
+    fused.fused = True  # type: ignore[attr-defined]
+    return fused

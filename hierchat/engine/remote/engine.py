@@ -3,20 +3,148 @@ rest: no forwards, no sources, no speed-up."""
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from hierchat.config import GenerationSettings
+from hierchat.config import GenerationSettings, Reasoning
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.remote import reasoning
-from hierchat.engine.remote.errors import Refused, ServerError
-from hierchat.engine.remote.fields import fields
-from hierchat.engine.remote.reasoning import Thoughts
-from hierchat.engine.remote.server import Chunk, Offered, Server
-from hierchat.engine.remote.text import NOTHING, messages
-from hierchat.engine.step import TARGET, Finish, Step
+from hierchat.engine.engine import TARGET, Finish, Step
+from hierchat.engine.remote.server import Chunk, Offered, Refused, Server, ServerError, fields
+from hierchat.thoughts import CLOSES, OPENS, nearest, parted
+
+# How much a model of a server thinks: what a kind of server can be asked, in which fields, and what comes
+# back.
+
+
+NOT_TAKEN = (400, 422)
+"""Statuses of a server that does not know a field, or its value."""
+LEFT_OUT = "The server at {url} does not let one choose how much this model thinks, so that was left out."
+_TEMPLATE = ("vllm", "llamacpp")
+"""Who owns the models of servers that hand variables to a model's template."""
+_SWITCH: Mapping[Reasoning, bool] = {"off": False, "on": True}
+_EFFORTS: Mapping[Reasoning, str] = {"low": "low", "medium": "medium", "high": "high"}
+_OF_HIERCHAT: Mapping[Reasoning, str] = {"off": "none", **_EFFORTS}
+_ALWAYS_THINKS = re.compile(r"gpt.?oss", re.IGNORECASE)
+"""Models that can be asked for an effort alone, by their names."""
+
+
+def choices(owner: str, model: str) -> tuple[Reasoning, ...]:
+    """What can be chosen of a model, from the least on; `owner`: by what a server's kind is known. Whether the model
+    thinks at all, no server tells."""
+    return tuple(_SWITCH if _by_switch(owner, model) else _efforts(owner, model))
+
+
+def asked(owner: str, model: str, chosen: Reasoning) -> dict[str, Any]:
+    """Fields of a request: for what was chosen, or the nearest to it. None where nothing was."""
+    if not chosen:
+        return {}
+    if _by_switch(owner, model):
+        on = _SWITCH[nearest(chosen, tuple(_SWITCH))]
+        return {"chat_template_kwargs": {"enable_thinking": on, "thinking": on}}
+    efforts = _efforts(owner, model)
+    effort = efforts[nearest(chosen, tuple(efforts))]
+    if owner == "llamacpp":
+        return {"chat_template_kwargs": {"reasoning_effort": effort}}
+    return {"reasoning_effort": effort}
+
+
+def _by_switch(owner: str, model: str) -> bool:
+    return owner in _TEMPLATE and not _ALWAYS_THINKS.search(model)
+
+
+def _efforts(owner: str, model: str) -> Mapping[Reasoning, str]:
+    return _OF_HIERCHAT if owner == "hierchat" else _EFFORTS
+
+
+class Thoughts:
+    """Puts reasoning, where a server sends it apart, into the text in front, as models themselves write it."""
+
+    def __init__(self, so_far: str = "") -> None:
+        """`so_far`: the text that goes on. What comes behind its thought is text, whatever the server takes it for."""
+        self._open = False
+        self._inside = parted(so_far).thinking
+        self._past = bool(so_far) and not self._inside
+
+    def text(self, thought: str, text: str) -> str:
+        """What these add to the reply."""
+        if self._past:
+            return thought + text
+        out = ""
+        if thought:
+            out = thought if self._open or self._inside else f"{OPENS}\n{thought}"
+            self._open = True
+        return out + (self.end() + text if text else "")
+
+    def end(self) -> str:
+        """What closes it, if it is open."""
+        was, self._open = self._open, False
+        return f"\n{CLOSES}\n\n" if was else ""
+
+
+# Stands for the tokenizer of a model that is elsewhere: a server is sent messages, and it alone knows their
+# tokens.
+
+
+BYTES = 3
+"""Of text in UTF-8 that count as one token: fewer than a token has in most languages, so that what is thought to fit
+does fit."""
+NOTHING = 0
+"""A token of a reply; its text comes beside it (Step.text)."""
+
+
+class TextTokens:
+    """A text as numbers of three bytes each, and back. Of the interface of tokenizers what prompts need."""
+
+    chat_template = ""
+
+    def __call__(
+        self, text: str, add_special_tokens: bool = False, verbose: bool = True
+    ) -> dict[str, list[int]]:
+        raw = text.encode("utf-8", "replace")
+        # The byte before says how many follow, zeros included.
+        return {
+            "input_ids": [int.from_bytes(b"\x01" + raw[at : at + BYTES]) for at in range(0, len(raw), BYTES)]
+        }
+
+    def decode(
+        self,
+        ids: Sequence[int],
+        skip_special_tokens: bool = True,
+        clean_up_tokenization_spaces: bool = False,
+    ) -> str:
+        """The text; nothing for tokens of a reply."""
+        raw = b"".join(number.to_bytes((number.bit_length() + 7) // 8)[1:] for number in ids)
+        return raw.decode("utf-8", "replace")
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, Any]:
+        """Empty, likewise."""
+        return {}
+
+    def get_vocab(self) -> dict[str, int]:
+        """Empty: no control token is known here."""
+        return {}
+
+    def apply_chat_template(
+        self,
+        chat: Sequence[Mapping[str, Any]],
+        tokenize: bool = True,
+        **others: Any,
+    ) -> Any:
+        """The messages themselves, as JSON: the server has the template. Tools are left out."""
+        said = json.dumps(list(chat), ensure_ascii=False)
+        return self(said) if tokenize else said
+
+
+def messages(ids: Sequence[int]) -> list[dict[str, Any]]:
+    """The messages of a prompt."""
+    said: list[dict[str, Any]] = json.loads(TextTokens().decode(ids))
+    return said
+
 
 PLACES = 32
 """Replies that are asked for at once; what is beyond its own limit waits at the server."""
@@ -63,7 +191,7 @@ class RemoteEngine:
         more, counting = self._asking(user)
         body = self._body(prompt_ids[: len(prompt_ids) - begun], settings, begun) | more
         so_far = str(body["messages"][-1]["content"]) if begun else ""
-        thinking = reasoning.asked(self._model.owner, self._model.name, settings.reasoning)
+        thinking = asked(self._model.owner, self._model.name, settings.reasoning)
         thoughts, last = Thoughts(so_far), time.monotonic()
         finish: Finish = "end"
         came, prompt = False, 0
@@ -105,7 +233,7 @@ class RemoteEngine:
             yield from self._server.chat(body | thinking, stop)
         except ServerError as error:
             status = error.__cause__.status if isinstance(error.__cause__, Refused) else 0
-            if thinking and status in reasoning.NOT_TAKEN:
+            if thinking and status in NOT_TAKEN:
                 yield from self._unthinking(body, stop, begun)
                 return
             if begun and status == _BAD_REQUEST:
@@ -119,7 +247,7 @@ class RemoteEngine:
         said = False
         for chunk in self._chunks(body, {}, stop, begun):
             if not said:
-                yield Chunk(notice=reasoning.LEFT_OUT.format(url=self._server.url))
+                yield Chunk(notice=LEFT_OUT.format(url=self._server.url))
                 said = True
             yield chunk
 

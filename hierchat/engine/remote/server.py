@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
@@ -12,9 +13,87 @@ from typing import Any
 
 import httpx
 
-from hierchat.engine.remote.errors import Refused, ServerError
-from hierchat.engine.remote.events import event_lines, is_here, refusal
+from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import OpenAI
+from hierchat.models.progress import ModelError
+
+# What a server elsewhere could not do.
+
+
+class ServerError(ModelError):
+    """The text is for the user."""
+
+
+class Refused(ServerError):
+    """The server answered with an error. `said`: its own words, empty where it gave none."""
+
+    def __init__(self, text: str, status: int, said: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.said = said
+
+
+# The lines of an event stream over HTTP, which can be left at any moment.
+
+
+LOOK_SECONDS = 0.1
+_TIMEOUT = httpx.Timeout(None, connect=10.0)
+"""A reply may wait long for its turn."""
+
+
+def event_lines(
+    url: str, headers: dict[str, str], body: dict[str, Any], stop: Event
+) -> Generator[str, None, None]:
+    """What a POST is answered with, line by line, until it ends or `stop` is set: then the connection is closed,
+    whatever the server is at. Raises Refused where it refuses, httpx.HTTPError where the connection breaks."""
+    with asyncio.Runner() as runner:
+        lines = _lines(url, headers, body)
+        try:
+            while (line := runner.run(_next(lines, stop))) is not None:
+                yield line
+        finally:
+            runner.run(lines.aclose())
+
+
+async def _lines(url: str, headers: dict[str, str], body: dict[str, Any]) -> AsyncGenerator[str, None]:
+    async with (
+        httpx.AsyncClient(timeout=_TIMEOUT, trust_env=not is_here(url)) as client,
+        client.stream("POST", url, headers=headers, json=body) as response,
+    ):
+        if response.is_error:
+            await response.aread()
+            raise refusal(response)
+        async for line in response.aiter_lines():
+            yield line
+
+
+async def _next(lines: AsyncGenerator[str, None], stop: Event) -> str | None:
+    """The next line; None at the end, or when it is not waited for any more."""
+    coming = asyncio.ensure_future(anext(lines, None))
+    while not coming.done():
+        await asyncio.wait({coming}, timeout=LOOK_SECONDS)
+        if stop.is_set():
+            coming.cancel()
+    return None if stop.is_set() else coming.result()
+
+
+def is_here(url: str) -> bool:
+    """Whether it leads to this machine: then no proxy stands between."""
+    return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
+
+
+def refusal(response: httpx.Response) -> Refused:
+    """What a server says that does not do what it was asked for, with a sentence for the user."""
+    said = ""
+    try:
+        found = response.json()
+        error = found.get("error", found)  # vLLM once had no object around it
+        said = str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    text = said or f"The server answered {response.status_code} {response.reason_phrase}."
+    return Refused(text, response.status_code, said)
+
 
 _LOOK = httpx.Timeout(30.0, connect=10.0)
 _TEXTS = httpx.Timeout(5.0, connect=2.0)
@@ -217,3 +296,33 @@ def _chunk(told: dict[str, Any]) -> Chunk:
         prompt_tokens=usage.get("prompt_tokens"),
         completion_tokens=usage.get("completion_tokens"),
     )
+
+
+# What settings of a reply are called in OpenAI's protocol.
+
+
+_FIELDS = {
+    "temperature": "temperature",
+    "max_new_tokens": "max_tokens",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "logit_bias": "logit_bias",
+    "seed": "seed",
+    "stop": "stop",
+}
+_ALWAYS = ("temperature", "max_new_tokens", "seed")
+"""Others are sent where they differ from what is usual: not every server knows them."""
+
+
+def fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a request, from settings by their own names; those that the protocol has no field for are left out."""
+    usual = GenerationSettings().model_dump(mode="json")
+    return {
+        _FIELDS[name]: value
+        for name, value in sampling.items()
+        if name in _FIELDS and value is not None and (name in _ALWAYS or value != usual[name])
+    }

@@ -19,7 +19,7 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 
-from hierchat.engine.sampling.processors import FloatArray
+from hierchat.engine.sampling.sampler import FloatArray
 
 
 class GrammarError(ValueError):

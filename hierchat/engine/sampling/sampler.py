@@ -2,19 +2,282 @@
 
 The token at position t is the argmax over the vocabulary of processed logits + Gumbel noise drawn from (seed, t);
 greedy is temperature 0 (reference: Gumbel-max trick). A draft is accepted iff it equals that choice, so the reply is
-a function of prompt, settings and seed alone.
-"""
+a function of prompt, settings and seed alone."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.sampling.noise import gumbel_of_first, stream
-from hierchat.engine.sampling.processors import Counts, FloatArray, adjusted, processed
-from hierchat.engine.sampling.race import race
+from hierchat.engine.sampling.gumbel import (
+    MEMBERS,
+    PAGE,
+    WIDTH,
+    Floats,
+    Ids,
+    earliest,
+    gumbel,
+    gumbel_of_first,
+    gumbel_of_one,
+    members,
+    stream,
+)
+from hierchat.jit import Kernels
+
+# Logits processors, written down plainly in float64: the definition of what the sampler draws from. In
+# order: repetition / presence / frequency penalty, logit bias, temperature, top-k, top-p, min-p.
+
+
+FloatArray = NDArray[np.floating]
+Float64s = NDArray[np.float64]
+
+COLDEST = 1e-30
+"""Colder is no different: only the likeliest can win. Keeps what is divided by the temperature finite."""
+
+
+class Counts:
+    """How often each token stands in the reply so far, and which tokens stand in the prompt, for the penalties.
+
+    Held as arrays that grow, since the penalties go through all of it for every token.
+    """
+
+    def __init__(self, prompt: Iterable[int] = (), reply: Iterable[int] = ()) -> None:
+        self._places = {token: place for place, token in enumerate(dict.fromkeys(prompt))}
+        self._tokens = np.fromiter(self._places, np.int64, len(self._places))
+        self._said = np.zeros(len(self._places))
+        for token in reply:
+            self.add(token)
+
+    def add(self, token: int) -> None:
+        place = self._places.setdefault(token, len(self._places))
+        if place == len(self._tokens):
+            spare = max(64, place)
+            self._tokens = np.concatenate((self._tokens, np.zeros(spare, np.int64)))
+            self._said = np.concatenate((self._said, np.zeros(spare)))
+        self._tokens[place] = token
+        self._said[place] += 1
+
+    def remove(self, token: int) -> None:
+        """It was added, and does not stand. It goes on counting as one of the tokens that were seen."""
+        self._said[self._places[token]] -= 1
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """Every token of prompt and reply once."""
+        return self._tokens[: len(self._places)]
+
+    @property
+    def said(self) -> NDArray[np.float64]:
+        """How often the reply has each of `tokens`."""
+        return self._said[: len(self._places)]
+
+
+def adjusted(logits: FloatArray, settings: GenerationSettings, counts: Counts | None = None) -> FloatArray:
+    """Logits after penalties and bias, as floats of the same size; the logits themselves where nothing changes them."""
+    row = logits
+    if counts is not None and len(counts.tokens) and _penalised(settings):
+        values = row[counts.tokens].astype(np.float64)
+        if (divisor := settings.repetition_penalty) != 1.0:
+            values = np.where(values > 0, values / divisor, values * divisor)
+        values -= settings.presence_penalty * (counts.said > 0) + settings.frequency_penalty * counts.said
+        row = _replaced(row, counts.tokens, values)
+    if settings.logit_bias:
+        tokens = np.fromiter(settings.logit_bias, np.int64)
+        if beyond := tokens[(tokens < 0) | (tokens >= len(row))].tolist():
+            raise ValueError(
+                f"logit_bias names token {beyond[0]}, but the model has tokens 0 to {len(row) - 1}."
+            )
+        row = _replaced(row, tokens, row[tokens] + np.fromiter(settings.logit_bias.values(), np.float64))
+    return row
+
+
+def _penalised(settings: GenerationSettings) -> bool:
+    return (
+        settings.repetition_penalty != 1.0
+        or settings.presence_penalty != 0.0
+        or settings.frequency_penalty != 0.0
+    )
+
+
+def _replaced(row: FloatArray, tokens: NDArray[np.int64], values: FloatArray) -> FloatArray:
+    """A copy of `row` with other values for some tokens.
+
+    What a strong bias makes too large for the row's kind of float becomes its largest; what is -inf stays out.
+    """
+    limits = np.finfo(row.dtype)
+    row = row.copy()
+    row[tokens] = np.where(values == -np.inf, values, values.clip(float(limits.min), float(limits.max)))
+    return row
+
+
+def processed(logits: FloatArray, settings: GenerationSettings, counts: Counts | None = None) -> Float64s:
+    """Logits after all processors, [vocabulary], but for a constant: the best is 0. Excluded tokens are -inf.
+
+    Tokens are put in order before temperature divides them, which does not change the order but could round two
+    neighbours together.
+    """
+    raw = adjusted(logits, settings, counts).astype(np.float64)
+    row = raw - raw.max()
+    row /= max(settings.temperature, COLDEST)
+    if 0 < settings.top_k < len(row):
+        row[raw < np.partition(raw, -settings.top_k)[-settings.top_k]] = -np.inf
+    if settings.top_p < 1.0:
+        _keep_top_p(row, raw, settings.top_p)
+    if settings.min_p > 0.0:
+        row[row < np.log(settings.min_p)] = -np.inf
+    return row
+
+
+def _keep_top_p(row: Float64s, raw: Float64s, top_p: float) -> None:
+    """Keep the smallest set of most probable tokens whose probability reaches top_p; ties keep vocabulary order."""
+    order = np.argsort(-raw, kind="stable")
+    probabilities = np.exp(row[order])
+    probabilities /= probabilities.sum()
+    before = np.cumsum(probabilities) - probabilities
+    row[order[before >= top_p]] = -np.inf
+
+
+# The sampler's choice over a large vocabulary without going through all of it: the same token as the
+# definition's. Three things make it quick. Noise comes by blocks whose largest is known (noise.py), so that
+# of 152,000 tokens some dozens need noise of their own. Top-k, top-p and min-p all keep what is above some
+# logit, so that excluding is a comparison. And top-p needs no sorted vocabulary: the winner is asked
+# whether it is in the nucleus, and where it is not, neither is what is less likely, and the race is run
+# again above it.
+
+
+UNSURE = 1e-4
+"""Shares of probability are summed in float32; nearer to top_p than this, the definition decides. Float32 puts a weight
+exp(-x) off by about 2e-7 (1 + x) of itself, below 1e-5 wherever weights add up to anything, and a sum by 3e-5."""
+SLACK = 1e-9
+"""Bounds and scores are rounded along different ways."""
+CHUNK, RUN = 32_768, 8_192
+"""Of float32: what stays in a core's cache from one operation to the next; what is summed by one scalar product, which
+BLAS takes on one thread."""
+
+
+def race(values: FloatArray, best: int, settings: GenerationSettings, key: int) -> int | None:
+    """The token that the definition chooses, or None in the rare case that only the definition can tell.
+
+    `values`: logits after penalties and bias, the largest at `best`. Temperature is above 0.
+    """
+    field = Field(values, best, settings, key)
+    kept, floor = values, -math.inf
+    if 0 < settings.top_k < len(values):
+        kept = largest(values, field.peaks, settings.top_k)
+        floor = float(kept.min())
+    token = field.winner(floor, len(values))
+    while settings.top_p < 1.0 and token != best:
+        inside = field.in_nucleus(token, kept, settings.top_p)
+        if inside is None:
+            return None
+        if inside:
+            break
+        token = field.winner(float(values[token]), token)
+    return token
+
+
+class Field:
+    """A row of logits to be raced over; a score is a scaled logit plus noise."""
+
+    def __init__(self, values: FloatArray, best: int, settings: GenerationSettings, key: int) -> None:
+        self.values = values
+        self.peaks = block_maxima(values)
+        self.best = best
+        self.top = float(values[best])
+        self.temperature = max(settings.temperature, COLDEST)
+        self.least = math.log(settings.min_p) if settings.min_p else -math.inf
+        self.key = key
+
+    def winner(self, floor: float, end: int) -> int:
+        """The token of the best score among those above `floor`, and those on it before token `end`."""
+        blocks = np.flatnonzero(self.peaks >= floor)
+        noise, leaders = earliest(self.key, blocks)
+        reached = (self._allowed(leaders, floor, end) + noise).max()
+        reached = max(reached, gumbel_of_one(self.key, self.best)) - SLACK
+        looked_into = self._scaled(self.peaks[blocks]) + noise >= reached
+        tokens = members(blocks[looked_into])
+        scaled = self._allowed(tokens, floor, end)
+        near = scaled + noise[looked_into, None] >= reached
+        tokens = tokens[near]
+        scores = scaled[near] + gumbel(self.key, tokens)
+        return int(tokens[scores == scores.max()].min())
+
+    def in_nucleus(self, token: int, kept: FloatArray, top_p: float) -> bool | None:
+        """Whether what is likelier than `token` among `kept` has less than top_p of probability; None: it is near."""
+        value = float(self.values[token])
+        equals = int(np.count_nonzero(self.values[:token] == value))  # likelier by vocabulary order
+        before = equals * math.exp((value - self.top) / self.temperature)
+        higher = self.peaks > value
+        if kept is self.values and 4 * np.count_nonzero(higher) < len(self.peaks):
+            # Mostly it is few blocks that have the likelier tokens, and their maxima tell enough of the others.
+            tokens = members(np.flatnonzero(higher))
+            above, total = self._weights(self.values[tokens[tokens < len(self.values)]], value)
+            total += float(np.exp(self._scaled(self.peaks[~higher])).sum())
+            if before + above < (top_p - UNSURE) * total:
+                return True
+        above, total = self._weights(kept, value)
+        share = (before + above) / total
+        return None if abs(share - top_p) < UNSURE else share < top_p
+
+    def _weights(self, values: FloatArray, value: float) -> tuple[float, float]:
+        """Sums of exp(scaled logit), the best one's being 1: of what is above `value`, and of all."""
+        length = min(CHUNK, -(-len(values) // RUN) * RUN)
+        weights, counted = np.empty(length, np.float32), np.ones((2, length), np.float32)
+        sums = np.zeros((2, length // RUN))
+        for start in range(0, len(values), CHUNK):
+            chunk = values[start : start + CHUNK]
+            some = weights[: len(chunk)]
+            np.subtract(chunk, self.top, out=some, casting="same_kind")
+            some *= np.float32(1 / self.temperature)
+            np.exp(some, out=some)
+            weights[len(chunk) :] = 0.0
+            counted[0, : len(chunk)] = chunk > value
+            sums += np.vecdot(weights.reshape(-1, RUN), counted.reshape(2, -1, RUN))
+        above, total = sums.sum(axis=1).tolist()
+        return above, total
+
+    def _allowed(self, tokens: Ids, floor: float, end: int) -> Floats:
+        """Scaled logits; -inf where a token is excluded or beyond the vocabulary."""
+        values = self.values.take(tokens, mode="clip")
+        scaled = self._scaled(values)
+        scaled[tokens >= len(self.values)] = -np.inf
+        if self.least > -math.inf:
+            scaled[scaled < self.least] = -np.inf
+        if floor > -math.inf:
+            scaled[(values < floor) | (values == floor) & (tokens >= end)] = -np.inf
+        return scaled
+
+    def _scaled(self, values: FloatArray) -> Floats:
+        return np.subtract(values, self.top, dtype=np.float64) / self.temperature
+
+
+def block_maxima(values: FloatArray) -> FloatArray:
+    """The largest value of each of noise.py's blocks; -inf for one that lies beyond the vocabulary."""
+    pages, rest = divmod(len(values), PAGE)
+    full, tail = values[: pages * PAGE], values[pages * PAGE :]
+    maxima = np.full((pages + 1, WIDTH), -np.inf, values.dtype)
+    np.maximum.reduce(full.reshape(pages, MEMBERS, WIDTH), axis=1, out=maxima[:pages])
+    rows, columns = divmod(rest, WIDTH)
+    np.maximum.reduce(tail[: rows * WIDTH].reshape(rows, WIDTH), axis=0, out=maxima[pages], initial=-np.inf)
+    np.maximum(maxima[pages, :columns], tail[rows * WIDTH :], out=maxima[pages, :columns])
+    return maxima.ravel()
+
+
+def largest(values: FloatArray, peaks: FloatArray, count: int) -> FloatArray:
+    """The `count` largest values and the equals of the last of them, in any order.
+
+    As many blocks' maxima are values: what is below the least of these is not among the largest.
+    """
+    if count < len(peaks):
+        tokens = members(np.flatnonzero(peaks >= np.partition(peaks, -count)[-count]))
+        values = values[tokens[tokens < len(values)]]
+    return values[values >= np.partition(values, -count)[-count]]
+
 
 SMALL = 4096
 """Up to here the definition itself is quicker than the race."""
@@ -53,3 +316,54 @@ def choose(
 def defined(logits: FloatArray, settings: GenerationSettings, counts: Counts | None, key: int) -> int:
     """The choice as it is defined, for temperatures above 0."""
     return int((processed(logits, settings, counts) + gumbel_of_first(key, len(logits))).argmax())
+
+
+# The largest few of a row of logits: what the target would have said instead, for drafters that learn from
+# it.
+
+
+kernel = Kernels(__file__)
+
+BLOCK = 256
+"""Values that are compared in one go with the least of those held; few blocks have anything that is larger."""
+
+
+def top_tokens(row: NDArray[np.float32], count: int) -> NDArray[np.int32]:
+    """[count]: the tokens of the largest logits, largest first, the lower id first among equals; -1 beyond the
+    vocabulary."""
+    found = np.full(count, -1, np.int32)
+    _top(row, found, np.empty(count, np.float32))
+    return found
+
+
+def prepare() -> None:
+    """Compile, or read what was compiled, so that the first reply need not wait for it."""
+    top_tokens(np.zeros(1, np.float32), 1)
+
+
+@kernel
+def _top(row: Any, found: Any, values: Any) -> None:
+    count, held = len(found), 0
+    least = np.float32(-np.inf)
+    for begin in range(0, len(row), BLOCK):
+        block = row[begin : begin + BLOCK]
+        if held == count:
+            larger = np.int32(0)
+            for place in range(len(block)):  # this very form is what LLVM makes vectors of
+                larger |= np.int32(block[place] > least)
+            if not larger:
+                continue
+        for token in range(begin, begin + len(block)):
+            value = row[token]
+            if held < count:
+                place = held
+                held += 1
+            elif value > least:
+                place = count - 1
+            else:
+                continue
+            while place > 0 and value > values[place - 1]:
+                values[place], found[place] = values[place - 1], found[place - 1]
+                place -= 1
+            values[place], found[place] = value, token
+            least = values[held - 1]

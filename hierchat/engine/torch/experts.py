@@ -4,8 +4,7 @@ transformers' modules multiply all rows of an expert at once, and how many these
 gathered by expert and multiplied in tiles: every product has one shape. Of an expert's weights all tiles take the same
 part before the next one, so that it is read once and then lies in the processor's cache. Weights in blocks need no
 tiles. What chooses among the experts is asked for one row at a time: the last numbers of a tensor are computed in
-another way than those before them.
-"""
+another way than those before them."""
 
 from __future__ import annotations
 
@@ -15,11 +14,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from torch.nn import functional
 
-from hierchat.engine.cpu.multiply import room
-from hierchat.engine.torch.blocks import BlockLinear
-from hierchat.models.formats.module_tensors import has_experts
+from hierchat.engine.cpu.multiply import Multiplier, room
+from hierchat.engine.torch.blocks import BlockEmbedding, BlockLinear
+from hierchat.models.formats.block_model import Matrix
+from hierchat.models.formats.gguf_module import FORMS, has_experts, stored
+from hierchat.models.load.load_torch import BlockModule
 
 TILE = 8
 """Rows of a product, filled up with others: the smallest number for which two cores compute as long as they read."""
@@ -167,3 +169,31 @@ def _in_one_form(module: torch.nn.Module) -> bool:
         return False
     down = module.down_proj
     return isinstance(down, BlockLinear) or (isinstance(down, torch.Tensor) and down.dtype in FLOATS)
+
+
+# Puts the blocks of a file into transformers' module.
+
+
+def over_blocks(loaded: BlockModule, threads: int | None = None) -> Any:
+    """transformers' module, its matrices multiplied by our kernels. Made once, it stays so."""
+    module, multiplier = loaded.module, Multiplier(threads)
+    tensors = stored(module)
+    names = {id(tensor): name for name, tensor in tensors.items()}
+
+    def matrix_of(weight: Any) -> Matrix | None:
+        return loaded.matrices.get(names.get(id(weight), ""))
+
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            matrix = matrix_of(getattr(child, "weight", None))
+            if matrix and isinstance(child, nn.Embedding):
+                setattr(parent, name, BlockEmbedding(child, matrix))
+            elif matrix:
+                setattr(parent, name, BlockLinear(matrix, multiplier, child.bias))
+        if has_experts(parent):
+            for name in FORMS:
+                if matrix := matrix_of(getattr(parent, name, None)):
+                    delattr(parent, name)
+                    setattr(parent, name, BlockLinear(matrix, multiplier))
+                    parent.forward = partial(by_expert, parent)
+    return module

@@ -20,10 +20,10 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.generation.utils import ALL_CACHE_NAMES
 
-from hierchat.engine.errors import UnsupportedModel, clear_memory_errors
-from hierchat.engine.rows import ArrayRows, Rows
+from hierchat.engine.engine import UnsupportedModel, clear_memory_errors
 from hierchat.engine.runner import CachedSequence, Segment, in_turn
 from hierchat.engine.torch.runner import MOST_SEQUENCES, precision
+from hierchat.engine.verify import ArrayRows, Rows
 
 Way = Literal["pieces", "whole", "anew"]
 """How a text is read. pieces: any number of tokens behind any state. whole: at once from its beginning, then token by

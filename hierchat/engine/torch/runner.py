@@ -3,26 +3,87 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from hierchat.engine.rows import ArrayRows, Rows
-from hierchat.engine.runner import Segment, in_turn
+from hierchat.engine.runner import Segment, SlottedSequence, in_turn
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
-from hierchat.engine.slotted import SlottedSequence
 from hierchat.engine.torch import attention
-from hierchat.engine.torch.blocks import multiplier_of
-from hierchat.engine.torch.by_node import by_node
+from hierchat.engine.torch.attention import CHUNK, lay_out
+from hierchat.engine.torch.blocks import can_pack, multiplier_of, pack
 from hierchat.engine.torch.experts import Experts
-from hierchat.engine.torch.layout import CHUNK, lay_out
-from hierchat.engine.torch.packed import can_pack, pack
 from hierchat.engine.torch.slots import Slots
-from hierchat.engine.torch.states import StateSlots, alone, keeps_states
-from hierchat.engine.torch.threads import Threads
+from hierchat.engine.torch.states import StateSlots, alone, by_node, keeps_states
+from hierchat.engine.verify import ArrayRows, Rows
+
+# How many threads a forward on the CPU gets: all of them, or one while something else uses the cores. A
+# forward is some hundred short parallel regions, each as slow as its slowest thread. Where a browser or
+# another program holds a core, waiting for the thread that lost it costs up to ten times the forward; one
+# thread alone is then faster (docs/benchmarks.md). The number of threads changes no bit: the target's
+# self-test compares them.
+
+
+SLOW = 2.5
+"""A forward this many times slower than the fastest of its width was disturbed."""
+DISTURBED = 2
+"""Disturbed forwards in a row after which one thread goes on alone."""
+FIRST_REST, LONGEST_REST = 16, 256
+"""Forwards that one thread then does; doubled each time the cores turn out to be still in use."""
+
+
+class Threads:
+    """Watches forwards and sets torch's threads. Call `enter` in the thread that computes, before each forward."""
+
+    def __init__(self, most: int | None = None) -> None:
+        """`most`: None for all of them."""
+        self.most = most or torch.get_num_threads()
+        self._fastest: dict[int, float] = {}
+        self._disturbed = self._quiet = self._alone = 0
+        self._rest = FIRST_REST
+
+    @property
+    def now(self) -> int:
+        """Threads for the next forward."""
+        return 1 if self._alone else self.most
+
+    def enter(self) -> None:
+        """Each Python thread has its own setting."""
+        if torch.get_num_threads() != self.now:
+            torch.set_num_threads(self.now)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One thread for what is within."""
+        self.most, most = 1, self.most
+        try:
+            yield
+        finally:
+            self.most = most
+
+    def note(self, width: int, ms: float) -> None:
+        """A forward over `width` positions took `ms`."""
+        if self.most == 1:
+            return
+        if self._alone:
+            self._alone -= 1
+            return
+        fastest = self._fastest[width] = min(ms, self._fastest.get(width, ms))
+        if ms <= SLOW * fastest:
+            self._disturbed = 0
+            self._quiet += 1
+            if self._quiet >= FIRST_REST:
+                self._rest = FIRST_REST
+            return
+        self._quiet = 0
+        self._disturbed += 1
+        if self._disturbed >= DISTURBED:
+            self._disturbed, self._alone = 0, self._rest
+            self._rest = min(2 * self._rest, LONGEST_REST)
+
 
 QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
 """Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""

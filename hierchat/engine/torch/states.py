@@ -1,19 +1,26 @@
 """Layers that keep a running state beside those that keep keys and values: short convolutions, Gated DeltaNet, Mamba 2.
 
 A state cannot be taken back by a length. So each node of a segment has its own, made from that of the node that it
-follows, and what is committed is the state behind a node. by_node.py has transformers' modules compute it so.
-"""
+follows, and what is committed is the state behind a node. by_node.py has transformers' modules compute it so."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+from transformers.activations import ACT2FN
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
+from hierchat.engine.cpu.llvm import kernel
+from hierchat.engine.cpu.phases import COUNTER, done, take, wait
 from hierchat.engine.torch.slots import Slots
 
 STATES = {"conv", "linear_attention"}
@@ -195,3 +202,311 @@ def keeps_states(config: Any) -> list[bool]:
     """By layer, whether it keeps a running state."""
     kinds = getattr(config, "layer_types", None) or []
     return [kind in STATES for kind in kinds]
+
+
+# Running states along the nodes of a tree, on a processor: Gated DeltaNet and Mamba 2 are one recurrence. A
+# head's state is a matrix [size, width]. A node lets it fade, adds key times change, and reads it by its
+# query. The change is the node's value, in DeltaNet less what the state has for that key already. Sums go
+# over `size` in order, so a node's bits are the same in any tree. torch would take ten passes over a state,
+# and wait for its threads in each. States of one head stay in the cache, and are forgotten. Of a tree what
+# is kept is each node's change: the state behind what is committed is made once more from these.
+
+
+Floats = NDArray[np.float32]
+
+
+def scan(
+    layer: StateLayer,
+    queries: torch.Tensor,  # [rows, groups, size]: heads in order share those of a group
+    keys: torch.Tensor,  # [rows, groups, size]
+    values: torch.Tensor,  # [rows, heads, width]
+    fades: torch.Tensor,  # [rows, heads]: factors
+    rates: torch.Tensor,  # [rows, heads]: of change
+    *,
+    corrects: bool,
+) -> torch.Tensor:
+    """[rows, heads, width] float32; zeros in rows that are no nodes. The layer is told how to make their states."""
+    parents, share = np.array(layer.slots.parents, np.int64), layer.slots.share
+    heads, width = values.shape[1:]
+    shape = (heads, keys.shape[2], width)
+    before = layer.state.running
+    first = np.zeros(shape, np.float32) if before is None else before[0].numpy()
+    ends = layer.slots.reading or len(parents) == 1  # nothing but the last state can be committed
+    last = np.empty(shape if ends else (0, *shape[1:]), np.float32)
+    out = np.zeros((len(values), heads, width), np.float32)
+    changes = np.empty_like(out)
+    query, key, value, fade, rate = (_floats(tensor) for tensor in (queries, keys, values, fades, rates))
+
+    def job(counters: NDArray[np.int64]) -> None:
+        advance(query, key, value, fade, rate, parents, first, changes, last, out, corrects, counters)
+
+    _shared(share, job)
+    if ends:
+        layer.follow(lambda _: torch.from_numpy(last[None]))
+    else:
+        layer.follow(partial(_behind, share, key, fade, changes, parents, first))
+    return torch.from_numpy(out)
+
+
+def _behind(
+    share: Share,
+    keys: Floats,
+    fades: Floats,
+    changes: Floats,
+    parents: NDArray[np.int64],
+    first: Floats,
+    node: int,
+) -> torch.Tensor:
+    path = [node]
+    while parents[path[-1]] >= 0:
+        path.append(parents[path[-1]])
+    nodes, state = np.array(path[::-1], np.int64), np.empty_like(first)
+    _shared(share, lambda counters: repeat(keys, fades, changes, nodes, first, state, counters))
+    return torch.from_numpy(state[None])
+
+
+def _shared(share: Share, job: Callable[[NDArray[np.int64]], None]) -> None:
+    counters = np.zeros(COUNTER, np.int64)
+    share(lambda rank: job(counters))
+
+
+def _floats(tensor: torch.Tensor) -> Floats:
+    return tensor.float().contiguous().numpy()
+
+
+@kernel
+def advance(
+    queries: Floats,
+    keys: Floats,
+    values: Floats,
+    fades: Floats,
+    rates: Floats,
+    parents: NDArray[np.int64],
+    first: Floats,
+    changes: Floats,
+    last: Floats,
+    out: Floats,
+    corrects: bool,
+    counters: NDArray[np.int64],
+) -> None:
+    """Fill `changes` and `out`, and `last` with the end of a chain unless it is empty. Threads share the heads."""
+    nodes = len(parents)
+    heads, size, width = first.shape
+    share = heads // keys.shape[1]
+    ends = len(last) > 0
+    kept = 2 if ends else nodes
+    near = np.empty((kept, size, width), np.float32)
+    while True:
+        head = take(counters, 0)
+        if head >= heads:
+            break
+        group = head // share
+        for node in range(nodes):
+            parent = parents[node]
+            before = first[head] if parent < 0 else near[parent % kept]
+            state = last[head] if ends and node == nodes - 1 else near[node % kept]
+            change, read = changes[node, head], out[node, head]
+            fade, rate = fades[node, head], rates[node, head]
+            key, query, value = keys[node, group], queries[node, group], values[node, head]
+            for j in range(width):
+                change[j] = 0.0
+            if corrects:
+                for i in range(size):
+                    for j in range(width):
+                        change[j] += before[i, j] * fade * key[i]
+            for j in range(width):
+                change[j] = (value[j] - change[j]) * rate
+            for i in range(size):
+                for j in range(width):
+                    now = before[i, j] * fade + key[i] * change[j]
+                    state[i, j] = now
+                    read[j] += now * query[i]
+        done(counters, 0)
+    wait(counters, 0, heads)
+
+
+@kernel
+def repeat(
+    keys: Floats,
+    fades: Floats,
+    changes: Floats,
+    path: NDArray[np.int64],
+    first: Floats,
+    state: Floats,
+    counters: NDArray[np.int64],
+) -> None:
+    """Fill `state` [heads, size, width] with that behind a path of nodes, to the bit as `advance` had it."""
+    heads, size, width = first.shape
+    share = heads // keys.shape[1]
+    while True:
+        head = take(counters, 0)
+        if head >= heads:
+            break
+        group, own = head // share, state[head]
+        own[:] = first[head]
+        for node in path:
+            fade, key, change = fades[node, head], keys[node, group], changes[node, head]
+            for i in range(size):
+                for j in range(width):
+                    own[i, j] = own[i, j] * fade + key[i] * change[j]
+        done(counters, 0)
+    wait(counters, 0, heads)
+
+
+# Has transformers' modules that keep a running state compute a segment node by node. A segment goes through
+# such a module as if every row were a text of one token. Its projections go over all rows at once. The
+# state is brought up to date node by node: on a processor by a kernel of ours, else by the module's own
+# rule for a single token. So a node gets the same bits in any segment.
+
+
+PROCESSOR = "cpu"
+"""The kind of device that has a kernel of ours."""
+
+
+def by_node(model: torch.nn.Module) -> None:
+    """Make those layers of a transformers model that keep a state compute a segment over StateSlots node by node.
+
+    transformers' functions that bring a state up to date learn of StateLayer; with any other they do what they did.
+    """
+    for module in model.modules():
+        if any(isinstance(child, torch.nn.Conv1d) for child in module.children()):
+            module.register_forward_pre_hook(_row_by_row, with_kwargs=True)
+            module.register_forward_hook(_together, with_kwargs=True)
+            home = sys.modules[type(module).__module__]
+            for name, teach in _RULES.items():
+                rule = getattr(home, name, None)
+                if rule and rule.__module__ != __name__:
+                    setattr(home, name, teach(rule))
+
+
+def _over_states(kwargs: Mapping[str, Any]) -> bool:
+    return any(isinstance(kwargs.get(name), StateSlots) for name in ("cache_params", "past_key_values"))
+
+
+def _row_by_row(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """[1, rows, hidden] as so many texts of one token, [rows, 1, hidden]."""
+    if not _over_states(kwargs):
+        return None
+    if args:
+        return (args[0].transpose(0, 1), *args[1:]), kwargs
+    return args, {**kwargs, "hidden_states": kwargs["hidden_states"].transpose(0, 1)}
+
+
+def _together(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor
+) -> torch.Tensor | None:
+    return out.transpose(0, 1) if _over_states(kwargs) else None
+
+
+def _delta_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Of Gated DeltaNet: tensors [rows, 1, heads, ...]; g is the logarithm of what a state fades by."""
+
+    def taught(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        g: torch.Tensor,
+        beta: torch.Tensor,
+        initial_state: Any = None,
+        use_qk_l2norm_in_kernel: bool = False,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        kwargs["use_qk_l2norm_in_kernel"] = use_qk_l2norm_in_kernel
+        if not isinstance(initial_state, StateLayer):
+            return rule(query, key, value, g=g, beta=beta, initial_state=initial_state, **kwargs)
+        if value.device.type == PROCESSOR:
+            query, key = query[:, 0].float(), key[:, 0].float()
+            if use_qk_l2norm_in_kernel:
+                query, key = _normed(query), _normed(key)
+            query = query * query.shape[-1] ** -0.5
+            fades = g[:, 0].float().exp()
+            out = scan(initial_state, query, key, value[:, 0], fades, beta[:, 0], corrects=True)
+            return out[:, None].to(value.dtype), None
+        out = torch.zeros_like(value)
+        for node, state in initial_state.nodes():
+            row = slice(node, node + 1)
+            out[row], state = rule(
+                query[row], key[row], value[row], g=g[row], beta=beta[row], initial_state=state, **kwargs
+            )
+            initial_state.put(node, state)
+        return out, None
+
+    return taught
+
+
+def _normed(rows: torch.Tensor) -> torch.Tensor:
+    return rows * torch.rsqrt((rows * rows).sum(-1, keepdim=True) + 1e-6)
+
+
+def _selective_update(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Of Mamba 2: hidden states, dt and its bias [rows, heads, width], a [heads, width, size], b and c [rows, groups,
+    size], d [heads, width]; a and dt are the same over the width."""
+
+    def taught(
+        state: Any,
+        hidden_states: torch.Tensor,
+        dt: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        d: torch.Tensor,
+        *,
+        dt_bias: torch.Tensor,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        kwargs["dt_bias"] = dt_bias
+        if not isinstance(state, StateLayer):
+            return rule(state, hidden_states, dt, a, b, c, d, **kwargs)
+        if hidden_states.device.type == PROCESSOR:
+            rates = functional.softplus(dt[..., 0] + dt_bias[..., 0].to(dt.dtype)).float()
+            fades = (rates * a[:, 0, 0].float()).exp()
+            out = scan(state, c, b, hidden_states, fades, rates, corrects=False)
+            return (out + hidden_states * d).to(hidden_states.dtype)
+        out = torch.zeros_like(hidden_states)
+        for node, before in state.nodes():
+            row = slice(node, node + 1)
+            running = a.new_zeros((1, *a.shape), dtype=torch.float32) if before is None else before.clone()
+            out[row] = rule(running, hidden_states[row], dt[row], a, b[row], c[row], d, **kwargs)
+            state.put(node, running)
+        return out
+
+    return taught
+
+
+def _convolution(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Of each channel over its last inputs, [rows, channels, size]; weight [channels, size]. torch would compute all
+    outputs of a window, and those of what lies before it."""
+
+    def taught(
+        hidden_states: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        activation: str | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        if not isinstance(hidden_states, Windows):
+            return rule(hidden_states, weight, bias, activation=activation, **kwargs)
+        windows = hidden_states.as_subclass(torch.Tensor)
+        if windows.device.type != PROCESSOR:
+            return rule(windows, weight, bias, activation=activation, **kwargs)
+        factors = weight.T.contiguous()
+        out = windows[:, :, 0] * factors[0]
+        for at in range(1, len(factors)):
+            out += windows[:, :, at] * factors[at]
+        if bias is not None:
+            out += bias
+        if activation is not None:
+            out = ACT2FN[activation](out)
+        return out[:, :, None]
+
+    return taught
+
+
+_RULES = {
+    "causal_conv1d_fn": _convolution,
+    "torch_recurrent_gated_delta_rule": _delta_rule,
+    "mamba2_selective_state_update": _selective_update,
+}
+"""transformers' functions of states and their convolutions, and how each is taught."""

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.architectures.architecture import Architecture
-from hierchat.models.architectures.layers import layer_heads
+from hierchat.models.architectures.layers import FULL, SLIDING, layer_heads, layer_kinds, windows
 from hierchat.models.architectures.sizes import heads_of
-from hierchat.models.architectures.windows import FULL, SLIDING, layer_kinds, windows
-from hierchat.models.errors import UnsupportedError
+from hierchat.models.progress import UnsupportedError
 
 Floats = NDArray[np.float64]
 

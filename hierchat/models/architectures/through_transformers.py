@@ -5,7 +5,7 @@ tests/models/test_families.py makes a tiny random model of each and compares it 
 
 from __future__ import annotations
 
-from hierchat.models.architectures.windows import FULL, SLIDING
+from hierchat.models.architectures.layers import FULL, SLIDING
 
 ATTENTION = {FULL, SLIDING, "chunked_attention"}
 """Layers that look back at keys and values."""

@@ -1,12 +1,14 @@
 """Model files made into what loads in seconds: done once, kept in the cache under the source's identity.
 
 A GGUF becomes a folder of blocks for our kernels, or of float32 safetensors for transformers; safetensors become
-blocks where models.yaml asks for it.
-"""
+blocks where models.yaml asks for it."""
+
+from __future__ import annotations
 
 import gc
 import importlib
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,17 +18,27 @@ from typing import Any
 
 from hierchat.config import cache_dir
 from hierchat.models import cache
-from hierchat.models.architectures.of_text import of_text
-from hierchat.models.errors import NONSENSE, UnsupportedError
+from hierchat.models.architectures.sizes import of_text
 from hierchat.models.fetch.describe import describe, describe_tokenizer, first_line
-from hierchat.models.formats import block_model, block_module
+from hierchat.models.formats import block_model
 from hierchat.models.formats.codebooks import widening
 from hierchat.models.formats.gguf_blocks import read_gguf
-from hierchat.models.formats.gguf_families.registry import FAMILIES
-from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.formats.gguf_config import end_tokens, gguf_config
+from hierchat.models.formats.gguf_families import FAMILIES
+from hierchat.models.formats.gguf_head import Head, read_head
+from hierchat.models.formats.gguf_module import WIDTH, largest, matrices_of, read_module, stored, write_module
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.memory import require_free
-from hierchat.models.progress import Progress, Report, bar_class, silent, transformers_bars
+from hierchat.models.progress import (
+    NONSENSE,
+    BrokenFileError,
+    Progress,
+    Report,
+    UnsupportedError,
+    bar_class,
+    silent,
+    transformers_bars,
+)
 from hierchat.models.runnable import gguf_unsupported, require_supported
 
 MARKER = "hierchat.json"
@@ -60,7 +72,7 @@ def is_converted(folder: Path) -> bool:
 def _layout(folder: Path) -> list[int] | None:
     """What the layout of a folder of blocks depends on: its version, and the rows that this processor computes side by
     side."""
-    if not any((folder / file).exists() for file in (block_model.FILE, block_module.FILE)):
+    if not any((folder / file).exists() for file in (block_model.MODEL_FILE, block_model.WEIGHTS_FILE)):
         return None
     from hierchat.jit import LANES
 
@@ -97,7 +109,7 @@ def convert_blocks(gguf: Path, gguf_sha256: str, report: Report) -> Path:
 
 def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
     """The folder with a safetensors model rounded to blocks of 8 or 4 bits. Raises as convert_blocks."""
-    from hierchat.models.formats.safetensors_blocks import pack_safetensors
+    from hierchat.models.formats.assemble import pack_safetensors
 
     def write_packed(part: Path) -> None:
         for file in folder.iterdir():
@@ -107,7 +119,7 @@ def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
         require_supported(said)
         if (config := dict(of_text(said))) != said:
             (part / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
-        block_model.write(pack_safetensors(folder, config, bits, report), part / block_model.FILE)
+        block_model.write_model(pack_safetensors(folder, config, bits, report), part / block_model.MODEL_FILE)
 
     return _made(blocks_folder(f"{identity}-{bits}"), identity, report, write_packed)
 
@@ -139,7 +151,7 @@ def _made(target: Path, source: str, report: Report, write: Callable[[Path], Non
 
 def _write(gguf: Path, folder: Path, report: Report) -> None:
     if read_head(gguf).architecture in FAMILIES:
-        from hierchat.models.fetch.convert_module import convert_module
+        pass
 
         convert_module(gguf, folder, report)
         return
@@ -169,7 +181,7 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     report(Progress("converting", 0, None, message))
     head = read_head(gguf)
     if head.architecture in FAMILIES:
-        from hierchat.models.fetch.convert_module import convert_module_blocks
+        pass
 
         convert_module_blocks(gguf, folder, report)
         return
@@ -179,7 +191,7 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     describe(gguf, folder)
     shape = json.loads((folder / "config.json").read_text())
     require_supported(shape)
-    block_model.write(read_gguf(gguf, shape, report), folder / block_model.FILE)
+    block_model.write_model(read_gguf(gguf, shape, report), folder / block_model.MODEL_FILE)
 
 
 def _require_room(gguf: Path) -> None:
@@ -200,3 +212,73 @@ def _reporting(report: Report, message: str) -> Iterator[None]:
             yield
     finally:
         reader.tqdm = drawn
+
+
+# GGUF files of the families that transformers' modules compute and its own reader does not read
+# (gguf_families).
+
+
+_AT_ONCE = 3
+"""How often the largest tensor may be in memory while it is made: as pieces, joined, in another order."""
+
+
+def convert_module(gguf: Path, folder: Path, report: Report) -> None:
+    """Writes weights as float32 safetensors, configuration and tokenizer. Raises BrokenFileError, UnsupportedError,
+    DiskFullError, DoesNotFitError."""
+    head, config, module, shapes = _described(gguf)
+    cache.require_space(WIDTH * sum(map(math.prod, shapes.values())))
+    require_free(_AT_ONCE * largest(shapes), f"Converting {gguf.name}")
+    write_module(gguf, FAMILIES[head.architecture], config, shapes, folder, report)
+    _describe(gguf, module, folder)
+
+
+def convert_module_blocks(gguf: Path, folder: Path, report: Report) -> None:
+    """The same with matrices in the file's blocks, for a processor."""
+    head, config, module, shapes = _described(gguf)
+    size = int(sum(tensor.size * widening(tensor.type) for tensor in head.tensors))
+    cache.require_space(size)
+    require_free(size, f"Converting {gguf.name}")
+    family, (multiplied, looked_up) = FAMILIES[head.architecture], matrices_of(module)
+    weights = read_module(gguf, family, config, shapes, multiplied, looked_up, report)
+    block_model.write_weights(weights, folder / block_model.WEIGHTS_FILE)
+    _describe(gguf, module, folder)
+
+
+def _described(gguf: Path) -> tuple[Head, dict[str, Any], Any, dict[str, tuple[int, ...]]]:
+    """The head, the configuration, the module without weights, and its tensors' shapes by their names."""
+    head = read_head(gguf)
+    config = {**gguf_config(head), **_tokens(head)}
+    module = _empty(gguf, config)
+    return head, config, module, {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
+
+
+def _describe(gguf: Path, module: Any, folder: Path) -> None:
+    describe_tokenizer(gguf, folder)
+    module.config.architectures = [type(module).__name__]
+    module.config.save_pretrained(folder)
+    module.generation_config.save_pretrained(folder)
+
+
+def _tokens(head: Head) -> dict[str, Any]:
+    """Those that begin and end texts, also where there are none: transformers would make some up."""
+    said = {"bos": "bos", "pad": "padding"}
+    found = {
+        f"{name}_token_id": head.values.get(f"tokenizer.ggml.{key}_token_id") for name, key in said.items()
+    }
+    return {**found, "eos_token_id": end_tokens(head)}
+
+
+def _empty(gguf: Path, config: dict[str, Any]) -> Any:
+    """The module without weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    kind = config["model_type"]
+    try:
+        made = AutoConfig.for_model(**config)
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(made)
+    except Exception as error:  # a configuration's checks raise nothing more exact
+        raise BrokenFileError(
+            f"{gguf.name} does not say what model it is: {first_line(error)} ({kind})."
+        ) from error

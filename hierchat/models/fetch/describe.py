@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from hierchat.models.errors import UnsupportedError
 from hierchat.models.formats.gguf_config import completed, end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_tokenizer import write_tokenizer
+from hierchat.models.progress import UnsupportedError
 
 SECONDS = 600
 

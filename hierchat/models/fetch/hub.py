@@ -17,8 +17,17 @@ import requests
 
 from hierchat.config import cache_dir
 from hierchat.models import cache
-from hierchat.models.errors import BrokenFileError, FetchError, GatedError, MissingError, OfflineError
-from hierchat.models.progress import Progress, Report, bar_class, silent
+from hierchat.models.progress import (
+    BrokenFileError,
+    FetchError,
+    GatedError,
+    MissingError,
+    OfflineError,
+    Progress,
+    Report,
+    bar_class,
+    silent,
+)
 
 RepoKind = Literal["model", "dataset"]
 FOLDER_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "*.model", "merges.txt", "vocab.txt")

@@ -15,9 +15,9 @@ from typing import Any
 import requests
 
 from hierchat.models.architectures.through_transformers import MADE_FOR_ELSE
-from hierchat.models.errors import FetchError, GatedError, MissingError, OfflineError
 from hierchat.models.fetch.hub import TOO_MANY, authorisation, endpoint, offline_mode, read
-from hierchat.models.formats.gguf_shards import whole_models
+from hierchat.models.formats.gguf_head import whole_models
+from hierchat.models.progress import FetchError, GatedError, MissingError, OfflineError
 
 MOST_FOUND = 20
 """Models that a search lists."""

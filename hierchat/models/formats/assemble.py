@@ -2,35 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import safe_open
 
-from hierchat.models.architectures.architecture import Architecture
-from hierchat.models.architectures.layers import (
-    has_experts_beside,
-    layer_input_size,
-    matrices_of,
-    norms_of,
-)
-from hierchat.models.architectures.names import (
+from hierchat.models.architectures.architecture import (
     EMBEDDING,
     EXPERT_SCALES,
+    FUSED_EXPERTS,
     HEAD,
     LAST_NORM,
     LAYER_EMBEDDING,
     LAYER_PROJECTION,
     LAYER_PROJECTION_NORM,
     ROUTER_NORMS,
+    Architecture,
     Name,
 )
-from hierchat.models.architectures.sizes import heads_of
+from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.layers import (
+    expert_width,
+    has_experts_beside,
+    layer_input_size,
+    matrices_of,
+    norms_of,
+)
+from hierchat.models.architectures.rope import rotary_size
+from hierchat.models.architectures.sizes import PREFIX, experts_of, heads_of
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.quantised_blocks import Blocks
-from hierchat.models.formats.row_order import Rows, row_orders
+from hierchat.models.formats.block_types import mx_blocks, packed
+from hierchat.models.formats.blocks import Blocks, from_file, from_floats, pack
+from hierchat.models.progress import BrokenFileError, Progress, Report
+
+# Which rows of a file's tensor make a matrix of the engine, where it is not all of them as they lie there.
+
+
+Rows = NDArray[np.int64]
+
+
+def row_orders(
+    architecture: Architecture, config: Mapping[str, Any], *, pairs_neighbours: bool
+) -> dict[str, Rows]:
+    """By the names of MATRICES: rows out of one tensor that holds several matrices, and rows of queries and keys that
+    the file pairs with their neighbours (`pairs_neighbours`), put half of what is rotated apart."""
+    heads, kv_heads, size = heads_of(config)
+    inner, matrices = expert_width(config, architecture), matrices_of(architecture, config, 0)
+    experts = experts_of(config)[0] if has_experts_beside(config, architecture) else 1
+    heights = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size, "gate": inner, "up": inner}
+    found: dict[str, Rows] = {}
+    for place, name in matrices.items():
+        together = [other for other, its in matrices.items() if its == name]
+        if len(together) > 1:
+            before = sum(heights[other] for other in together[: together.index(place)])
+            begins = np.arange(experts)[:, None] * sum(heights[other] for other in together)
+            found[place] = (begins + before + np.arange(heights[place])).reshape(-1)
+        if pairs_neighbours and place in ("q", "k"):
+            turned = _turned(heights[place] // size, size, rotary_size(config, architecture))
+            found[place] = found[place][turned] if place in found else turned
+    return found
+
+
+def _turned(heads: int, size: int, rotated: int) -> Rows:
+    """Rows of `heads` heads of `size`, of which the first `rotated` are paired, neighbours put half of them apart."""
+    one = np.arange(size)
+    one[:rotated] = one[:rotated].reshape(-1, 2).T.reshape(-1)
+    return (np.arange(heads)[:, None] * size + one).reshape(-1)
+
 
 _NONE = np.zeros(0, np.float32)
 Tensor = Callable[[Name], NDArray[np.float32]]
@@ -106,3 +148,123 @@ def assemble(
         return model
     vectors["layer_norm"] = tensor(LAYER_PROJECTION_NORM) + offset
     return replace(model, layer_embedding=matrix(LAYER_EMBEDDING), layer_projection=matrix(LAYER_PROJECTION))
+
+
+# Tensors of safetensors by their names in models.architectures, whatever pieces they are stored in.
+
+
+Floats = NDArray[np.float32]
+
+
+def whole(name: Name, experts: int, read: Callable[[str], Floats]) -> Floats:
+    """A tensor by its name in transformers. Matrices of `experts` experts stand one behind the other, float32
+    [experts * rows, columns]. `read` gives what is stored under a name."""
+    said = name.transformers
+    if "{}" in said:
+        return np.concatenate([read(said.format(expert)) for expert in range(experts)])
+    stem, kind = said.rsplit(".", 1)
+    if stem.endswith((".sinks", ".layer_scalar")) or kind == "scale":
+        return read(stem)
+    if ".experts." in said and ".mlp." not in said:
+        floats = read(stem)
+        return floats.reshape(-1, floats.shape[2])
+    if not fused(name):
+        return read(said)
+    floats = read(f"{stem}_bias") if kind == "bias" else read(stem).swapaxes(1, 2)
+    floats = np.ascontiguousarray(floats[:, part_of(name)])
+    return floats if kind == "bias" else floats.reshape(-1, floats.shape[2])
+
+
+def fused(name: Name) -> bool:
+    """Whether it is stored for all experts in one tensor."""
+    return ".mlp.experts." in name.transformers and "{}" not in name.transformers
+
+
+def part_of(name: Name) -> slice:
+    """The rows of each expert that are this tensor's: gate and up stand in turn."""
+    if FUSED_EXPERTS["down"].gguf in name.gguf:
+        return slice(None)
+    return slice(0 if FUSED_EXPERTS["gate"].gguf in name.gguf else 1, None, 2)
+
+
+# Safetensors of transformers as a model of blocks, rounded to 8 or 4 bits.
+
+
+_PIECE = 8192
+"""Rows of a large matrix that are packed at a time."""
+
+
+def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Report) -> BlockModel:
+    """Every matrix in blocks of `bits`; the embedding and the head in 8, what chooses among experts as floats. Experts
+    that are stored in MXFP4 stay as they are. `config`: of an architecture of the registry.
+
+    Raises BrokenFileError, naming the tensor that is missing.
+    """
+    files = [safe_open(path, framework="pt") for path in sorted(folder.glob("*.safetensors"))]
+    stored = {name: file for file in files for name in file.keys()}  # noqa: SIM118
+    # Beside pictures, tensors of texts have names of their own
+    places = {_plain(name): _Stored(file, name) for name, file in stored.items()}
+
+    message = f"{folder.name} to {bits}-bit blocks, once"
+    architecture = ARCHITECTURES[config["model_type"]]
+    experts, router = experts_of(config)[0], matrices_of(architecture, config, 0).get("router")
+
+    def read(name: str) -> NDArray[np.float32]:
+        if name not in places:
+            raise BrokenFileError(f"{folder} lacks the tensor {name}.")
+        return np.asarray(places[name].whole().float().numpy(), np.float32)
+
+    def tensor(name: Name) -> NDArray[np.float32]:
+        return whole(name, experts, read)
+
+    def in_blocks(name: Name, order: Rows | None = None) -> Blocks:
+        stem = name.transformers.removesuffix(".weight")
+        if fused(name) and f"{stem}_blocks" in places:
+            codes, scales = (places[f"{stem}_{kind}"].whole() for kind in ("blocks", "scales"))
+            part = part_of(name)
+            return from_file("MXFP4", mx_blocks(codes.numpy()[:, part], scales.numpy()[:, part]))
+        if name == LAYER_EMBEDDING:
+            return _packed_in_pieces(places, name.transformers, folder)
+        weights = tensor(name) if order is None else tensor(name)[order]
+        if router and f".{router.gguf}." in name.gguf:
+            return from_floats(weights)
+        return pack(weights, 8 if name in (EMBEDDING, HEAD) else bits)
+
+    return assemble(
+        architecture,
+        config,
+        tensor,
+        in_blocks,
+        tied=config.get("tie_word_embeddings", HEAD.transformers not in places),
+        norm_offset=architecture.norm_offset,
+        pairs_neighbours=architecture.pairs_neighbours,
+        step=lambda n, of: report(Progress("converting", n, of, message)),
+    )
+
+
+class _Stored(NamedTuple):
+    """A tensor in a file, by its name there."""
+
+    file: Any
+    name: str
+
+    def whole(self) -> Any:
+        return self.file.get_tensor(self.name)
+
+
+def _plain(name: str) -> str:
+    """A tensor's name in a model of texts alone."""
+    return f"model.{name.removeprefix(PREFIX)}" if name.startswith(PREFIX) else name
+
+
+def _packed_in_pieces(places: Mapping[str, _Stored], name: str, folder: Path) -> Blocks:
+    """A matrix in blocks of 8 bits, of which a part at a time becomes floats: they may need more memory than there is.
+    Raises BrokenFileError."""
+    if name not in places:
+        raise BrokenFileError(f"{folder} lacks the tensor {name}.")
+    stored = places[name].file.get_slice(places[name].name)
+    raw, kind = list[NDArray[np.uint8]](), ""
+    for begin in range(0, stored.get_shape()[0], _PIECE):
+        kind, bytes_ = packed(np.asarray(stored[begin : begin + _PIECE].float().numpy(), np.float32), 8)
+        raw.append(bytes_)
+    return from_file(kind, np.concatenate(raw))

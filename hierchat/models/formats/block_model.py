@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import mmap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +13,99 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.models.architectures.architecture import EXPERTS
+from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.layers import matrices_of
-from hierchat.models.architectures.names import EXPERTS
-from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.architectures.sizes import experts_of
-from hierchat.models.formats import block_file
-from hierchat.models.formats.quantised_blocks import Blocks
+from hierchat.models.formats.blocks import Blocks
+from hierchat.models.formats.layouts import VERSION, in_large_pages
+from hierchat.models.progress import BrokenFileError
 
-FILE = "blocks.bin"
+# Matrices of blocks and plain arrays in one file of the cache, as they lie in memory.
+
+
+_MAGIC = b"hierblok"
+_ALIGNMENT = 64
+_PAGE = 4096
+_FLOAT = "float32"
+
+
+def write_arrays(
+    path: Path, said: Mapping[str, Any], vectors: Mapping[str, NDArray[Any]], matrices: Mapping[str, Blocks]
+) -> None:
+    """A head in JSON, which holds `said`, then all arrays in order, each where a register's loads are aligned."""
+    head: dict[str, Any] = {**said, "version": VERSION, "vectors": {}, "matrices": {}}
+    arrays: list[NDArray[Any]] = []
+    end = 0
+
+    def place(array: NDArray[Any]) -> int:
+        nonlocal end
+        begin = -(-end // _ALIGNMENT) * _ALIGNMENT
+        end = begin + array.nbytes
+        arrays.append(np.ascontiguousarray(array))
+        return begin
+
+    for name, vector in vectors.items():
+        kind = [str(vector.dtype)] if vector.dtype != _FLOAT else []
+        head["vectors"][name] = [place(vector), vector.shape, *kind]
+    for name, matrix in matrices.items():
+        entry = [place(matrix.data), matrix.nbytes, matrix.name, *matrix.shape, matrix.lanes]
+        head["matrices"][name] = entry
+    text = json.dumps(head).encode()
+    with path.open("wb") as file:
+        file.write(_MAGIC + len(text).to_bytes(8, "little") + text)
+        begin = -(-file.tell() // _PAGE) * _PAGE
+        for array in arrays:
+            file.write(bytes(begin - file.tell()))
+            file.write(array.reshape(-1).view(np.uint8).data)
+            begin += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def head_of(path: Path) -> dict[str, Any]:
+    """What `write` was told, and where arrays lie. Raises what `broken` catches."""
+    with path.open("rb") as file:
+        if file.read(8) != _MAGIC:
+            raise ValueError("it begins with something else")
+        head: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        head["begin"] = -(-file.tell() // _PAGE) * _PAGE
+    return head
+
+
+def read_arrays(
+    path: Path, head: Mapping[str, Any], far: Sequence[str]
+) -> tuple[dict[str, NDArray[Any]], dict[str, Blocks]]:
+    """Vectors and matrices: what a forward reads in large pages where the system has them, mapped are the matrices
+    `far`, which stand last. Raises MemoryError, and what `broken` catches."""
+    if head["version"] != VERSION:
+        raise ValueError("it is of another version")
+    begin = head["begin"]
+    with path.open("rb") as file:
+        data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)[begin:]
+    ends = [at + size for name, (at, size, *_) in head["matrices"].items() if name not in far]
+    near = in_large_pages(path, begin, min(max(ends, default=0), data.nbytes))
+    matrices = {}
+    for name, (at, size, kind, rows, columns, lanes) in head["matrices"].items():
+        whole = near if near is not None and at + size <= near.nbytes else data
+        matrices[name] = Blocks(kind, whole[at : at + size], rows, columns, lanes)
+        if matrices[name].nbytes != -(-rows // lanes) * lanes * matrices[name].row_bytes:
+            raise ValueError("it is cut off")
+    vectors = {}
+    for name, (at, shape, *other) in head["vectors"].items():
+        of = np.dtype(other[0] if other else _FLOAT)
+        vectors[name] = data[at : at + of.itemsize * int(np.prod(shape))].view(of).reshape(shape)
+    return vectors, matrices
+
+
+@contextmanager
+def broken(path: Path) -> Iterator[None]:
+    """What a damaged file raises, as a BrokenFileError."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise BrokenFileError(f"{path} is broken: {error}. Delete it; it is made anew.") from error
+
+
+MODEL_FILE = "blocks.bin"
 _LAST = ("embedding", "layer_embedding")
 """What lies behind the others in a file."""
 
@@ -101,26 +189,26 @@ class BlockModel:
         return [self.head, *each, *([self.layer_projection] if self.layer_projection else [])]
 
 
-def write(model: BlockModel, path: Path) -> None:
+def write_model(model: BlockModel, path: Path) -> None:
     """Embeddings come last: see read."""
     matrices = sorted(model.matrices(), key=lambda item: item[0] in _LAST and _LAST.index(item[0]) + 1)
-    block_file.write(path, {"config": model.config}, model.vectors, dict(matrices))
+    write_arrays(path, {"config": model.config}, model.vectors, dict(matrices))
 
 
-def mapped_bytes(path: Path) -> int:
+def model_mapped_bytes(path: Path) -> int:
     """How much of a file stays on disk: of inputs of layers a forward reads a row per token. Raises BrokenFileError."""
-    with block_file.broken(path):
-        return int(block_file.head_of(path)["matrices"].get("layer_embedding", (0, 0))[1])
+    with broken(path):
+        return int(head_of(path)["matrices"].get("layer_embedding", (0, 0))[1])
 
 
-def read(path: Path) -> BlockModel:
+def read_model(path: Path) -> BlockModel:
     """What `write` wrote: what a forward reads in large pages where the system has them, the rest mapped. Raises
     BrokenFileError, or MemoryError."""
-    with block_file.broken(path):
-        head = block_file.head_of(path)
+    with broken(path):
+        head = head_of(path)
         # Of an embedding that is not the head a forward reads a row per token, and it stays mapped.
         far = _LAST if "head" in head["matrices"] else _LAST[1:]
-        vectors, matrices = block_file.read(path, head, far)
+        vectors, matrices = read_arrays(path, head, far)
         layers = [dict[str, Blocks]() for _ in range(head["config"]["num_hidden_layers"])]
         for name, matrix in matrices.items():
             if "." in name:
@@ -139,3 +227,75 @@ def read(path: Path) -> BlockModel:
             layer_embedding=matrices.get("layer_embedding"),
             layer_projection=matrices.get("layer_projection"),
         )
+
+
+# The weights of a module of transformers, its matrices in blocks, and how they lie in the cache.
+
+
+WEIGHTS_FILE = "module.bin"
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A weight [outputs, inputs], or [experts, outputs, inputs] with experts one behind the other. Rows of each block
+    type are a piece. Of several pieces `places` [outputs] says where each output is when those of all pieces stand side
+    by side. `columns` [inputs]: which input each column is for, None where they are in order."""
+
+    pieces: tuple[Blocks, ...]
+    experts: int = 1
+    places: Integers | None = None
+    columns: Integers | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleWeights:
+    """By transformers' names. `far`: matrices of which a forward reads a row per token."""
+
+    matrices: Mapping[str, Matrix]
+    vectors: Mapping[str, NDArray[Any]]
+    far: tuple[str, ...] = ()
+
+
+def write_weights(weights: ModuleWeights, path: Path) -> None:
+    """Matrices that are `far` come last: see block_file.read."""
+    vectors, pieces, several = dict(weights.vectors), dict[str, Blocks](), dict[str, list[int]]()
+    for name, matrix in sorted(weights.matrices.items(), key=lambda item: item[0] in weights.far):
+        several[name] = [len(matrix.pieces), matrix.experts]
+        pieces |= {_piece(name, number): piece for number, piece in enumerate(matrix.pieces)}
+        orders = {"places": matrix.places, "columns": matrix.columns}
+        vectors |= {f"{name}/{kind}": order for kind, order in orders.items() if order is not None}
+    write_arrays(path, {"module": several, "far": weights.far}, vectors, pieces)
+
+
+def read_weights(path: Path) -> ModuleWeights:
+    """What `write` wrote: what a forward reads in large pages where the system has them, the rest mapped. Raises
+    BrokenFileError, or MemoryError."""
+    with broken(path):
+        head = head_of(path)
+        vectors, pieces = read_arrays(path, head, _far(head))
+        matrices = {
+            name: Matrix(
+                tuple(pieces[_piece(name, number)] for number in range(count)),
+                experts,
+                vectors.pop(f"{name}/places", None),
+                vectors.pop(f"{name}/columns", None),
+            )
+            for name, (count, experts) in head["module"].items()
+        }
+        return ModuleWeights(matrices, vectors, tuple(head["far"]))
+
+
+def weights_mapped_bytes(path: Path) -> int:
+    """How much of a file stays on disk. Raises BrokenFileError."""
+    with broken(path):
+        head = head_of(path)
+        return sum(int(head["matrices"][piece][1]) for piece in _far(head))
+
+
+def _far(head: Mapping[str, Any]) -> list[str]:
+    return [_piece(name, number) for name in head["far"] for number in range(head["module"][name][0])]
+
+
+def _piece(name: str, number: int) -> str:
+    return f"{name}/{number}"

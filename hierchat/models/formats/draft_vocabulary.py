@@ -12,7 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.errors import BrokenFileError
+from hierchat.models.progress import BrokenFileError
 
 FILE = "known_tokens.npy"
 

@@ -10,19 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.names import HEAD, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, Name
-from hierchat.models.architectures.registry import GGUF_ARCHITECTURES, unknown
+from hierchat.models.architectures.architecture import HEAD, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS, Name
+from hierchat.models.architectures.families import GGUF_ARCHITECTURES, unknown
+from hierchat.models.architectures.layers import FULL
 from hierchat.models.architectures.rope import scaling, scaling_type
-from hierchat.models.architectures.windows import FULL
-from hierchat.models.errors import BrokenFileError, UnsupportedError
-from hierchat.models.formats.assemble import assemble
+from hierchat.models.formats.assemble import Rows, assemble
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.block_types import UnknownBlockType, floats_of
-from hierchat.models.formats.gguf_head import Tensor, read_head
-from hierchat.models.formats.gguf_shards import shards
-from hierchat.models.formats.quantised_blocks import Blocks, from_file
-from hierchat.models.formats.row_order import Rows
-from hierchat.models.progress import Progress, Report
+from hierchat.models.formats.blocks import Blocks, from_file
+from hierchat.models.formats.gguf_head import Tensor, read_head, shards
+from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 
 _UNTURNED = 1e20
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.models.architectures.architecture import Architecture
-from hierchat.models.architectures.names import EMBEDDING, HEAD, MATRICES
-from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.architecture import EMBEDDING, HEAD, MATRICES, Architecture
+from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.layers import FULL, SLIDING
 from hierchat.models.architectures.sizes import require_plausible
-from hierchat.models.architectures.windows import FULL, SLIDING
-from hierchat.models.errors import NONSENSE, BrokenFileError
-from hierchat.models.formats.gguf_families.registry import FAMILIES
+from hierchat.models.formats.gguf_families import FAMILIES
+from hierchat.models.formats.gguf_family import rotary_part, scaling_of
 from hierchat.models.formats.gguf_head import Head
-from hierchat.models.formats.gguf_rope import rotary_part, scaling_of
+from hierchat.models.progress import NONSENSE, BrokenFileError
 
 MODEL_TYPES = {
     **{name: architecture.model_type for name, architecture in GGUF_ARCHITECTURES.items()},

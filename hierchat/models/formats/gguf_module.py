@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.errors import BrokenFileError, UnsupportedError
+from hierchat.models.formats.block_model import Matrix, ModuleWeights
 from hierchat.models.formats.block_types import floats_of
-from hierchat.models.formats.gguf_families.family import Config, Family, Floats, Part
-from hierchat.models.formats.gguf_head import Tensor, read_head
-from hierchat.models.formats.gguf_shards import shards
-from hierchat.models.progress import Progress, Report
+from hierchat.models.formats.blocks import from_file
+from hierchat.models.formats.gguf_family import Config, Family, Floats, Part
+from hierchat.models.formats.gguf_head import Tensor, read_head, shards
+from hierchat.models.formats.layouts import BLOCK
+from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 
 Shape = tuple[int, ...]
 FILE = "model.safetensors"
@@ -163,3 +164,108 @@ def misfit(gguf: Path, said: str) -> BrokenFileError:
 
 def _counted(shape: Shape) -> list[int]:
     return [size for size in shape if size != 1]
+
+
+# A GGUF file as the weights of transformers' module, in the file's own blocks wherever our kernels multiply
+# them.
+
+
+def read_module(
+    gguf: Path,
+    family: Family,
+    config: Config,
+    wanted: Mapping[str, Shape],
+    matrices: Collection[str],
+    looked_up: Collection[str],
+    report: Report,
+) -> ModuleWeights:
+    """`matrices`: those of `wanted` that are multiplied with rows, or `looked_up` alone. What cannot be in blocks is in
+    floats. Raises as gguf_module.write_module does."""
+    made = plan(gguf, family, config, wanted)
+    contents, message = Contents(gguf), f"{gguf.name}, once"
+    found, vectors = dict[str, Matrix](), dict[str, NDArray[Any]]()
+    for number, one in enumerate(made):
+        report(Progress("converting", number, len(made), message))
+        if one.name in matrices and _in_blocks(one):
+            found[one.name] = _matrix(gguf, one, contents)
+        else:
+            floats = one.put(gguf, [contents.floats(tensor) for tensor in one.of], one.shape)
+            vectors[one.name] = np.ascontiguousarray(floats).reshape(one.shape)
+    report(Progress("converting", len(made), len(made), message))
+    return ModuleWeights(found, vectors, tuple(name for name in found if name in looked_up))
+
+
+def _in_blocks(one: Made) -> bool:
+    """Whether our kernels multiply rows of this length, and find where the rows of an expert begin."""
+    from hierchat.jit import LANES
+
+    return one.shape[-1] % BLOCK == 0 and (len(one.shape) == 2 or one.shape[-2] % LANES == 0)
+
+
+def _matrix(gguf: Path, one: Made, contents: Contents) -> Matrix:
+    """What moves rows is asked with their numbers, what moves columns with theirs."""
+    outputs, inputs = one.shape[-2:]
+    rows = [contents.raw(tensor) for tensor in one.of]
+    types = [tensor.type for tensor in one.of]
+    for tensor in one.of:
+        if tensor.shape[0] != inputs:
+            raise misfit(
+                gguf, f"rows of {tensor.name} have {tensor.shape[0]} numbers for {inputs} of {one.name}"
+            )
+    if one.part.columns:
+        columns = one.put(gguf, [np.arange(inputs)[None]], (1, inputs)).reshape(-1)
+        return Matrix((from_file(types[0], rows[0]),), columns=np.argsort(columns))
+    ends = np.cumsum([len(some) for some in rows])
+    numbers = [
+        np.arange(end - len(some), end).reshape(*tensor.shape[:0:-1], 1)
+        for tensor, some, end in zip(one.of, rows, ends, strict=True)
+    ]
+    order = one.put(gguf, numbers, (*one.shape[:-1], 1)).reshape(-1, outputs)
+    if len(set(types)) == 1:
+        whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        return Matrix((from_file(types[0], whole, order.reshape(-1)),), len(order))
+    source = np.searchsorted(ends, order, side="right")  # [experts, outputs]
+    pieces = [
+        from_file(kind, some, order[source == number] - (end - len(some)))
+        for number, (kind, some, end) in enumerate(zip(types, rows, ends, strict=True))
+    ]
+    return Matrix(tuple(pieces), len(order), np.argsort(np.argsort(source[0], kind="stable")))
+
+
+# The tensors of a module of transformers, without torch being imported before there is one.
+
+
+FORMS = ("gate_up_proj", "up_proj", "down_proj")
+"""Matrices of several experts, as transformers' interface for them calls them."""
+
+
+def stored(module: Any) -> dict[str, Any]:
+    """By name. An output that is the embedding is stored once."""
+    found: dict[str, Any] = {}
+    seen = set()
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            found[name] = tensor
+        seen.add(id(tensor))
+    return found
+
+
+def matrices_of(module: Any) -> tuple[set[str], set[str]]:
+    """Names of matrices that rows are multiplied with or that are looked up, and of those that are only looked up."""
+    from torch import nn
+
+    names = {id(tensor): name for name, tensor in stored(module).items()}
+    multiplied, looked_up = set[str](), set[str]()
+    for part in module.modules():
+        if type(part) is nn.Linear:
+            multiplied.add(names[id(part.weight)])
+        elif isinstance(part, nn.Embedding):
+            looked_up.add(names[id(part.weight)])
+        elif has_experts(part) and not part.is_transposed:
+            multiplied |= {names[id(getattr(part, form))] for form in FORMS if hasattr(part, form)}
+    return multiplied | looked_up, looked_up - multiplied
+
+
+def has_experts(part: Any) -> bool:
+    """Whether it holds experts as transformers' interface for them has it."""
+    return hasattr(part, "has_post_expert_norm") and hasattr(part, "down_proj")

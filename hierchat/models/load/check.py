@@ -4,22 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
-from hierchat.models.errors import NONSENSE, BrokenFileError, DoesNotFitError, ModelError, UnsupportedError
+from hierchat.models.cache import gigabytes
+from hierchat.models.catalogue import Backend, Gguf, ModelEntry, read_catalogue
 from hierchat.models.fetch.bring import get_gguf, has_blocks, is_fetched
 from hierchat.models.fetch.convert import blocks_folder, is_converted
-from hierchat.models.fetch.folder import causal_config, read_config
-from hierchat.models.fetch.hub import fetch_hub
-from hierchat.models.fetch.weights import weight_bytes
+from hierchat.models.fetch.folder import block_bytes, causal_config, read_config, weight_bytes
+from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
 from hierchat.models.formats.gguf_config import gguf_config
-from hierchat.models.formats.gguf_families.registry import FAMILIES, KINDS
-from hierchat.models.formats.gguf_head import Head, read_head
-from hierchat.models.memory import best_device, require_blocks_fit, require_fit
-from hierchat.models.progress import Report, silent
-from hierchat.models.runnable import gguf_refused, gguf_unsupported, refused, step_of_kind, unsupported
+from hierchat.models.formats.gguf_families import FAMILIES, KINDS
+from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, shard_names
+from hierchat.models.memory import (
+    best_device,
+    blocks_needed,
+    bytes_needed,
+    dtype_on,
+    free_memory,
+    require_blocks_fit,
+    require_fit,
+    total_memory,
+)
+from hierchat.models.progress import (
+    NONSENSE,
+    BrokenFileError,
+    DoesNotFitError,
+    FetchError,
+    ModelError,
+    Report,
+    UnsupportedError,
+    silent,
+)
+from hierchat.models.runnable import (
+    Step,
+    gguf_refused,
+    gguf_step,
+    gguf_unsupported,
+    refused,
+    step,
+    step_of_kind,
+    unsupported,
+)
 
 LEAST_BYTES, FLOAT_BYTES = 0.53, 4
 """Per weight on the CPU engine: in blocks of 4 bits, unless its files are smaller, and where all become floats."""
@@ -180,3 +207,146 @@ def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
         except (OSError, ModelError, *NONSENSE):
             pass  # transformers says what is wrong with it
     return causal_config(folder, entry.name).to_dict()
+
+
+# What keeps a model from running, asked of the hub before its weights are fetched: config.json, or the head
+# of a GGUF file.
+
+
+_BEGINNINGS = (4_000_000, 16_000_000, 64_000_000)
+"""Bytes that are asked for in turn: of a large vocabulary, the head takes some ten million."""
+
+
+def require_worth_fetching(
+    entry: ModelEntry,
+    device: str,
+    backend: Backend | None = None,
+    progress: Report = silent,
+    held: int = 0,
+) -> None:
+    """Raises a ModelError where the model cannot run here. What the hub does not answer is found out later.
+    `held`: bytes that will be free when it is loaded."""
+    require_memory(entry, device, held)
+    source = entry.source_on(device)
+    if source.hub or is_fetched(entry, device):
+        require_runnable(entry, device, backend, progress, held)
+    elif source.gguf and source.gguf.repo:
+        with suppress(FetchError):  # fetching says it, or knows another way
+            require_runnable_head(entry, remote_head(source.gguf), device, backend)
+
+
+def remote_head(gguf: Gguf) -> Head:
+    """The head of a GGUF file on the hub, or of all that are one model. Raises BrokenFileError, MissingError,
+    GatedError, OfflineError."""
+    assert gguf.file
+    return joined([_head_of(gguf, name) for name in shard_names(gguf.file)], gguf.file)
+
+
+def _head_of(gguf: Gguf, name: str) -> Head:
+    assert gguf.repo
+    for size in _BEGINNINGS:
+        data = fetch_beginning(gguf.repo, gguf.revision, name, size)
+        if head := head_in(data):
+            return head
+        if len(data) < size:
+            break
+    raise BrokenFileError(f"{name} of {gguf.repo} is no GGUF file that can be read here.")
+
+
+# Whether a model fits this machine, as a word and a reason. Nothing is fetched to find out.
+
+
+Verdict = Literal["yes", "tight", "full", "no", "unknown"]
+"""full: the machine has the memory, but other programs hold it now."""
+EASY = 0.75
+"""Of the free memory, what a model may take without being a tight fit."""
+ROOMY = 0.5
+"""Share of the machine's memory that a model may take that shall fit every day, beside other programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`why`: a sentence for the page. `needed`: bytes of memory, None where nothing tells."""
+
+    verdict: Verdict
+    why: str
+    needed: int | None = None
+
+
+def fit(
+    entry: ModelEntry,
+    device: str,
+    backend: Backend | None = None,
+    held: int = 0,
+    weights: int | None = None,
+) -> Fit:
+    """As far as memory goes. `held`: bytes that will be free when it is loaded, besides those that are free now;
+    `weights`: bytes of a GGUF file's tensors that is not here, where its head tells them."""
+    if entry.engine:
+        return Fit("yes", f"Runs at {entry.engine.openai.url} and takes no memory here.", 0)
+    needed = memory_needed(entry, device, backend, weights)
+    if needed is None:
+        return Fit("unknown", "How much memory it needs is known once it is here.")
+    free, total = free_memory(device) + held, total_memory(device)
+    if needed > total:
+        said = f"Needs {gigabytes(needed)} of memory; this machine has {gigabytes(total)}."
+        return Fit("no", f"{said} Choose a smaller model.", needed)
+    said = f"Needs {gigabytes(needed)} of {gigabytes(min(free, total))} available."
+    if needed > free:
+        return Fit("full", f"{said} Close other programs to load it.", needed)
+    if needed > EASY * free:
+        return Fit("tight", f"{said} Other programs may become slow.", needed)
+    return Fit("yes", said, needed)
+
+
+def fits_every_day(found: Fit, device: str) -> bool:
+    """Whether memory is no question, whatever other programs hold at the moment."""
+    return found.verdict != "no" and found.needed is not None and found.needed <= ROOMY * total_memory(device)
+
+
+def memory_needed(
+    entry: ModelEntry, device: str, backend: Backend | None = None, weights: int | None = None
+) -> int | None:
+    """Bytes of weights and of the whole context; None where neither files nor catalogue tell."""
+    size, context = entry.size, entry.context_length or 4096
+    if by_engine(entry, device, backend):
+        weights = block_bytes(entry, device, weights)
+        if weights and size:
+            weights = int(weights * size.held)
+        slot = size.slot if size else 0
+        return blocks_needed(weights, slot, context, modules=through_modules(entry)) if weights else None
+    return bytes_needed(size, dtype_on(entry.dtype, device), entry.quantisation, context) if size else None
+
+
+def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> str:
+    """Why a model that is here can never run, from its files; empty where nothing speaks against it."""
+    if entry.engine or not is_fetched(entry, device):
+        return ""
+    try:
+        require_runnable(entry.model_copy(update={"size": None}), device, backend)
+    except ModelError as error:
+        return str(error)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"Its files cannot be read ({type(error).__name__})."
+    return ""
+
+
+# Which step will compute a model, told before anything of it is fetched.
+
+
+def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None) -> Step | None:
+    """From config.json where the model is a folder, else from the kind that the catalogue names, else from the head of
+    a GGUF file that is here; None where none tells."""
+    own = by_engine(entry, device, backend)
+    if folder := entry.source_on(device).folder:
+        try:
+            return step(read_config(folder.path), own=own, device=device)
+        except (ModelError, *NONSENSE):
+            return None
+    if entry.kind is not None:
+        return step_of_kind(entry.kind, own=own, device=device)
+    if entry.source_on(device).gguf and is_fetched(entry, device):
+        with suppress(ModelError, *NONSENSE):
+            gguf = get_gguf(entry, device=device)
+            return gguf_step(read_head(gguf), own=own, device=device) if gguf else None
+    return None

@@ -11,14 +11,14 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hierchat.models.architectures.architecture import HEAD
 from hierchat.models.architectures.layers import slot_size
-from hierchat.models.architectures.names import HEAD
-from hierchat.models.architectures.of_text import PREFIX, of_text
+from hierchat.models.architectures.sizes import PREFIX, of_text
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry
-from hierchat.models.errors import NONSENSE, BrokenFileError, MissingError
 from hierchat.models.fetch.hub import fetch_beginning, list_files
 from hierchat.models.formats.gguf_config import gguf_config
-from hierchat.models.load.before_fetch import remote_head
+from hierchat.models.load.check import remote_head
+from hierchat.models.progress import NONSENSE, BrokenFileError, MissingError
 
 _JSON = 16 << 20
 """Bytes of a configuration, or of the head of safetensors, at most."""

@@ -1,7 +1,10 @@
 """A catalogue model as a module of transformers."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,24 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from hierchat.models.catalogue import Backend, ModelEntry, Quantisation, Size, read_catalogue
-from hierchat.models.errors import BrokenFileError, DoesNotFitError, ModelError, UnsupportedError
 from hierchat.models.fetch.bring import get
-from hierchat.models.fetch.folder import read_folder
+from hierchat.models.fetch.folder import causal_config, read_folder
+from hierchat.models.formats import block_model
+from hierchat.models.formats.block_model import Matrix, ModuleWeights
+from hierchat.models.formats.gguf_module import stored
 from hierchat.models.load.check import with_backend
 from hierchat.models.load.loaded import LoadedModel, model_key
 from hierchat.models.memory import dtype_on, require_fit
-from hierchat.models.progress import Progress, Report, silent, transformers_bars
+from hierchat.models.progress import (
+    BrokenFileError,
+    DoesNotFitError,
+    ModelError,
+    Progress,
+    Report,
+    UnsupportedError,
+    silent,
+    transformers_bars,
+)
 
 
 def load_torch(
@@ -122,3 +136,56 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).strip().splitlines()[0]
+
+
+# A catalogue model as a module of transformers whose matrices stay in the blocks of its file, for a
+# processor.
+
+
+@dataclass(frozen=True, slots=True)
+class BlockModule:
+    """`module` in eval mode; what stands for its matrices is in `matrices` by their names, and there they hold nothing
+    (engine/torch/blocks.py puts them in)."""
+
+    module: Any
+    matrices: Mapping[str, Matrix]
+
+
+def read_module(folder: Path, name: str) -> BlockModule:
+    """What convert_module_blocks wrote; errors say `name`. Raises BrokenFileError, UnsupportedError, MemoryError."""
+    weights = block_model.read_weights(folder / block_model.WEIGHTS_FILE)
+    return BlockModule(_module(folder, name, weights), weights.matrices)
+
+
+def _module(folder: Path, name: str, weights: ModuleWeights) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    config = causal_config(folder, name)
+    with no_init_weights(), torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    module.tie_weights()
+    tensors = stored(module)
+    if tensors.keys() != weights.matrices.keys() | weights.vectors.keys():
+        raise BrokenFileError(
+            f"{folder} does not hold the tensors of its config.json. Delete it; it is made anew."
+        )
+    vectors = {key: torch.tensor(weights.vectors[key]) for key in weights.vectors}
+    module.load_state_dict(vectors, strict=False, assign=True)
+    for tensor in stored(module).values():
+        tensor._is_hf_initialized = True
+    for parent, key, buffer in _buffers(module):
+        if buffer.is_meta:
+            parent._buffers[key] = torch.empty_like(buffer, device="cpu")
+    module.initialize_weights()  # of buffers that no file holds
+    return module.eval().requires_grad_(False)
+
+
+def _buffers(module: Any) -> list[tuple[Any, str, Any]]:
+    return [
+        (part, key, buffer)
+        for part in module.modules()
+        for key, buffer in part._buffers.items()
+        if buffer is not None
+    ]

@@ -8,7 +8,7 @@ import pytest
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
-from tests.tiny import CONTEXT, block_model, random_tokens, tiny_model
+from tests.testing.tiny import CONTEXT, block_model, random_tokens, tiny_model
 
 
 def target(kind: str = "llama") -> CpuSequence:

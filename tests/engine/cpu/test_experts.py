@@ -16,11 +16,11 @@ from hierchat.engine.cpu.phases import gated
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
-from hierchat.models.formats.quantised_blocks import pack
+from hierchat.models.formats.blocks import pack
 from hierchat.models.runnable import step
-from tests.architectures import CONFIGS, model_of
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
-from tests.tiny import CONTEXT, block_model, fresh_steps, random_tokens, text_of, tokens_of
+from tests.testing.architectures import CONFIGS, model_of
+from tests.testing.tiny import CONTEXT, block_model, fresh_steps, random_tokens, text_of, tokens_of
 
 MODELS = ("qwen3 moe", "gpt-oss")
 DRAFTERS: dict[str, Callable[[Sequence[int]], Proposer]] = {

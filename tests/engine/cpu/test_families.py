@@ -7,10 +7,10 @@ import pytest
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
-from hierchat.models.formats.quantised_blocks import pack
-from tests.architectures import FAMILIES, model_of
+from hierchat.models.formats.blocks import pack
 from tests.engine.drafters import Adversary, Noise
-from tests.tiny import CONTEXT, block_model, fresh_steps, random_tokens, text_of, tokens_of
+from tests.testing.architectures import FAMILIES, model_of
+from tests.testing.tiny import CONTEXT, block_model, fresh_steps, random_tokens, text_of, tokens_of
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -16,8 +16,8 @@ SCRIPT = """
 import sys, numpy as np
 from hierchat.jit import INSTRUCTIONS
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.models.formats.quantised_blocks import pack
-from tests.tiny import block_model, random_tokens, tiny_model
+from hierchat.models.formats.blocks import pack
+from tests.testing.tiny import block_model, random_tokens, tiny_model
 targets = [
     CpuRunner(block_model(tiny_model(kind), how), context_length=512, threads=2).open()
     for kind, how in (("llama", None), ("qwen3", lambda w: pack(w, 4)))

@@ -10,13 +10,13 @@ from transformers import Gemma4TextConfig
 
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.layers import layer_heads, slot_size, sources, tensors
-from hierchat.models.architectures.registry import ARCHITECTURES
 from hierchat.models.architectures.rope import Turned, turned
-from hierchat.models.formats.tensors import whole
+from hierchat.models.formats.assemble import whole
 from hierchat.models.runnable import step, unsupported
-from tests.architectures import CONFIGS, model_of, tensors_of
-from tests.tiny import CONTEXT, block_model, random_tokens
+from tests.testing.architectures import CONFIGS, model_of, tensors_of
+from tests.testing.tiny import CONTEXT, block_model, random_tokens
 
 SMALL, LARGE, EXPERTS = "gemma4", "gemma4, large", "gemma4, experts"
 E2B: dict[str, Any] = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
-from tests.tiny import CONTEXT, block_model, random_tokens, tiny_model
+from tests.testing.tiny import CONTEXT, block_model, random_tokens, tiny_model
 
 TEXTS = 3
 RUNNER = CpuRunner(block_model(tiny_model("llama")), context_length=CONTEXT, threads=1, sequences=TEXTS + 1)

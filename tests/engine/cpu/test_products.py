@@ -10,19 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.engine.cpu.code import compiled, product_address, target_machine
-from hierchat.engine.cpu.dot import ARGUMENTS, GROUP, SUMS, build
-from hierchat.engine.cpu.isa import ISAS, Isa
-from hierchat.engine.cpu.jit import kernel
+from hierchat.engine.cpu.dot import ARGUMENTS, GROUP, SUMS, build, compiled, product_address, target_machine
+from hierchat.engine.cpu.llvm import kernel
 from hierchat.engine.cpu.memory import Shape, Work, make_work
-from hierchat.engine.cpu.rounding import ORDER
-from hierchat.engine.cpu.rows import quantise
+from hierchat.engine.cpu.rows import ORDER, quantise
 from hierchat.engine.cpu.trial import multiplied as through_work
 from hierchat.engine.cpu.trial import random_rows
+from hierchat.engine.cpu.unpacking import ISAS, Isa
 from hierchat.jit import INSTRUCTIONS, supported
-from hierchat.models.formats.interleave import interleave
-from hierchat.models.formats.layouts import LAYOUTS, PLAIN, WIDE
-from hierchat.models.formats.quantised_blocks import from_file
+from hierchat.models.formats.blocks import from_file
+from hierchat.models.formats.layouts import LAYOUTS, PLAIN, WIDE, interleave
 
 QUANTISED = [name for name, layout in LAYOUTS.items() if layout.source != PLAIN]
 HERE = supported()

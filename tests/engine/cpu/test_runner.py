@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from hierchat.engine.cpu.forward import Team
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
-from hierchat.engine.cpu.team import Team
-from hierchat.engine.errors import OutOfMemory
-from hierchat.models.architectures.registry import ARCHITECTURES
+from hierchat.engine.engine import OutOfMemory
+from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.layers import windows
 from hierchat.models.architectures.rope import tables
-from hierchat.models.architectures.windows import windows
-from hierchat.models.formats.quantised_blocks import pack
+from hierchat.models.formats.blocks import pack
 from hierchat.models.runnable import unsupported
-from tests.architectures import CONFIGS, SHAPE, model_of
-from tests.tiny import CONTEXT, VOCABULARY, block_model, random_tokens, tiny_model
+from tests.testing.architectures import CONFIGS, SHAPE, model_of
+from tests.testing.tiny import CONTEXT, VOCABULARY, block_model, random_tokens, tiny_model
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -14,10 +14,10 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.decoding import Decoding, step_together
+from hierchat.engine.generation import Decoding, step_together
 from hierchat.engine.runner import Segment, TooManySequences
-from hierchat.models.formats.quantised_blocks import pack
-from tests.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model
+from hierchat.models.formats.blocks import pack
+from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model
 
 RUNNERS = {
     kind: CpuRunner(

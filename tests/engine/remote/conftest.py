@@ -1,5 +1,5 @@
 """A scripted server, as the terminal's tests have it."""
 
-from tests.terminal.conftest import script, url
+from tests.cli.conftest import script, url
 
 __all__ = ["script", "url"]

@@ -9,19 +9,15 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.tree import NO_MATCH, Match
-from hierchat.engine.engine import LearnsElsewhere, TellsTexts
+from hierchat.engine.engine import LearnsElsewhere, Step, TellsTexts
 from hierchat.engine.remote import drafted
-from hierchat.engine.remote.channel import Channel, DrafterError
-from hierchat.engine.remote.drafted import DraftedEngine
-from hierchat.engine.remote.engine import RemoteEngine
-from hierchat.engine.remote.errors import ServerError
-from hierchat.engine.remote.server import Server
-from hierchat.engine.remote.text import TextTokens
-from hierchat.engine.step import Step
+from hierchat.engine.remote.drafted import Channel, DraftedEngine, DrafterError
+from hierchat.engine.remote.engine import RemoteEngine, TextTokens
+from hierchat.engine.remote.server import Server, ServerError
 from hierchat.models.catalogue import OpenAI
+from tests.cli.standin import Script, serving
 from tests.engine.remote.drafter import TOKEN, Drafter, step
 from tests.engine.remote.drafter import serving as drafting
-from tests.terminal.standin import Script, serving
 
 
 @pytest.fixture

@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.engine import Compares, MeasuresBaseline
-from hierchat.engine.remote.engine import RemoteEngine
-from hierchat.engine.remote.errors import ServerError
-from hierchat.engine.remote.server import Server
-from hierchat.engine.remote.text import TextTokens, messages
-from hierchat.engine.step import Step
+from hierchat.engine.engine import Compares, MeasuresBaseline, Step
+from hierchat.engine.remote.engine import RemoteEngine, TextTokens, messages
+from hierchat.engine.remote.server import Server, ServerError
 from hierchat.models.catalogue import OpenAI
-from tests.terminal.standin import Script, serving
+from tests.cli.standin import Script, serving
 
 SAID = [{"role": "system", "content": "You help."}, {"role": "user", "content": "Grüße, 你好 🙂?"}]
 

@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 
 from hierchat.config import GenerationSettings, Reasoning
-from hierchat.engine.remote.engine import RemoteEngine
-from hierchat.engine.remote.errors import ServerError
-from hierchat.engine.remote.reasoning import asked, choices
-from hierchat.engine.remote.server import Server
-from hierchat.engine.remote.text import TextTokens
-from hierchat.engine.step import Step
+from hierchat.engine.engine import Step
+from hierchat.engine.remote.engine import RemoteEngine, TextTokens, asked, choices
+from hierchat.engine.remote.server import Server, ServerError
 from hierchat.models.catalogue import OpenAI
-from tests.terminal.standin import Script
+from tests.cli.standin import Script
 
 
 def template(**variables: object) -> dict[str, Any]:

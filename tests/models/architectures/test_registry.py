@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from hierchat.models import architectures
-from hierchat.models.architectures.architecture import Architecture
+from hierchat.models.architectures import families
+from hierchat.models.architectures.architecture import HEAD, Architecture
+from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
 from hierchat.models.architectures.layers import tensors
-from hierchat.models.architectures.names import HEAD
-from hierchat.models.architectures.registry import ARCHITECTURES, GGUF_ARCHITECTURES
-from hierchat.models.formats.tensors import whole
-from tests.architectures import tensors_of
+from hierchat.models.formats.assemble import whole
+from tests.testing.architectures import tensors_of
 
-SHARED = {
-    "__init__",
-    "architecture",
-    "layers",
-    "names",
-    "of_text",
-    "registry",
-    "rope",
-    "sizes",
-    "through_transformers",
-    "windows",
-}
 SHAPE = {
     "vocab_size": 96,
     "hidden_size": 64,
@@ -43,10 +28,9 @@ SHAPE = {
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 
 
-def test_every_file_is_listed() -> None:
-    files = {path.stem for path in Path(str(architectures.__file__)).parent.glob("*.py")}
-    assert files - SHARED == {name.replace("-", "_") for name in GGUF_ARCHITECTURES}
-    assert len(ARCHITECTURES) == len(GGUF_ARCHITECTURES)
+def test_every_architecture_is_listed_once() -> None:
+    written = {name for name, value in vars(families).items() if isinstance(value, Architecture)}
+    assert len(written) == len(ARCHITECTURES) == len(GGUF_ARCHITECTURES)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=list(ARCHITECTURES))

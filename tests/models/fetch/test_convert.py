@@ -10,13 +10,19 @@ import pytest
 
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry, ModelSource
-from hierchat.models.errors import BrokenFileError, DoesNotFitError, MissingError, UnsupportedError
 from hierchat.models.fetch import convert as converting
 from hierchat.models.fetch.bring import get, status
 from hierchat.models.fetch.convert import convert, converted_folder, is_converted
 from hierchat.models.load.load import load
 from hierchat.models.load.load_torch import load_torch
-from hierchat.models.progress import Progress, silent
+from hierchat.models.progress import (
+    BrokenFileError,
+    DoesNotFitError,
+    MissingError,
+    Progress,
+    UnsupportedError,
+    silent,
+)
 
 
 def entry(path: Path) -> ModelEntry:

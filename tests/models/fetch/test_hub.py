@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource
-from hierchat.models.errors import BrokenFileError, FetchError, GatedError, MissingError, OfflineError
 from hierchat.models.fetch.bring import get, status
 from hierchat.models.load.load import load
-from hierchat.models.progress import Progress
-from tests.fake_hub import COMMIT, REPO, FakeHub
+from hierchat.models.progress import (
+    BrokenFileError,
+    FetchError,
+    GatedError,
+    MissingError,
+    OfflineError,
+    Progress,
+)
+from tests.testing.fake_hub import COMMIT, REPO, FakeHub
 
 
 @pytest.fixture

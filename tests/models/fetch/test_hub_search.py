@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from hierchat.models.errors import FetchError, GatedError, MissingError, ModelError, OfflineError
 from hierchat.models.fetch import hub_search
 from hierchat.models.fetch.hub_search import MOST_FOUND, HubFile, hub_model, search
-from tests.fake_hub import REPO, FakeHub
+from hierchat.models.progress import FetchError, GatedError, MissingError, ModelError, OfflineError
+from tests.testing.fake_hub import REPO, FakeHub
 
 
 @pytest.fixture

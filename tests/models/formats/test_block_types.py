@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hierchat.models.formats import codebooks
 from hierchat.models.formats.block_types import TYPES, UnknownBlockType, floats_of, mx_blocks
+from hierchat.models.formats.blocks import from_file, from_floats, pack
 from hierchat.models.formats.codebooks import NARROW
 from hierchat.models.formats.layouts import LAYOUTS, WIDE
-from hierchat.models.formats.quantised_blocks import from_file, from_floats, pack
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name != "F32" and name not in WIDE])

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.models.errors import BrokenFileError
 from hierchat.models.formats.draft_vocabulary import FILE, read_known, write_known
+from hierchat.models.progress import BrokenFileError
 
 KNOWN = np.array([0, 2, 5, 49_151], np.int64)
 

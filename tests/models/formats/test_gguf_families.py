@@ -15,34 +15,36 @@ from transformers import AutoModelForCausalLM
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import land
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.torch.over_blocks import over_blocks
+from hierchat.engine.torch.experts import over_blocks
 from hierchat.engine.torch.runner import TorchRunner
 from hierchat.models.cache import known_sha256_of
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalogue
-from hierchat.models.errors import BrokenFileError, UnsupportedError
 from hierchat.models.fetch.convert import blocks_folder
-from hierchat.models.formats.gguf_families.registry import FAMILIES as READ
+from hierchat.models.formats.gguf_families import FAMILIES as READ
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load.add import add
-from hierchat.models.load.before_fetch import remote_head, require_worth_fetching
-from hierchat.models.load.check import by_engine
-from hierchat.models.load.described import of_head
-from hierchat.models.load.expected import expected_step
-from hierchat.models.load.fit import memory_needed
+from hierchat.models.load.add import add, of_head
+from hierchat.models.load.check import (
+    by_engine,
+    expected_step,
+    memory_needed,
+    remote_head,
+    require_worth_fetching,
+)
 from hierchat.models.load.load import load
-from hierchat.models.load.load_module import BlockModule
+from hierchat.models.load.load_torch import BlockModule
 from hierchat.models.load.loaded import LoadedModel
 from hierchat.models.memory import blocks_needed
+from hierchat.models.progress import BrokenFileError, UnsupportedError
 from hierchat.models.runnable import gguf_refused
 from tests.engine.drafters import Adversary, Noise
-from tests.fake_hub import REPO, FakeHub
 from tests.gguf_files import changes
 from tests.gguf_files.models import FAMILIES, GUESSING, VOCABULARY, tiny_module
 from tests.gguf_files.writer import write_family
 from tests.models.conftest import tiny_tokenizer
 from tests.models.shards import cut
-from tests.threads import one_thread
-from tests.tiny import fresh_steps, random_tokens, text_of, tokens_of
+from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.threads import one_thread
+from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 TEXT = random_tokens(40, seed=1, vocabulary=VOCABULARY)
 FIRST = next(iter(FAMILIES))

@@ -8,8 +8,8 @@ import gguf
 import numpy as np
 import pytest
 
-from hierchat.models.errors import BrokenFileError
 from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.progress import BrokenFileError
 
 
 def test_it_says_what_gguf_s_own_reader_says(tiny_gguf: Path) -> None:

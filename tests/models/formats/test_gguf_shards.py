@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hierchat.models.formats import gguf_shards
-from hierchat.models.formats.gguf_shards import whole_models
+from hierchat.models.formats import gguf_head
+from hierchat.models.formats.gguf_head import whole_models
 
 
 def test_a_model_is_told_once_where_all_its_files_are_there() -> None:
@@ -20,7 +20,7 @@ def test_a_model_is_told_once_where_all_its_files_are_there() -> None:
 
 def test_what_claims_more_files_than_there_are_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    names = gguf_shards.shard_names
-    monkeypatch.setattr(gguf_shards, "shard_names", lambda name: asked.append(name) or names(name))
+    names = gguf_head.shard_names
+    monkeypatch.setattr(gguf_head, "shard_names", lambda name: asked.append(name) or names(name))
     assert dict(whole_models(["a-00001-of-99999.gguf", "b.gguf"])) == {"b.gguf": ["b.gguf"]}
     assert asked == ["b.gguf"]

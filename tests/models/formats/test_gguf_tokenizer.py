@@ -17,9 +17,8 @@ from transformers import GemmaTokenizer
 from hierchat.models.fetch import describe as describing
 from hierchat.models.fetch.describe import describe
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.formats.gguf_splits import SPLITS
-from hierchat.models.formats.gguf_tokenizer import write_tokenizer
-from hierchat.models.load.load_tokenizer import read_tokenizer
+from hierchat.models.formats.gguf_tokenizer import SPLITS, write_tokenizer
+from hierchat.models.load.tokenizer import read_tokenizer
 from tests.models.formats.vocabulary import MERGES, SPECIAL, write_vocabulary
 
 TEXTS = (

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.models.formats.interleave import interleave, restore
-from hierchat.models.formats.layouts import LAYOUTS
+from hierchat.models.formats.layouts import LAYOUTS, interleave, restore
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierchat.models.formats import large_pages
-from hierchat.models.formats.large_pages import in_large_pages
+from hierchat.models.formats import layouts
+from hierchat.models.formats.layouts import in_large_pages
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has them")
 
@@ -19,9 +19,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """100,003 bytes, read in pieces of 4,096."""
     setting = tmp_path / "enabled"
     setting.write_text("always [madvise] never\n")
-    monkeypatch.setattr(large_pages, "_SETTING", setting)
-    monkeypatch.setattr(large_pages, "SMALLEST", 1)
-    monkeypatch.setattr(large_pages, "_PIECE", 4096)
+    monkeypatch.setattr(layouts, "_SETTING", setting)
+    monkeypatch.setattr(layouts, "SMALLEST", 1)
+    monkeypatch.setattr(layouts, "_PIECE", 4096)
     path = tmp_path / "weights"
     path.write_bytes(np.random.default_rng(0).integers(0, 256, 100_003, dtype=np.uint8).tobytes())
     return path
@@ -40,14 +40,14 @@ def test_a_file_that_is_cut_off_is_no_model(file: Path) -> None:
 
 
 def test_small_weights_stay_mapped(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_pages, "SMALLEST", 100_004)
+    monkeypatch.setattr(layouts, "SMALLEST", 100_004)
     assert in_large_pages(file, 0, 100_003) is None
 
 
 @pytest.mark.parametrize("setting", ["always madvise [never]\n", None])
 def test_a_system_without_them_maps(file: Path, setting: str | None) -> None:
     if setting is None:
-        large_pages._SETTING.unlink()
+        layouts._SETTING.unlink()
     else:
-        large_pages._SETTING.write_text(setting)
+        layouts._SETTING.write_text(setting)
     assert in_large_pages(file, 0, 100_003) is None

@@ -10,19 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.cli import main
+from hierchat.cli.main import main
 from hierchat.config import models_dir
 from hierchat.models.catalogue import Gguf, Hub, Mirror, ModelEntry, ModelSource, read_catalogue
-from hierchat.models.errors import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
 from hierchat.models.load.add import add, chosen
-from hierchat.models.load.before_fetch import require_worth_fetching
-from hierchat.models.load.expected import expected_step
-from hierchat.models.load.fit import fit, refusal
+from hierchat.models.load.check import expected_step, fit, refusal, require_worth_fetching
 from hierchat.models.memory import blocks_needed
-from hierchat.models.own import own_file
-from tests.architectures import CONFIGS, model_of, write_gguf
-from tests.fake_hub import REPO, FakeHub
+from hierchat.models.own_catalogue import own_file
+from hierchat.models.progress import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
 from tests.models.conftest import tiny_tokenizer
+from tests.testing.architectures import CONFIGS, model_of, write_gguf
+from tests.testing.fake_hub import REPO, FakeHub
 
 
 @pytest.fixture
@@ -73,8 +71,8 @@ def test_what_ships_is_found_by_its_repository() -> None:
 
 def test_every_command_takes_a_path(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("hierchat.cli.serve", lambda args: asked.append(args.model) or 0)
-    monkeypatch.setattr("hierchat.terminal.command.run", lambda args: asked.append(args.model) or 0)
+    monkeypatch.setattr("hierchat.cli.main.serve", lambda args: asked.append(args.model) or 0)
+    monkeypatch.setattr("hierchat.cli.chat.run", lambda args: asked.append(args.model) or 0)
     path = str(tiny_gguf)
     assert main(["--model", path]) == main(["chat", "hello", "--model", path]) == 0
     assert main(["chat", "hello", "--model", path, "--url", "http://127.0.0.1:1"]) == 0

@@ -16,12 +16,12 @@ from transformers import Gemma3TextConfig
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch import describe
-from hierchat.models.formats.quantised_blocks import pack
-from hierchat.models.load.expected import expected_step
+from hierchat.models.formats.blocks import pack
+from hierchat.models.load.check import expected_step
 from hierchat.models.load.load import load
 from hierchat.models.load.load_torch import load_torch
-from tests.architectures import CONFIGS, FAMILIES, GEMMA3, MXFP4, model_of, round_experts, write_gguf
 from tests.models.conftest import tiny_tokenizer
+from tests.testing.architectures import CONFIGS, FAMILIES, GEMMA3, MXFP4, model_of, round_experts, write_gguf
 
 VOCABULARY = 272
 TOKENS = np.random.default_rng(0).integers(0, VOCABULARY, 200).tolist()

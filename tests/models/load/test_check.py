@@ -13,14 +13,13 @@ import numpy as np
 import psutil
 import pytest
 
-from hierchat.cli import main
+from hierchat.cli.main import main
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size
-from hierchat.models.errors import DoesNotFitError, ModelError, UnsupportedError
 from hierchat.models.load import check
 from hierchat.models.load.check import require_runnable
 from hierchat.models.load.load import load
-from hierchat.models.progress import Progress
-from tests.fake_hub import COMMIT, REPO, FakeHub
+from hierchat.models.progress import DoesNotFitError, ModelError, Progress, UnsupportedError
+from tests.testing.fake_hub import COMMIT, REPO, FakeHub
 
 NO_WAY = (
     "tiny cannot run here. It is a model of the kind chatglm, and no way is known here to read such a file"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from hierchat.cli.models import check_models
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.commands import check_models
 from hierchat.models.load.compare import differences, on_hub
-from tests.fake_hub import REPO, FakeHub
+from tests.testing.fake_hub import REPO, FakeHub
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.errors import BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.load.load import load
 from hierchat.models.load.load_torch import load_torch
-from hierchat.models.progress import Progress
+from hierchat.models.progress import BrokenFileError, MissingError, Progress, UnsupportedError
 
 QUESTION = "Which way does the earth orbit the sun?"
 PROMPT = [

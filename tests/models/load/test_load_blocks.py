@@ -21,14 +21,13 @@ from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.jit import LANES
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
-from hierchat.models.errors import BrokenFileError, DiskFullError, UnsupportedError
 from hierchat.models.fetch.bring import prepare, status
 from hierchat.models.fetch.convert import MARKER, blocks_folder, is_converted
 from hierchat.models.formats import block_model
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.load.load import load
 from hierchat.models.load.load_torch import load_torch
-from hierchat.models.progress import Progress
+from hierchat.models.progress import BrokenFileError, DiskFullError, Progress, UnsupportedError
 
 TOKENS = [1, 40, 80, 7, 7, 120, 33, 5, 200, 9]
 
@@ -98,9 +97,9 @@ def test_a_cache_of_another_layout_is_made_anew(tiny_gguf: Path, monkeypatch: py
     """A later version's, or one that a processor with wider registers made."""
     one = entry(tiny_gguf)
     folder = prepare(one, device="cpu")
-    written = (folder / block_model.FILE).stat().st_mtime_ns
+    written = (folder / block_model.MODEL_FILE).stat().st_mtime_ns
     assert prepare(one, device="cpu") == folder
-    assert (folder / block_model.FILE).stat().st_mtime_ns == written
+    assert (folder / block_model.MODEL_FILE).stat().st_mtime_ns == written
     marker = folder / MARKER
     for layout in ([VERSION, 2 * LANES], [VERSION - 1, LANES], None):
         marker.write_text(json.dumps({**json.loads(marker.read_text()), "layout": layout}))
@@ -156,7 +155,7 @@ def test_status_and_prepare_know_the_blocks(tiny_gguf: Path) -> None:
 
 def test_a_damaged_cache_is_named(tiny_gguf: Path) -> None:
     folder = prepare(entry(tiny_gguf), device="cpu")
-    file = folder / block_model.FILE
+    file = folder / block_model.MODEL_FILE
     data = bytearray(file.read_bytes())
     file.write_bytes(data[:-100])
     load(entry(tiny_gguf), "cpu")  # its size is wrong: made anew
@@ -170,11 +169,11 @@ def test_a_damaged_cache_is_named(tiny_gguf: Path) -> None:
 def test_an_unknown_block_type_runs_through_transformers(
     tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hierchat.models.formats import block_types, quantised_blocks
+    from hierchat.models.formats import block_types, blocks
 
     known = dict(block_types.TYPES)
     del known["Q8_0"]
-    monkeypatch.setattr(quantised_blocks, "TYPES", known)
+    monkeypatch.setattr(blocks, "TYPES", known)
     loaded = load(entry(tiny_gguf), "cpu")
     assert loaded.backend == "float16"
     assert "block type Q8_0" in loaded.note

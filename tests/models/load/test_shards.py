@@ -11,15 +11,14 @@ import pytest
 
 from hierchat.config import models_dir
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalogue
-from hierchat.models.errors import BrokenFileError, MissingError, UnsupportedError
-from hierchat.models.fetch.bring import fetched_size, is_fetched, shards_there, status
-from hierchat.models.fetch.remove import remove
+from hierchat.models.fetch.bring import fetched_size, is_fetched, remove, shards_there, status
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.add import add
 from hierchat.models.load.load import load
+from hierchat.models.progress import BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.runnable import gguf_refused
-from tests.fake_hub import REPO, FakeHub
 from tests.models.shards import cut
+from tests.testing.fake_hub import REPO, FakeHub
 
 
 @pytest.fixture

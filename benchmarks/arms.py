@@ -1,0 +1,324 @@
+"""One way of decoding, and what it answers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Protocol
+
+from benchmarks.peers.environment import ArmError
+from benchmarks.peers.programs.memory import peak_mb
+from benchmarks.published import PUBLISHED
+from hierchat.checks.questions import unknown
+from hierchat.config import GenerationSettings
+from hierchat.drafting.acceptance import Calibration
+from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.source import Source
+from hierchat.engine.generation import common_prefix
+from hierchat.engine.runner import CachedSequence
+from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.hierarchy.plan import MOST, Plan, by_renewal
+from hierchat.runtime.drafters import Memory, drafter_over, reply_drafter, with_models
+from hierchat.runtime.levels import Levels
+from hierchat.runtime.loaded import Hosted
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One reply. What a peer does not tell is None."""
+
+    reply: list[int]
+    seconds: float
+    """Decoding: from the prompt being read but for its last token to the last token."""
+    first_seconds: float
+    """From the request to the first token, reading the prompt included."""
+    forwards: int | None = None
+    draft_ms: float | None = None
+    sources: dict[str, int] = field(default_factory=dict)
+    """Tokens of the reply by source."""
+    peak_mb: float | None = None
+    """The most memory that its process held so far; our own arms share one."""
+    expected_ms: float | None = None
+    """Per token, of the plan of draft models that was fixed for the arm: said before the reply began."""
+    step_ms: float | None = None
+    """Per token, of the steps alone: without what draft models read before they could draft."""
+
+
+class Arm(Protocol):
+    """One way of decoding."""
+
+    name: str
+
+    def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
+        """The reply to a prompt. Whatever it raises, the arm is out and the others go on."""
+        ...
+
+    def learn(self, reply: Sequence[int]) -> None:
+        """The reply is finished and becomes history."""
+        ...
+
+    def forget(self) -> None:
+        """History starts anew."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def rotated(arms: Sequence[Arm], turn: int) -> list[Arm]:
+    """The order of arms in a turn of the run, counted from 0: another one leads each time. A further shift per round
+    keeps the order from going in step with groups that take turns, too."""
+    start = (turn + turn // len(arms)) % len(arms)
+    return [*arms[start:], *arms[:start]]
+
+
+# How arms are called on the command line, and which one is the baseline of which.
+
+
+VANILLA = "vanilla"
+BASELINES = {
+    "transformers": "transformers",
+    "transformers-pld": "transformers",
+    "transformers-assisted": "transformers",
+    "transformers-bf16": "transformers-bf16",
+    "llama.cpp": "llama.cpp",
+    "llama.cpp-lookup": "llama.cpp",
+    "llama.cpp-lookup-10": "llama.cpp",
+    "llama.cpp-draft": "llama.cpp",
+    "flashspec": "transformers",
+    "dejavuu": "transformers",
+}
+"""Peers, and the arm that decodes plainly with the same stack."""
+PEERS = tuple(BASELINES)
+TIMED = ("llama.cpp",)
+"""Peers of which a single forward can be timed."""
+DRAFT = "draft:"
+"""Before the name of a draft model: the arm in which nothing else drafts."""
+PLAN = "plan:"
+"""Before a plan: the arm that follows it at every step."""
+
+
+def baseline_of(arm: str) -> str:
+    """The arm that decodes plainly with the same stack."""
+    return BASELINES.get(arm, VANILLA)
+
+
+# Plans tried by hand: the arms plan:databases+NAME=8+NAME=12, lowest level first, each with its draft
+# length.
+
+
+DATABASES = "databases"
+
+
+def parse_plan(text: str, names: Sequence[str]) -> Plan:
+    """A plan of the levels called `names`, of which the last is the target. Raises ArmError."""
+    parts = text.split("+")
+    retrieval = parts[0] == DATABASES
+    levels, lengths = [], []
+    for part in parts[retrieval:]:
+        name, _, length = part.rpartition("=")
+        if name not in names[:-1]:
+            there = ", ".join(names[:-1]) or "none"
+            raise ArmError(
+                f"no draft model is called {name or part!r} in the plan {text!r}; there is {there}"
+            )
+        if not length.isdecimal() or not 1 <= int(length) <= MOST:
+            raise ArmError(f"{part!r}: a level is written NAME=LENGTH, with a length of 1 to {MOST}")
+        levels.append(names.index(name))
+        lengths.append(int(length))
+    if sorted(set(levels)) != levels:
+        raise ArmError(f"the levels of a plan rise: {', '.join(names)}")
+    return Plan((*levels, len(names) - 1), tuple(lengths), retrieval)
+
+
+# Arms behind our own engine: what the program drafts with, parts of it, published methods, and fixed plans.
+
+
+PLAIN = GenerationSettings()
+Drafting = Callable[[Hosted, Memory, int | None, GenerationSettings], Proposer]
+"""Makes the drafter of one reply: of the model, what the arm carries along, and the fixed width, if any."""
+
+OWN: dict[str, Drafting | None] = {
+    VANILLA: None,
+    "context": lambda hosted, memory, width, settings: drafter_over(
+        hosted, [], memory.acceptance, width, settings=settings
+    ),
+    "context+history": lambda hosted, memory, width, settings: drafter_over(
+        hosted, memory.history, memory.acceptance, width, memory.successors, settings
+    ),
+    "hierchat": lambda hosted, memory, width, settings: reply_drafter(
+        hosted, memory, settings, Event(), width
+    ),
+    "hsd": None,
+    **dict.fromkeys(PUBLISHED),
+}
+"""None where nothing is drafted, where an object of PUBLISHED drafts, and where models alone do."""
+
+
+def plan_ms(drafter: Proposer | None, context: int) -> float | None:
+    """Milliseconds per token that a fixed plan is expected to take; None where it is not fixed."""
+    if not isinstance(drafter, HierarchicalDrafter) or not drafter.fixed:
+        return None
+    return by_renewal(drafter.hierarchy.ladder(context), drafter.fixed)
+
+
+class Carried:
+    """What an arm of ours drafts with, and carries from reply to reply. `hosted`: the model, or a stand-in; `beside`:
+    history that is there from the beginning."""
+
+    def __init__(self, name: str, hosted: Hosted, width: int | None, beside: Sequence[Source] = ()) -> None:
+        self.name = name
+        self.width = width
+        self._hosted = hosted
+        self._beside = beside
+        self._memory = Memory()
+        self._memory.history += beside
+        published = PUBLISHED.get(name)
+        self._published = published(width, hosted.statistics) if published else None
+        self._stack = stack_of(name, hosted)
+
+    def drafter(self, settings: GenerationSettings = PLAIN) -> Proposer | None:
+        """For the next reply; None is plain decoding."""
+        if stack := self._stack:
+            retrieval = stack.plan is not None and stack.plan.retrieval
+            return with_models(
+                self._hosted, self._memory, settings, Event(), stack.levels, stack.plan, retrieval=retrieval
+            )
+        drafting = OWN.get(self.name)
+        return drafting(self._hosted, self._memory, self.width, settings) if drafting else self._published
+
+    @property
+    def calibration(self) -> Calibration:
+        """How estimated chances compared with what was accepted, by source; empty where nothing estimates."""
+        return self._memory.acceptance.calibration()
+
+    def learn(self, reply: Sequence[int]) -> None:
+        """The reply is finished and becomes history."""
+        self._memory.history[0].add(reply)
+        if self._published:
+            self._published.learn(reply)
+
+    def forget(self) -> None:
+        """History starts anew."""
+        # What was learned of the sources stays, as the program keeps it; the successors are text.
+        self._memory = Memory(acceptance=self._memory.acceptance, levels=self._memory.levels)
+        self._memory.history += self._beside
+        if self._published:
+            self._published.forget()
+
+
+class OwnArm:
+    """Our engine, with a drafter per reply or, without one, plain decoding at its fastest."""
+
+    def __init__(
+        self, name: str, hosted: Hosted, width: int | None = None, beside: Sequence[Source] = ()
+    ) -> None:
+        self.name = name
+        self._hosted = hosted
+        self._width, self._beside = width, beside
+        self._carried = self.another()
+        self._held: dict[int, list[int]] = {}
+
+    def another(self) -> Carried:
+        """What another user of this arm begins with."""
+        return Carried(self.name, self._hosted, self._width, self._beside)
+
+    def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
+        drafter = self._carried.drafter(settings)
+        engine = self._hosted.engine
+        self._find_own_slots(prompt)
+        reply: list[int] = []
+        sources: Counter[str] = Counter()
+        forwards, draft_ms = 0, 0.0
+        expected = plan_ms(drafter, len(prompt))
+        began = read = now = time.perf_counter()
+        first: float | None = None
+        for step in engine.generate(prompt, settings, drafter, padded=drafter is not None):
+            now = time.perf_counter()
+            if not step.tokens:
+                read = now
+                continue
+            first = first or now
+            reply += step.tokens
+            sources.update(step.sources)
+            forwards += 1
+            draft_ms += step.draft_ms
+        self._held = {id(sequence): list(sequence.tokens) for sequence in self._sequences}
+        return Answer(
+            reply,
+            now - read,
+            (first or now) - began,
+            forwards,
+            draft_ms,
+            dict(sources),
+            peak_mb(),
+            expected,
+            drafter.reply_ms / len(reply) if isinstance(drafter, HierarchicalDrafter) and reply else None,
+        )
+
+    @property
+    def _sequences(self) -> list[CachedSequence]:
+        levels = self._hosted.levels
+        return [self._hosted.local.sequence, *(levels.sequences if levels else ())]
+
+    def _find_own_slots(self, prompt: Sequence[int]) -> None:
+        """All arms share the slots of target and draft models; none profits from what another read or wrote."""
+        for sequence in self._sequences:
+            held = self._held.get(id(sequence), ())
+            sequence.rollback(min(common_prefix(sequence.tokens, prompt), common_prefix(held, prompt)))
+
+    def learn(self, reply: Sequence[int]) -> None:
+        self._carried.learn(reply)
+
+    def forget(self) -> None:
+        self._carried.forget()
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The draft models of an arm; `plan`: what they follow, None for what they choose."""
+
+    levels: Levels
+    plan: Plan | None = None
+
+
+def stack_of(name: str, hosted: Hosted) -> Stack | None:
+    """None for arms in which the databases alone draft, or the program decides. Raises ArmError."""
+    if name != "hsd" and not name.startswith((DRAFT, PLAN)):
+        return None
+    if not hosted.levels or not hosted.levels.sequences:
+        raise ArmError(f"{hosted.name} has no draft model here: " + _why_none(hosted))
+    names = hosted.levels.hierarchy.names
+    if name.startswith(PLAN):
+        return Stack(
+            hosted.levels.only(names[:-1], retrieval=True), parse_plan(name.removeprefix(PLAN), names)
+        )
+    try:
+        return Stack(hosted.levels.only(names[:-1] if name == "hsd" else [name.removeprefix(DRAFT)]))
+    except KeyError as error:
+        raise ArmError(f"no draft model is called {error}; there is {', '.join(names[:-1])}") from error
+
+
+def _why_none(hosted: Hosted) -> str:
+    left_out = hosted.levels.left_out if hosted.levels else ()
+    return "; ".join(f"{one.name}: {one.reason}" for one in left_out) or "models.yaml names none"
+
+
+# Which arms take part.
+
+
+def parse_arms(text: str) -> list[str]:
+    """Names out of "A,B,...", each once. Raises RequestError with the nearest names."""
+    known = (*OWN, *PEERS)
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in known and not name.startswith((DRAFT, PLAN)):
+            raise unknown("arm", name, known)
+    if not names:
+        raise unknown("arm", "", known)
+    return names

@@ -1,0 +1,234 @@
+"""`python -m benchmarks ...`: from the command line to a run and back."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks import (
+    agreement,
+    decode,
+    forward,
+    index,
+    load,
+    record,
+    replay,
+    report,
+    session,
+    simulate,
+    soak,
+    start,
+    tabulate,
+    tokens,
+)
+from benchmarks import tabulate as of_vllm
+from benchmarks.arms import DRAFT, OWN, PLAN, Arm, Carried, OwnArm, parse_arms
+from benchmarks.page import measure as page
+from benchmarks.peers.arm import open_peer
+from benchmarks.peers.environment import ArmError
+from benchmarks.record import CHOICE, read_traces
+from benchmarks.tabulate import show, show_tables
+from benchmarks.vllm import measure as inside_vllm
+from hierchat.checks.questions import RequestError, spread, unknown
+from hierchat.checks.request import STOPPED, Request, answered, bar, machine, say
+from hierchat.drafting.source import Source
+from hierchat.models.cache import sha256
+from hierchat.models.catalogue import ModelEntry, read_catalogue
+from hierchat.models.load.tokenizer import load_tokenizer
+from hierchat.models.progress import ModelError
+from hierchat.models.terminal import terminal_progress
+from hierchat.runtime.loaded import Hosted
+from hierchat.texts.corpora import statistics
+
+BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
+"""How long to look whether the machine is quiet, and what is not."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """The process's exit code: 0, 2 for an error, 130 for Ctrl-C; of a session, 1 for words that differ or an error."""
+    if args.kind == "session":
+        return session.run(
+            args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
+        )
+    return answered(args, _KINDS[args.kind])
+
+
+def _decode(args: argparse.Namespace) -> int:
+    names = parse_arms(args.arms)
+    carry = args.kind == "log"
+    history = getattr(args, "history", None)
+    own = {"arms": names, "repeats": args.repeats, "draft": args.draft, "history": history}
+    request = Request(args, "log" if carry else "decode", own)
+    questions = request.questions[: args.limit] if carry else spread(request.questions, args.limit)
+    busy = psutil.cpu_percent(BUSY_SECONDS)
+    if busy > BUSY_PERCENT:
+        say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
+    hosted = request.load()
+    result = decode.Measured(args.json, {**request.head(hosted), "busy_percent": busy}, names)
+    found = request.earlier(result.head)
+    if found:
+        result.rows = found["questions"]
+    draft = read_catalogue().entry(args.draft) if args.draft else None
+    beside = [index.synthetic_history(history)] if history else []
+    arms = _open(names, hosted, request.entry, draft, args.width, request.threads, result, beside)
+    stopped = False
+    try:
+        with bar(len(questions) * args.repeats, len(result.rows)) as tell:
+            decode.measure(
+                hosted, arms, questions, request.settings, result, tell, carry=carry, repeats=args.repeats
+            )
+    except KeyboardInterrupt:
+        stopped = True
+    finally:
+        for arm in arms:
+            arm.close()
+    show(result.as_dict())
+    if stopped:
+        say(STOPPED)
+    return 130 if stopped else 0
+
+
+def _open(
+    names: list[str],
+    hosted: Hosted,
+    entry: ModelEntry,
+    draft: ModelEntry | None,
+    width: int | None,
+    threads: int,
+    result: decode.Measured,
+    beside: Sequence[Source] = (),
+) -> list[Arm]:
+    """The arms that can run; the others go to `result.absent`."""
+    arms: list[Arm] = []
+    for name in names:
+        try:
+            if name in OWN or name.startswith((DRAFT, PLAN)):
+                arms.append(OwnArm(name, hosted, width, beside))
+                continue
+            peer = open_peer(name, entry, draft, hosted.local, threads, say)
+            arms.append(peer)
+            result.head["machine"].setdefault("peers", {})[name] = peer.versions
+        except (ArmError, ModelError, OSError) as error:
+            result.absent[name] = str(error)
+            say(f"{name} is absent: {error}")
+    return arms
+
+
+def _load(args: argparse.Namespace) -> int:
+    names = parse_arms(args.arms)
+    request = Request(args, "load", {"arms": names, "users": args.users})
+    questions = spread(request.questions, args.limit)
+    hosted = request.load(places=max(args.users))
+    result = decode.Measured(args.json, request.head(hosted), names)
+    arms = _open(names, hosted, request.entry, None, args.width, request.threads, result)
+    try:
+        with bar(len(arms) * len(args.users) * args.repeats) as tell:
+            figures = load.measure(
+                hosted, arms, questions, request.settings, args.users, tell, repeats=args.repeats
+            )
+    finally:
+        for arm in arms:
+            arm.close()
+    absent = [{"arm": arm, "reason": reason} for arm, reason in result.absent.items()]
+    return _show({**result.head, "absent": absent, "loads": figures}, args.json)
+
+
+def _record(args: argparse.Namespace) -> int:
+    request = Request(args, "record", {})
+    hosted = request.load()
+    said = {"model": hosted.name, "backend": request.head(hosted)["backend"]}
+    said |= {key: request.said[key] for key in CHOICE}
+    done = record.earlier(args.json, said)
+    log = any(question.day is not None for question in request.questions)  # then their order counts
+    questions = request.questions[: args.limit] if log else spread(request.questions, args.limit)
+    try:
+        with bar(len(questions)) as tell:
+            too_long = record.record(hosted, questions, request.settings, args.json, said, tell, done)
+    except KeyboardInterrupt:
+        say("Stopped. What was recorded is kept; the same command goes on.")
+        return 130
+    if too_long:
+        say(f"{too_long} of {len(questions)} questions do not fit the model's context.")
+    return 0
+
+
+def _replay(args: argparse.Namespace) -> int:
+    names = parse_arms(args.arms)
+    for name in names:
+        if name not in OWN:
+            raise unknown("arm of our own", name, OWN)
+    if not args.width and not args.cost:
+        raise RequestError("Without a model nobody knows what drafts cost: say --width or --cost.")
+    traces = read_traces(args.traces)[: args.limit]
+    entry = read_catalogue().entry(args.model or traces[0].model)
+    with terminal_progress() as report:
+        texts = statistics(entry, load_tokenizer(entry, report), args.corpus, stored=False, report=report)
+    costs = replay.GivenCosts(*args.cost) if args.cost else None
+    hosted = replay.without_model(costs, texts)
+    carried = [Carried(name, hosted, args.width) for name in names]
+    said = {"file": args.traces.name, "file_sha256": sha256(args.traces)}
+    said |= {key: getattr(args, key) for key in ("limit", "width", "cost", "carry")}
+    said["statistics"] = [text.name for text in texts]
+    head = {"machine": machine(), "model": entry.name, "settings": {"kind": "replay", **said}}
+    result = replay.Replayed(args.json, head, names)
+    if not all(trace.top.size for trace in traces):
+        say(f"{args.traces} lacks the target's likeliest tokens: who learns from them will fall short.")
+    questions = len({trace.question for trace in traces})
+    with bar(questions) as tell:
+        replay.replay(carried, traces, costs, result, tell, carry=args.carry)
+    result.write()
+    show(result.as_dict())
+    return 0
+
+
+def _show(result: dict[str, Any], out: Path | None) -> int:
+    """Prints the figures, and writes them where asked."""
+    text = json.dumps(result, indent=2)
+    print(text)
+    if out:
+        out.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+def _forward(args: argparse.Namespace) -> int:
+    result = forward.measure(args)
+    _show(result, args.json)
+    show_tables(tabulate.forward_tables(result))
+    return 0
+
+
+def _vllm(args: argparse.Namespace) -> int:
+    result = inside_vllm.measure(args)
+    _show(result, args.json)
+    show_tables(of_vllm.vllm_tables(result))
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    print(report.write(args.files, args.out))
+    return 0
+
+
+_KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "decode": _decode,
+    "log": _decode,
+    "load": _load,
+    "record": _record,
+    "replay": _replay,
+    "report": _report,
+    "index": index.measure,
+    "simulate": lambda args: simulate.run(args.json),
+    "forward": _forward,
+    "agreement": lambda args: _show(agreement.measure(args), args.json),
+    "tokens": lambda args: _show(tokens.measure(args), args.json),
+    "soak": lambda args: _show(soak.measure(args), args.json),
+    "start": lambda args: _show(start.measure(args), args.json),
+    "page": page.measure,
+    "vllm": _vllm,
+}
+"""What does the work of each command."""

@@ -1,0 +1,78 @@
+"""`python -m benchmarks.makers.catalogues`: what there is to translate, and what is translated, in assets/locale.
+
+Reads all sentences of the code into hierchat.pot, brings each LANGUAGE/LC_MESSAGES/hierchat.po up to date with it, and
+compiles that into hierchat.mo. `LANGUAGE ...` as arguments begins new ones. Needs Babel, which is in the extra `test`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+from babel.messages.catalog import Catalog
+from babel.messages.extract import extract_from_dir
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po, write_po
+
+from hierchat.config import shipped
+from hierchat.language import DOMAIN
+
+_KEYWORDS = {"_": None, "later": None, "plural": (1, 2)}
+_PYTHON = [("**.py", "python")]
+_CHANGING = (b'"POT-Creation-Date', b'"PO-Revision-Date', b'"Generated-By')
+_SCRIPTS = [("**.js", "javascript")]
+
+
+def template() -> Catalog:
+    """All that can be translated, with the files in which it stands."""
+    found = Catalog(project="hierchat", header_comment="", fuzzy=False)
+    for name, text in sorted(_sentences(), key=repr):
+        found.add(text, locations=[(name, 0)])
+    return found
+
+
+def _sentences() -> Iterator[tuple[str, str | tuple[str, ...]]]:
+    """File and sentence; of a plural, both forms."""
+    package, page = Path(__file__).resolve().parents[2] / "hierchat", shipped("assets") / "page"
+    for folder, kinds in ((package, _PYTHON), (page, _SCRIPTS)):
+        found = extract_from_dir(folder, method_map=kinds, keywords=_KEYWORDS)
+        for name, _line, text, _comments, _context in found:
+            if text:
+                yield f"{folder.name}/{Path(name).as_posix()}", text
+
+
+def text_of(catalogue: Catalog) -> bytes:
+    """As a file; without line numbers and dates, which change with everything."""
+    out = BytesIO()
+    write_po(out, catalogue, width=110, sort_output=True, omit_header=False, include_lineno=False)
+    lines = out.getvalue().split(b"\n")
+    return b"\n".join(line for line in lines if not line.startswith(_CHANGING))
+
+
+def main(languages: list[str]) -> None:
+    """Write them all."""
+    folder = shipped("assets") / "locale"
+    there = {path.parent.parent.name for path in folder.glob(f"*/LC_MESSAGES/{DOMAIN}.po")}
+    made = template()
+    folder.mkdir(exist_ok=True)
+    (folder / f"{DOMAIN}.pot").write_bytes(text_of(made))
+    for language in sorted(there | set(languages)):
+        path = folder / language / "LC_MESSAGES" / f"{DOMAIN}.po"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        catalogue = Catalog(locale=language)
+        if path.exists():
+            with path.open("rb") as file:
+                catalogue = read_po(file, locale=language)
+        catalogue.update(made, no_fuzzy_matching=True)
+        catalogue.obsolete.clear()
+        path.write_bytes(text_of(catalogue))
+        with path.with_suffix(".mo").open("wb") as file:
+            write_mo(file, catalogue)
+        left = sum(not (m.string if isinstance(m.string, str) else all(m.string)) for m in catalogue if m.id)
+        print(f"{language}: {len(catalogue) - left:,} of {len(catalogue):,} translated")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,226 @@
+"""What somebody at the page waits for, and whether anything moves while a reply is written."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.page import scripted
+from benchmarks.page.browser import browser
+from benchmarks.page.scripted import loader
+from hierchat.chat.service import ChatService
+from hierchat.checks.questions import RequestError
+from hierchat.checks.request import machine, say
+from hierchat.models.catalogue import read_catalogue
+from hierchat.runtime.slot import ModelHost
+from hierchat.store import LOCAL_USER, Store
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+SEEN = Path(__file__).with_name("seen.js")
+WANTED = {"first_paint_ms": 1500.0, "usable_ms": 1500.0, "open_ms": 1000.0, "layout_shift": 0.0}
+"""At most."""
+GIVE_UP_MS = 1_200_000.0
+SHORT = 10
+"""Messages of the chat that is opened between two long ones."""
+WIDTH, HEIGHT = 1280, 800
+BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
+
+
+def measure(args: argparse.Namespace) -> int:
+    """Measures, prints a table and writes the figures. Raises RequestError."""
+    busy = psutil.cpu_percent(BUSY_SECONDS)
+    if busy > BUSY_PERCENT:
+        say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
+    with browser() as chromium, served(args.messages) as (address, host):
+        from playwright.sync_api import Error
+
+        try:
+            figures = {
+                "opening": _opening(chromium, address, args.repeats),
+                "chats": _chats(chromium, address, args.messages, args.repeats),
+                "import": _import(chromium, address, args.megabytes),
+            }
+            host.start(host.names[0])
+            figures["streaming"] = _streaming(chromium, address, args.messages)
+        except Error as error:
+            raise RequestError(f"The page did not do as expected.\n{error}") from error
+        result = {
+            "machine": machine(),
+            "browser": f"Chromium {chromium.version}",
+            "busy_percent": busy,
+            "messages": args.messages,
+            "repeats": args.repeats,
+            "wanted": WANTED,
+            **figures,
+        }
+    args.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    _show(figures, args.messages)
+    return 0
+
+
+@contextmanager
+def served(messages: int) -> Iterator[tuple[str, ModelHost]]:
+    """The page over a store of its own, which holds a long and a short chat; its address, and a host that holds no
+    model until it is told to."""
+    from hierchat.access.files import files
+    from hierchat.page.build import build_app, serve
+
+    before = os.environ.get("HIERCHAT_DATA")
+    with tempfile.TemporaryDirectory(prefix="hierchat-page-", ignore_cleanup_errors=True) as folder:
+        os.environ["HIERCHAT_DATA"] = folder  # what is sent to the page is kept there
+        database = Path(folder) / "hierchat.db"
+        host = ModelHost(read_catalogue(), load=loader(scripted.LONG_REPLY))
+        try:
+            with Store.open(database) as store, closing(ChatService(store, host)) as service:
+                user = store.ensure_user(LOCAL_USER)
+                scripted.add_chat(store, user, "Short", SHORT)
+                scripted.add_chat(store, user, "Long", messages)
+                app = build_app(service, str(database))
+                address, _ = serve(app)
+                try:
+                    yield address, host
+                finally:
+                    app.close(verbose=False)
+        finally:
+            files.close()
+            if before is None:
+                del os.environ["HIERCHAT_DATA"]
+            else:
+                os.environ["HIERCHAT_DATA"] = before
+
+
+@contextmanager
+def _visiting(chromium: Browser, address: str) -> Iterator[Page]:
+    """The page as a new visitor gets it, once it can be used."""
+    context = chromium.new_context(viewport={"width": WIDTH, "height": HEIGHT})
+    context.set_default_timeout(GIVE_UP_MS)
+    context.add_init_script(path=SEEN)
+    page = context.new_page()
+    try:
+        page.goto(address)
+        page.evaluate("hcBench.opened()")
+        yield page
+    finally:
+        context.close()
+
+
+def _opening(chromium: Browser, address: str, repeats: int) -> dict[str, Any]:
+    """The first visit of a browser that knows nothing of the page, and the next one."""
+    found: dict[str, list[dict[str, float]]] = {"first": [], "again": []}
+    for _ in range(repeats):
+        with _visiting(chromium, address) as page:
+            found["first"].append(page.evaluate("hcBench.opened()"))
+            page.reload()
+            found["again"].append(page.evaluate("hcBench.opened()"))
+    return {
+        visit: {key: _summary([one[key] for one in times]) for key in times[0]}
+        for visit, times in found.items()
+    }
+
+
+def _chats(chromium: Browser, address: str, messages: int, repeats: int) -> dict[str, Any]:
+    """From the click in the list until a chat is painted."""
+    found: dict[str, list[float]] = {"long": [], "short": []}
+    with _visiting(chromium, address) as page:
+        for _ in range(repeats):
+            found["long"].append(page.evaluate("hcBench.opensChat", ["Long", messages]))
+            found["short"].append(page.evaluate("hcBench.opensChat", ["Short", SHORT]))
+    return {name: {"open_ms": _summary(times)} for name, times in found.items()}
+
+
+def _import(chromium: Browser, address: str, megabytes: int) -> dict[str, Any]:
+    """From the choice of a file until the page says what came of it."""
+    with tempfile.TemporaryDirectory(prefix="hierchat-page-") as folder:
+        path = Path(folder) / "conversations.json"
+        chats, messages = scripted.write_conversations(path, megabytes * 1_000_000)
+        with _visiting(chromium, f"{address}?view=settings") as page:
+            with page.expect_file_chooser() as chooser:
+                page.get_by_role("button", name="Choose files").click()
+            began = time.perf_counter()
+            chooser.value.set_files(path)
+            page.locator("#hc-transfer-state .hc-ended").wait_for()
+            took = time.perf_counter() - began
+            said = page.locator("#hc-transfer-state").inner_text()
+    if not said.startswith(f"{chats:,} chat"):
+        raise RequestError(f"{chats:,} chats should have come in, but the page says: {said}")
+    return {"megabytes": megabytes, "chats": chats, "messages": messages, "seconds": round(took, 1)}
+
+
+def _streaming(chromium: Browser, address: str, messages: int) -> dict[str, Any]:
+    """What moves by itself, how long the page is busy at a time, and how many cores server and browser take, while a
+    reply is written: into an empty page, and at the end of the long chat."""
+    found = {}
+    for where in ("new", "long"):
+        with _visiting(chromium, address) as page:
+            if where == "long":
+                page.evaluate("hcBench.opensChat", ["Long", messages])
+            replies = page.locator("#hc-thread .hc-foot")
+            before = replies.count()
+            page.locator("#hc-box textarea").fill("Reverse a string")
+            page.evaluate("hcBench.begin()")
+            began, used = time.perf_counter(), _used()
+            page.locator("#hc-box textarea").press("Enter")
+            wrong = page.locator("#hc-live [role=alert], #hc-thread [role=alert]")
+            replies.nth(before).or_(wrong).first.wait_for()
+            page.locator("#hc-send").wait_for()
+            if wrong.count():
+                raise RequestError(f"The reply was not written to its end: {wrong.first.inner_text()}")
+            took = time.perf_counter() - began
+            cores = {f"{name}_cores": (more - used[name]) / took for name, more in _used().items()}
+            found[where] = {**page.evaluate("hcBench.since()"), "seconds": took, **cores}
+    return found
+
+
+def _used() -> dict[str, float]:
+    """Seconds of a processor that this process, which serves the page, and the browser have used so far."""
+    own = psutil.Process()
+    browser = 0.0
+    for process in own.children(recursive=True):
+        with suppress(psutil.Error):  # it has ended since
+            times = process.cpu_times()
+            browser += times.user + times.system
+    times = own.cpu_times()
+    return {"server": times.user + times.system, "browser": browser}
+
+
+def _summary(times: list[float]) -> dict[str, float]:
+    return {"median": round(median(times), 1), "most": round(max(times), 1)}
+
+
+def _show(figures: dict[str, Any], messages: int) -> None:
+    table = Table("", "median", "most", "wanted")
+
+    def row(name: str, values: dict[str, float], key: str) -> None:
+        wanted = f"{WANTED[key]:,.0f}" if key in WANTED else ""
+        table.add_row(name, f"{values['median']:,.0f}", f"{values['most']:,.0f}", wanted)
+
+    for visit in ("first", "again"):
+        for key in ("first_paint_ms", "usable_ms"):
+            name = key.removesuffix("_ms").replace("_", " ")
+            row(f"{visit} visit: {name}, ms", figures["opening"][visit][key], key)
+    for name, count in (("long", messages), ("short", SHORT)):
+        row(f"a chat of {count} messages opens, ms", figures["chats"][name]["open_ms"], "open_ms")
+    came = figures["import"]
+    table.add_row(
+        f"{came['megabytes']} MB, {came['chats']:,} chats come in, s", f"{came['seconds']:,}", "", ""
+    )
+    for where, seen in figures["streaming"].items():
+        table.add_row(f"layout shift, {where} chat", f"{seen['layout_shift']:.4f}", "", "0")
+        table.add_row(f"longest task, {where} chat, ms", f"{seen['longest_task_ms']:,.0f}", "", "")
+        for side in ("server", "browser"):
+            table.add_row(f"cores of the {side}, {where} chat", f"{seen[f'{side}_cores']:.2f}", "", "")
+    Console().print(table)

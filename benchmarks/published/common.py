@@ -1,0 +1,64 @@
+"""What the published drafters share: their contract, and trees out of chains and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.tree import DraftTree
+
+
+class SortedTexts(Protocol):
+    """A corpus, as hierchat.texts.build.Statistics holds it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """The texts, a BREAK behind each."""
+        ...
+
+    @property
+    def order(self) -> NDArray[np.int32]:
+        """Where each token but a BREAK stands, in the order of the suffixes that begin there."""
+        ...
+
+
+class Published(Proposer, Protocol):
+    """A published way of drafting. One object serves an arm's replies one after the other and carries what the method
+    keeps between them."""
+
+    def learn(self, reply: Sequence[int]) -> None:
+        """A reply is finished and becomes history."""
+        ...
+
+    def forget(self) -> None:
+        """History starts anew; the corpus stays."""
+        ...
+
+
+def chain(tokens: Sequence[int], source: str, limit: int | None) -> DraftTree:
+    """One branch."""
+    return merged([tokens], [source], limit)
+
+
+def merged(branches: Iterable[Sequence[int]], sources: Iterable[str], limit: int | None) -> DraftTree:
+    """Branches as one tree of at most `limit` nodes: a beginning that two share stands there once."""
+    nodes: dict[tuple[int, int], int] = {}
+    named: list[str] = []
+    for branch, source in zip(branches, sources, strict=True):
+        parent = -1
+        for token in branch:
+            if (parent, token) not in nodes:
+                if limit is not None and len(nodes) >= limit:
+                    break
+                nodes[parent, token] = len(nodes)
+                named.append(source)
+            parent = nodes[parent, token]
+    tokens, parents = [token for _, token in nodes], [parent for parent, _ in nodes]
+    return DraftTree(tuple(tokens), tuple(parents), tuple(named), (1.0,) * len(nodes))

@@ -1,0 +1,105 @@
+"""Replays recorded replies through the drafters, without a model: what matches the recorded reply is accepted.
+
+The same tokens per forward as with the model, thousands of tokens a second. Without a width, drafters choose their
+trees by costs that are given; with costs, seconds are those that the steps would take, and drafting took here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
+
+from benchmarks.arms import Answer, Carried
+from benchmarks.decode import Measured, row_of
+from benchmarks.record import Trace
+from hierchat.checks.request import Tell
+from hierchat.drafting.acceptance import Calibration
+from hierchat.drafting.proposer import Proposer
+from hierchat.runtime.drafters import steps
+from hierchat.runtime.loaded import Hosted
+
+WIDEST = 128
+"""Positions of a forward whose costs are known."""
+
+
+class GivenCosts:
+    """Milliseconds of a step over 1, 2, ... positions: plain decoding's, and more for each further row."""
+
+    def __init__(self, plain: float, row: float) -> None:
+        self._step_ms = [plain + row * rows for rows in range(WIDEST)]
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        return self._step_ms
+
+
+class Replayed(Measured):
+    """What has been replayed. No prompt was read, and without costs nothing took any time."""
+
+    calibration: Mapping[str, Calibration] = MappingProxyType({})
+    """By arm: see own.Carried."""
+
+    def as_dict(self) -> dict[str, Any]:
+        said = super().as_dict()
+        for arm in said["arms"]:
+            if calibration := self.calibration.get(arm["arm"]):
+                arm["calibration"] = calibration
+            arm["first_token_seconds"] = None
+            for figures in (arm, *arm["by_group"].values(), *arm.get("by_day", {}).values()):
+                figures["seconds"] = figures["seconds"] or None
+        return said
+
+
+def without_model(costs: GivenCosts | None, statistics: Sequence[object] = ()) -> Hosted:
+    """What drafters need of a loaded model: what its steps cost, and the corpora."""
+    standing_in = SimpleNamespace(
+        local=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None, proposers=()
+    )
+    return cast(Hosted, standing_in)
+
+
+def replay(
+    carried: Sequence[Carried],
+    traces: Sequence[Trace],
+    costs: GivenCosts | None,
+    result: Replayed,
+    tell: Tell,
+    *,
+    carry: bool,
+) -> None:
+    """Every arm over all replies, in their order. `carry`: history lasts over the questions."""
+    for arm in carried:  # what is compiled at its first use is not drafting
+        _answer(
+            Carried(arm.name, without_model(costs), arm.width).drafter(traces[0].settings), traces[0], None
+        )
+    for question, group in groupby(traces, key=lambda trace: trace.question):
+        turns = list(group)
+        row = row_of(question)
+        tell(f"{question.group} {question.name}", 0)
+        for arm in carried:
+            if not carry:
+                arm.forget()
+            answers = []
+            for trace in turns:
+                answers.append(asdict(_answer(arm.drafter(trace.settings), trace, costs)))
+                arm.learn(trace.reply)
+            row["arms"][arm.name] = answers
+        result.rows.append(row)
+        tell("", 1)
+    result.calibration = {arm.name: arm.calibration for arm in carried}
+
+
+def _answer(drafter: Proposer | None, trace: Trace, costs: GivenCosts | None) -> Answer:
+    sources: Counter[str] = Counter()
+    forwards, draft_ms, ms = 0, 0.0, 0.0
+    step_ms = costs.step_ms(0) if costs else None
+    for step in steps(drafter, trace.prompt, trace.reply, trace.top):
+        sources.update(step.sources)
+        forwards += 1
+        draft_ms += step.draft_ms
+        if step_ms:
+            ms += step_ms[step.width - 1] + step.draft_ms
+    return Answer(trace.reply, ms / 1e3, 0.0, forwards, draft_ms, dict(sources))

@@ -1,0 +1,209 @@
+"""benchmarks report: files of runs as a page that needs nothing else, its plots as PNG, and the same as Markdown."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import plots, tabulate
+from benchmarks.plots import Figures
+from benchmarks.tabulate import keys, number
+from hierchat.checks.questions import RequestError, unreadable
+
+Picture = tuple[str, str, Callable[[Any], None]]
+"""A name for the file, a caption, and what paints it."""
+HEAD = (
+    "arm",
+    "tok/s",
+    "speed-up",
+    "quartiles",
+    "own stack",
+    "T",
+    "draft ms",
+    "first token s",
+    "MB",
+    "differ",
+)
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+  background: #fff; color: #222 }
+table { border-collapse: collapse; margin: 1rem 0; font-size: 0.9rem; font-variant-numeric: tabular-nums }
+th, td { padding: 0.25rem 0.7rem; text-align: right; border-bottom: 1px solid #ddd }
+th:first-child, td:first-child { text-align: left }
+img { max-width: 100% }
+.table { overflow-x: auto }
+@media (prefers-color-scheme: dark) {
+  body { background: #16181c; color: #e6e6e6 } th, td { border-color: #3a3d42 } }
+"""
+
+
+def write(files: Sequence[Path], folder: Path) -> Path:
+    """Writes report.html, report.md and the plots into `folder`; returns the page. Raises RequestError."""
+    runs = [(file, read(file)) for file in files]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        pictures = list(_draw_all(runs, folder))
+        page = folder / "report.html"
+        page.write_text(_html(runs, pictures, folder), encoding="utf-8")
+        (folder / "report.md").write_text(_markdown(runs, pictures), encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"{folder} cannot be written: {error.strerror}.") from error
+    return page
+
+
+def read(file: Path) -> Figures:
+    """A run's file: of `benchmarks decode`, `log`, `replay` or `forward`. Raises RequestError."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestError(unreadable(file, error)) from error
+    if not isinstance(found, dict) or not ("arms" in found or "contexts" in found):
+        raise RequestError(f"{file} holds no run of benchmarks decode, log, replay or forward.")
+    return found
+
+
+def tables(run: Figures) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
+    """The run's tables: a head and rows of cells."""
+    if "contexts" in run:
+        yield from tabulate.forward_tables(run)
+        return
+    yield HEAD, [_row(arm) for arm in run["arms"]]
+    for by, called in (("by_group", "group"), ("by_day", "day")):
+        if found := keys(run["arms"], by):
+            rows = [
+                [arm["arm"], *(_cell(arm.get(by, {}).get(key, {})) for key in found)] for arm in run["arms"]
+            ]
+            yield (f"arm, by {called}", *found), rows
+
+
+def _row(arm: Figures) -> list[str]:
+    quartiles = arm["quartiles"]["speedup"] or ()
+    return [
+        arm["arm"],
+        number(arm["tokens_per_second"], 1, none=""),
+        _cell(arm),
+        ", ".join(f"{value:.2f}" for value in quartiles),
+        number(arm.get("stack_speedup"), 2, none=""),
+        number(arm["tokens_per_forward"], 2, none=""),
+        number(arm["draft_ms"], 2, none=""),
+        number(arm["first_token_seconds"], 2, none=""),
+        number(arm.get("peak_mb"), 0, none=""),
+        number(arm["mismatches"], 0, none=""),
+    ]
+
+
+def _cell(figures: Figures) -> str:
+    if figures.get("speedup"):
+        return f"{figures['speedup']:.2f}x"
+    return number(figures.get("tokens_per_forward"), 2, none="")
+
+
+def _title(file: Path, run: Figures) -> str:
+    return f"{file.stem}: {run.get('settings', {}).get('kind', 'forward')}"
+
+
+def _said(run: Figures) -> str:
+    """How and on what it was measured."""
+    settings = {key: value for key, value in run.get("settings", {}).items() if value not in (None, [])}
+    machine = run.get("machine", {})
+    parts = {"model": run.get("model"), "backend": run.get("backend"), **settings, **machine}
+    return ", ".join(f"{key} {value}" for key, value in parts.items() if key not in ("arms", "file_sha256"))
+
+
+def _absent(run: Figures) -> list[str]:
+    return [f"{arm['arm']} is absent: {arm['reason']}" for arm in run.get("absent", ())]
+
+
+def _pictures(file: Path, run: Figures) -> Iterator[Picture]:
+    name = file.stem
+    if "contexts" in run:
+        yield f"{name}-latency", f"{name}: what a forward costs", plots.latency(run["contexts"])
+        return
+    arms = run["arms"]
+    timed = [arm for arm in arms if arm["speedup"]]
+    if timed:
+        yield f"{name}-arms", f"{name}: tokens per second", plots.speed_by_arm(timed)
+    if fastest := plots.best(timed):
+        yield f"{name}-groups", f"{name}: speed-up by group", plots.speed_by_group(fastest)
+    days = [arm for arm in fastest if len(arm.get("by_day", {})) > 1]
+    if days:
+        yield f"{name}-days", f"{name}: speed-up by day", plots.speed_by_day(days)
+    drafting = [arm for arm in arms if len(arm["sources"]) > 1]
+    if drafting:
+        yield f"{name}-sources", f"{name}: where the tokens came from", plots.shares(drafting)
+
+
+def _widths(runs: Sequence[tuple[Path, Figures]]) -> Iterator[Picture]:
+    """Runs that differ in their width, as one picture per set of questions and temperature."""
+    sets: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
+    for _, run in runs:
+        said = run.get("settings", {})
+        if not said.get("width"):
+            continue
+        key = (said.get("file"), said.get("temperature"), said.get("limit"), said.get("carry"))
+        for arm in run["arms"]:
+            if arm["tokens_per_forward"]:
+                sets.setdefault(key, {}).setdefault(arm["arm"], {})[said["width"]] = arm["tokens_per_forward"]
+    for place, ((file, *_), by_arm) in enumerate(sets.items()):
+        if max(map(len, by_arm.values())) > 1:
+            yield f"widths-{place}", f"{file}: tokens per forward by width", plots.tokens_by_width(by_arm)
+
+
+def _draw_all(runs: Sequence[tuple[Path, Figures]], folder: Path) -> Iterator[tuple[str, str]]:
+    """Draws every picture in both themes; yields its name and caption."""
+    for name, caption, paint in [*(p for file, run in runs for p in _pictures(file, run)), *_widths(runs)]:
+        for theme in plots.THEMES:
+            (folder / f"{name}-{theme}.png").write_bytes(plots.draw(paint, theme))
+        yield name, caption
+
+
+def _markdown(runs: Sequence[tuple[Path, Figures]], pictures: Sequence[tuple[str, str]]) -> str:
+    lines: list[str] = []
+    for file, run in runs:
+        lines += [f"## {_title(file, run)}", "", _said(run), ""]
+        for head, rows in tables(run):
+            lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+            lines += [f"| {' | '.join(row)} |" for row in rows]
+            lines.append("")
+        for line in _absent(run):
+            lines += [line, ""]
+    for name, caption in pictures:
+        dark = f'<source media="(prefers-color-scheme: dark)" srcset="{name}-dark.png">'
+        lines += [f'<picture>{dark}<img src="{name}-light.png" alt="{caption}"></picture>', ""]
+    return "\n".join(lines)
+
+
+def _html(runs: Sequence[tuple[Path, Figures]], drawn: Sequence[tuple[str, str]], folder: Path) -> str:
+    parts: list[str] = []
+    for file, run in runs:
+        parts += [
+            f"<h2>{html.escape(_title(file, run))}</h2>",
+            f"<p><small>{html.escape(_said(run))}</small></p>",
+        ]
+        for head, rows in tables(run):
+            parts.append(f'<div class="table"><table><tr>{_cells("th", head)}</tr>')
+            parts += [f"<tr>{_cells('td', row)}</tr>" for row in rows]
+            parts.append("</table></div>")
+        parts += [f"<p>{html.escape(line)}</p>" for line in _absent(run)]
+    for name, caption in drawn:
+        light, dark = (_inline(folder / f"{name}-{theme}.png") for theme in ("light", "dark"))
+        source = f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+        image = f'<img src="{light}" alt="{html.escape(caption)}">'
+        parts.append(f"<h3>{html.escape(caption)}</h3><picture>{source}{image}</picture>")
+    start = '<!doctype html><html lang="en"><meta charset="utf-8"><title>hierchat: measurements</title>'
+    meta = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    return "\n".join(
+        [f"{start}{meta}<style>{STYLE}</style><h1>hierchat: measurements</h1>", *parts, "</html>\n"]
+    )
+
+
+def _cells(tag: str, cells: Sequence[str]) -> str:
+    return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+
+
+def _inline(file: Path) -> str:
+    return "data:image/png;base64," + base64.b64encode(file.read_bytes()).decode()

@@ -1,0 +1,159 @@
+"""From the raw figures of a run to those that are reported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
+from statistics import median, quantiles
+from typing import Any
+
+from benchmarks.arms import VANILLA, baseline_of
+
+Row = dict[str, Any]
+"""A question's raw figures: question (number), name, group, day, and arms: arm -> an Answer per turn, as a dict."""
+Turn = dict[str, Any]
+
+
+def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
+    """An arm's figures over the questions that it answered.
+
+    Speed is tokens over seconds of decoding. `speedup` is against vanilla on the same questions, None without vanilla;
+    `stack_speedup` against plain decoding of the same stack (names.BASELINES). `quartiles` are over questions: lower
+    quartile, median, upper quartile. `draft_ms` is per forward. `mismatches` are replies that differ from those of the
+    stack's plain decoding to the same prompt. Of questions that were asked repeatedly, give merged_repeats.
+    """
+    answered = [row for row in rows if arm in row["arms"]]
+    turns = _turns(answered, arm)
+    forwards = sum(turn["forwards"] or 0 for turn in turns)
+    drafting = [turn["draft_ms"] for turn in turns]
+    sources: Counter[str] = Counter()
+    for turn in turns:
+        sources.update(turn["sources"])
+    figures = {
+        "arm": arm,
+        "questions": len(answered),
+        **_figures(answered, arm),
+        "draft_ms": round(sum(drafting) / forwards, 3) if forwards and None not in drafting else None,
+        "first_token_seconds": round(median(turn["first_seconds"] for turn in turns), 3) if turns else None,
+        "stack_speedup": _rounded(_speedup(answered, arm, baseline_of(arm)), 3),
+        "mismatches": _mismatches(answered, arm, baseline_of(arm)),
+        "peak_mb": max((turn.get("peak_mb") or 0 for turn in turns), default=0) or None,
+        "quartiles": {
+            "tokens_per_second": _quartiles([_rate([row], arm) for row in answered]),
+            "speedup": _quartiles([_speedup([row], arm) for row in answered]),
+        },
+        "sources": {source: round(count / sources.total(), 4) for source, count in sources.most_common()},
+        "plan_ms": _plan_ms(turns),
+        "by_group": _by(answered, arm, lambda row: row["group"]),
+    }
+    if any(row["day"] is not None for row in answered):
+        figures["by_day"] = _by(answered, arm, lambda row: str(row["day"]))
+    return figures
+
+
+def _plan_ms(turns: Sequence[Turn]) -> dict[str, float] | None:
+    """Milliseconds per token of a fixed plan: as expected before each reply, and as measured. None for other arms."""
+    known = [
+        turn for turn in turns if turn.get("expected_ms") is not None and turn.get("step_ms") is not None
+    ]
+    tokens = _tokens(known)
+    if not tokens:
+        return None
+    return {
+        kind: round(sum(turn[f"{key}_ms"] * len(turn["reply"]) for turn in known) / tokens, 3)
+        for kind, key in (("expected", "expected"), ("measured", "step"))
+    }
+
+
+def merged_repeats(rows: Sequence[Row]) -> list[Row]:
+    """One row per question: of each of its turns the first answer, with medians of the repeats' times. A repeat with
+    another answer stands for itself, so that it is counted as a mismatch."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        replies = tuple((arm, str([turn["reply"] for turn in turns])) for arm, turns in row["arms"].items())
+        groups.setdefault((row["question"], replies), []).append(row)
+    return [_merged(group) if len(group) > 1 else group[0] for group in groups.values()]
+
+
+def _merged(rows: Sequence[Row]) -> Row:
+    arms = {}
+    for arm, turns in rows[0]["arms"].items():
+        arms[arm] = [
+            turn
+            | {
+                key: median(values)
+                for key in ("seconds", "first_seconds", "draft_ms")
+                if None not in (values := [row["arms"][arm][at][key] for row in rows])
+            }
+            for at, turn in enumerate(turns)
+        ]
+    return {**rows[0], "arms": arms}
+
+
+def _figures(rows: Sequence[Row], arm: str) -> dict[str, Any]:
+    turns = _turns(rows, arm)
+    forwards = sum(turn["forwards"] or 0 for turn in turns)
+    tokens = _tokens(turns)
+    return {
+        "tokens": tokens,
+        "seconds": round(_seconds(turns), 3),
+        "tokens_per_second": _rounded(_rate(rows, arm), 2),
+        "speedup": _rounded(_speedup(rows, arm), 3),
+        "tokens_per_forward": round(tokens / forwards, 3) if forwards else None,
+    }
+
+
+def _by(rows: Sequence[Row], arm: str, key: Callable[[Row], str]) -> dict[str, dict[str, Any]]:
+    return {
+        name: _figures([row for row in rows if key(row) == name], arm)
+        for name in dict.fromkeys(key(row) for row in rows)
+    }
+
+
+def _turns(rows: Iterable[Row], arm: str) -> list[Turn]:
+    return [turn for row in rows for turn in row["arms"][arm]]
+
+
+def _tokens(turns: Iterable[Turn]) -> int:
+    return sum(len(turn["reply"]) for turn in turns)
+
+
+def _seconds(turns: Iterable[Turn]) -> float:
+    return sum(turn["seconds"] for turn in turns)
+
+
+def _rate(rows: Sequence[Row], arm: str) -> float | None:
+    turns = _turns(rows, arm)
+    seconds = _seconds(turns)
+    return _tokens(turns) / seconds if seconds else None
+
+
+def _speedup(rows: Sequence[Row], arm: str, baseline: str = VANILLA) -> float | None:
+    both = [row for row in rows if baseline in row["arms"]]
+    mine, plain = _rate(both, arm), _rate(both, baseline)
+    return mine / plain if mine and plain else None
+
+
+def _quartiles(values: Iterable[float | None]) -> list[float] | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    cuts = quantiles(known, n=4, method="inclusive") if len(known) > 1 else known * 3
+    return [round(cut, 3) for cut in cuts]
+
+
+def _mismatches(rows: Sequence[Row], arm: str, baseline: str) -> int | None:
+    compared = [row for row in rows if baseline in row["arms"]]
+    return sum(_differs(row["arms"][baseline], row["arms"][arm]) for row in compared) if compared else None
+
+
+def _differs(plain: Sequence[Turn], other: Sequence[Turn]) -> bool:
+    """At most one reply per question: after it, the prompts differ, too."""
+    return any(
+        one is None or two is None or one["reply"] != two["reply"] for one, two in zip_longest(plain, other)
+    )
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

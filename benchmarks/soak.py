@@ -1,0 +1,164 @@
+"""What a server holds after many visits: several people and programs come, ask, and go, again and again.
+
+The program runs as a user would start it, in a process and with data of its own. Whoever comes logs in, opens the page
+by Gradio's own protocol, chats, searches, compares, looks at every view, deletes the chat and logs out, or vanishes in
+the middle of a reply. Nothing that they did is there afterwards, so nothing of it may stay in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+import psutil
+
+from benchmarks.page.tab import PATIENCE_SECONDS, Tab
+from hierchat.access.members import hashed
+from hierchat.checks.questions import RequestError
+from hierchat.checks.request import say
+from hierchat.store import Store
+
+TOKENS = 24
+"""Of a reply: what is measured is visits."""
+ROUND_SECONDS, REST_SECONDS = 30, 5
+PAGES = 3
+"""People who visit at once, beside one program with a key."""
+_PASSWORD = "soaking wet"
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Samples of the process and the number of visits. Raises RequestError."""
+    with tempfile.TemporaryDirectory(prefix="hierchat-soak-", ignore_cleanup_errors=True) as folder:
+        data = Path(folder)
+        with Store.open(data / "hierchat.db") as store:
+            for name in map(str, range(PAGES)):
+                store.add_account(name, hashed(_PASSWORD))
+            key = store.add_key("soak")
+        command = [sys.executable, "-m", "hierchat", "serve", "--auth", "--api", "--port", str(args.port)]
+        command += ["--model", args.model] if args.model else []
+        address = f"http://127.0.0.1:{args.port}"
+        with psutil.Popen(command, env={**os.environ, "HIERCHAT_DATA": folder}, stdout=sys.stderr) as server:
+            try:
+                while not _answers(address):
+                    if server.poll() is not None:
+                        raise RequestError("hierchat did not start.")
+                    time.sleep(1)
+                return _soak(address, key, server, args.minutes * 60)
+            finally:
+                server.terminate()
+
+
+def _answers(address: str) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(f"{address}/health").is_success
+    return False
+
+
+def _soak(address: str, key: str, server: psutil.Process, seconds: float) -> dict[str, Any]:
+    """Visits, with a rest before each sample: what is held for what goes on says nothing."""
+    resting, ended = threading.Barrier(PAGES + 2), threading.Event()
+    visits: Counter[str] = Counter()
+    failed: list[Exception] = []
+
+    def again(visit: Callable[[], Iterator[str]]) -> None:
+        try:
+            while not ended.is_set():
+                due = time.monotonic() + ROUND_SECONDS
+                while time.monotonic() < due:
+                    visits.update(visit())
+                resting.wait()
+                resting.wait()
+        except Exception as error:
+            failed.append(error)
+            resting.abort()
+
+    people = [partial(_visits, address, str(name), count()) for name in range(PAGES)]
+    for visit in (partial(_asks, address, key), *people):
+        threading.Thread(target=again, args=[visit], daemon=True).start()
+    began, samples = time.monotonic(), list[dict[str, int]]()
+    try:
+        while not ended.is_set():
+            resting.wait()
+            time.sleep(REST_SECONDS)
+            passed = time.monotonic() - began
+            samples.append({"seconds": round(passed), "visits": visits["visits"], **_held(server)})
+            say(" ".join(f"{key} {value}" for key, value in samples[-1].items()))
+            if passed >= seconds and len(samples) >= 4:
+                ended.set()
+            resting.wait()
+    except threading.BrokenBarrierError:
+        raise RequestError(f"A visit failed: {failed[0]!r}") from failed[0]
+    return {"done": dict(visits), "growth": _growth(samples), "samples": samples}
+
+
+def _held(server: psutil.Process) -> dict[str, int]:
+    memory = server.memory_full_info()
+    held = {"rss_mib": memory.rss >> 20, "uss_mib": memory.uss >> 20}
+    return {**held, "handles": server.num_fds(), "threads": server.num_threads()}
+
+
+def _growth(samples: list[dict[str, int]]) -> dict[str, float]:
+    """How much more the last quarter held than the third one, medians, as a share."""
+    quarter = len(samples) // 4
+    third, last = (
+        {key: median(one[key] for one in part) for key in part[0]}
+        for part in (samples[-2 * quarter : -quarter], samples[-quarter:])
+    )
+    return {key: round(last[key] / third[key] - 1, 3) for key in last if key not in ("seconds", "visits")}
+
+
+def _asks(address: str, key: str) -> Iterator[str]:
+    """One round of a program: with and without a stream, and one that it hangs up."""
+    asked = {"messages": [{"role": "user", "content": "Name three colours."}], "max_tokens": TOKENS}
+    with httpx.Client(base_url=address, headers={"x-api-key": key}, timeout=PATIENCE_SECONDS) as program:
+        program.get("/v1/models").raise_for_status()
+        program.post("/v1/chat/completions", json=asked).raise_for_status()
+        yield "replies"
+        for lines in (None, 2):
+            with program.stream("POST", "/v1/chat/completions", json={**asked, "stream": True}) as answer:
+                for _ in islice(answer.iter_lines(), lines):
+                    pass
+            yield "hung up" if lines else "replies"
+
+
+def _visits(address: str, name: str, number: Iterator[int]) -> Iterator[str]:
+    """One visit of a person, from login to logout. Every third one vanishes in the middle of a reply."""
+    page, vanishes = Tab(address, (name, _PASSWORD), TOKENS), next(number) % 3 == 2
+    yield "visits"
+    for question in ("What is a list in Python?", "And a tuple?"):
+        page.fire("hc-box", "submit", question)
+        yield "replies"
+    chat = page.chat
+    page.pulse()
+    for words in ("tuple", ""):
+        page.fire("hc-search", "change", words)
+        yield "searches"
+    for view in ("models", "insights", "comparisons", "settings"):
+        page.fire("hc-bus", "hc_panel", text=view)
+        yield "views"
+    page.fire("hc-bus", "hc_open", id=chat)
+    page.fire("hc-compare", "change", True)
+    page.fire("hc-box", "submit", "Count to ten.")
+    yield "comparisons"
+    page.fire("hc-compare", "change", False)
+    if vanishes:
+        page.fire("hc-box", "submit", "Tell me a story.", messages=4)
+        page.leave()
+        page = Tab(address, (name, _PASSWORD), TOKENS)
+        yield "vanished"
+    page.fire("hc-bus", "hc_delete", id=chat)
+    page.leave(logout=True)
+    yield "log-outs"

@@ -1,0 +1,1 @@
+"""`benchmarks vllm`: the drafter inside vLLM (docs/vllm.md) beside vLLM's own ways to draft."""

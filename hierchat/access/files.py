@@ -1,0 +1,285 @@
+"""Files on their way in and out of the page. Gradio's own routes for files take part in neither.
+
+Each lies in a folder that only this account of the machine can read, and has a ticket: a random word that is good for
+one use, by the user for whom it was made. It goes with its use, after some minutes, and when the program ends; what a
+process that died left there goes at the next start."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import secrets
+import shutil
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from anyio import to_thread
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+
+from hierchat.access.login import USER, is_owner
+from hierchat.config import data_dir, models_dir
+from hierchat.language import _
+from hierchat.store import LOCAL_USER
+from hierchat.store.connection import is_running, this_process
+
+LIFE_SECONDS = 600.0
+"""How long a file waits for its use."""
+MOST_BYTES = 4 << 30
+"""Of a file that comes in (limits.py holds it)."""
+_NAME = 80
+_NOT_IN_NAMES = re.compile(r"[^\w .()-]+")
+
+
+class Gone(Exception):
+    """A ticket that is good for nothing any more. The message is for the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    path: Path
+    owner: str
+    timer: threading.Timer
+
+
+class Files:
+    """The files that wait."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder` (None: one beside the user's data) is made with the first file."""
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+        self._own: Path | None = None
+
+    def place(self, name: str) -> Path:
+        """Where a file of this name can be written: in a new folder of its own."""
+        found = _NOT_IN_NAMES.sub(" ", name.replace("\\", "/").rsplit("/", 1)[-1])[-_NAME:]
+        found = " ".join(found.split()).strip(" .") or "file"
+        folder = self._process_folder() / secrets.token_hex(16)
+        folder.mkdir(mode=0o700)
+        return folder / found
+
+    def hold(self, path: Path, owner: str) -> str:
+        """The ticket of a file that stands at its place now."""
+        ticket = secrets.token_urlsafe(24)
+        timer = threading.Timer(LIFE_SECONDS, self._expire, [ticket])
+        timer.daemon = True
+        with self._lock:
+            self._held[ticket] = _Held(path, owner, timer)
+        timer.start()
+        return ticket
+
+    def take(self, ticket: str, owner: str) -> Path:
+        """The file, which is the caller's to `remove` now. Raises Gone."""
+        with self._lock:
+            held = self._held.get(ticket)
+            if held is None or held.owner != owner:
+                raise Gone(_("This file is not here any more. Choose it, or export it, again."))
+            del self._held[ticket]
+        held.timer.cancel()
+        return held.path
+
+    def remove(self, path: Path) -> None:
+        """The file and its folder."""
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+    def forget(self, owner: str) -> None:
+        """Remove all of this user's."""
+        with self._lock:
+            tickets = [ticket for ticket, held in self._held.items() if held.owner == owner]
+        for ticket in tickets:
+            self._expire(ticket)
+
+    def sweep(self) -> None:
+        """Remove what processes left that died."""
+        for left in self._all().glob("*"):
+            if not in_use(left.name):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove all of them."""
+        with self._lock:
+            held, self._held = self._held, {}
+            own, self._own = self._own, None
+        for one in held.values():
+            one.timer.cancel()
+        if own is not None:
+            shutil.rmtree(own, ignore_errors=True)
+
+    def _expire(self, ticket: str) -> None:
+        with self._lock:
+            held = self._held.pop(ticket, None)
+        if held is not None:
+            self.remove(held.path)
+
+    def _all(self) -> Path:
+        return self._folder or data_dir() / "transfer"
+
+    def _process_folder(self) -> Path:
+        with self._lock:
+            if self._own is None:
+                folder = self._all()
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._own = folder / own_name()
+                self._own.mkdir(mode=0o700)
+                atexit.register(self.close)
+            return self._own
+
+
+def own_name() -> str:
+    """A new name for a file or folder of this process."""
+    pid, started = this_process()
+    return f"{pid}-{started}-{secrets.token_hex(8)}"
+
+
+def in_use(name: str) -> bool:
+    """Whether the process still runs that has a file or folder of this name."""
+    with suppress(ValueError):
+        pid, started, _ = name.split("-")
+        return is_running(int(pid), float(started))
+    return False
+
+
+files = Files()
+
+
+async def take_in(request: Request) -> Response:
+    """A file of the page, as the body of the request: written as it comes, and never whole in memory."""
+    path = await run_in_threadpool(files.place, request.query_params.get("name", ""))
+    try:
+        with path.open("xb") as out:
+            async for piece in request.stream():
+                await run_in_threadpool(out.write, piece)
+    except (OSError, ClientDisconnect):
+        files.remove(path)
+        return PlainTextResponse(_("The file could not be kept. Is the disk full?"), 507)
+    return JSONResponse({"ticket": files.hold(path, _owner(request))}, headers={"Cache-Control": "no-store"})
+
+
+async def give_out(request: Request) -> Response:
+    """The file of a ticket, once."""
+    try:
+        path = files.take(request.path_params["ticket"], _owner(request))
+    except Gone as gone:
+        return PlainTextResponse(f"{gone}\n", 404, {"Cache-Control": "no-store"})
+    return FileResponse(
+        path,
+        media_type="application/octet-stream",
+        headers={
+            "Cache-Control": "no-store",
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.name)}",
+        },
+        background=BackgroundTask(files.remove, path),
+    )
+
+
+def _owner(request: Request) -> str:
+    return str(request.scope.get(USER) or LOCAL_USER)
+
+
+# Takes GGUF files that were dropped on the page into the models' folder: piece by piece, never whole into
+# memory.
+
+
+_MODEL_NAME = re.compile(r"[\w][\w .()+-]{0,200}\.gguf", re.IGNORECASE)
+_MAGIC = b"GGUF"
+_SPARE = 2**28
+"""Bytes that stay free on the disk."""
+_PIECE = 2**22
+"""Bytes that are written at a time."""
+
+
+class Refused(Exception):
+    """The file is not taken; status and sentence are for the page."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+async def take_model(request: Request) -> Response:
+    """`PUT models/NAME` keeps the body as a file of that name and answers 201 with the name. Only the owner's
+    page is heard, and none that is shared by a public link."""
+    try:
+        if not is_owner(request.scope):
+            raise Refused(403, _("Only the owner of this hierchat adds models."))
+        if request.app.get_blocks().share_url:
+            raise Refused(403, _("This page is shared by a public link, so it takes no files."))
+        return PlainTextResponse(await _take(request, request.path_params["name"]), 201)
+    except Refused as refused:
+        return PlainTextResponse(str(refused), refused.status)
+    except ClientDisconnect:
+        return PlainTextResponse("", 400)
+    except OSError as error:
+        sentence = _("The file could not be written into {folder} ({why}).").format(
+            folder=models_dir(), why=error.strerror
+        )
+        return PlainTextResponse(sentence, 507)
+
+
+def sweep() -> None:
+    """Remove halves of files that processes left that died."""
+    for part in models_dir().glob(".*.part"):
+        if not in_use(part.name.removeprefix(".").removesuffix(".part")):
+            with suppress(OSError):
+                part.unlink()
+
+
+async def _take(request: Request, name: str) -> str:
+    if not _MODEL_NAME.fullmatch(name):
+        raise Refused(400, _("Only GGUF files with plain names are taken. Rename the file."))
+    target = models_dir() / name
+    if target.exists():
+        raise Refused(
+            409,
+            _("There is a file {name} in {folder} already. Add it by its path, or rename this.").format(
+                name=name, folder=models_dir()
+            ),
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    length = request.headers.get("content-length", "0")
+    _require_room(target, int(length) if length.isdecimal() else 0)
+    part = target.with_name(f".{own_name()}.part")
+    try:
+        await _write(request, part, target)
+        part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    return name
+
+
+def _require_room(target: Path, size: int) -> None:
+    """Raises Refused where the disk cannot take so many bytes more."""
+    if size + _SPARE > shutil.disk_usage(target.parent).free:
+        raise Refused(
+            507,
+            _("The disk that holds {folder} has too little room for {name}.").format(
+                folder=models_dir(), name=target.name
+            ),
+        )
+
+
+async def _write(request: Request, part: Path, target: Path) -> None:
+    """Raises Refused as soon as it shows that this is no GGUF file, or that the disk gets full."""
+    with await to_thread.run_sync(part.open, "xb") as file:
+        waiting, checked = bytearray(), False
+        async for chunk in request.stream():
+            waiting += chunk
+            if not checked and len(waiting) >= len(_MAGIC):
+                if waiting[: len(_MAGIC)] != _MAGIC:
+                    raise Refused(415, _("This is no GGUF file, whatever its name says."))
+                checked = True
+            if len(waiting) >= _PIECE:
+                _require_room(target, len(waiting))  # who sends in chunks says no length
+                await to_thread.run_sync(file.write, bytes(waiting))
+                waiting.clear()
+        if not checked:
+            raise Refused(415, _("This is no GGUF file, whatever its name says."))
+        await to_thread.run_sync(file.write, bytes(waiting))

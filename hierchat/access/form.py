@@ -1,0 +1,94 @@
+"""A page of our own with a form, before everything else: it works without scripts, and nothing in it is fetched."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import Template
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from hierchat.config import shipped
+from hierchat.language import current
+
+_MOST_BYTES = 4096
+
+
+class TooLong(ValueError):
+    """More was sent than anybody types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A line to type into. `autocomplete`: as browsers know what belongs there; of a password it tells which."""
+
+    name: str
+    label: str
+    autocomplete: str
+    value: str = ""
+
+    @property
+    def secret(self) -> bool:
+        """Whether it is typed unseen."""
+        return self.autocomplete.endswith("password")
+
+
+async def typed(request: Request, *names: str) -> list[str]:
+    """What was sent in these fields, without blanks around it; empty where nothing was. Raises TooLong."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise TooLong
+    given = parse_qs(body.decode("latin-1"), encoding="utf-8")
+    return [given.get(name, [""])[-1].strip() for name in names]
+
+
+def page(
+    title: str,
+    fields: Sequence[Field],
+    action: str,
+    about: str,
+    said: str = "",
+    status: int = 200,
+    *,
+    heading: str = "hierchat",
+) -> HTMLResponse:
+    """`action`: the button's name; `about`: HTML below the form; `said`: how the last try went. Without fields there is
+    no form: it is done. The first empty field has the focus."""
+    palette = (shipped("assets") / "style" / "palette.css").read_text(encoding="utf-8")
+    icon = base64.b64encode((shipped("assets") / "icon.svg").read_bytes()).decode()
+    told = f'<p id="said" role="{"alert" if fields else "status"}">{html.escape(said)}</p>' if said else ""
+    first = next((field for field in fields if not field.value), None)
+    lines = "\n".join(_line(field, focus=field is first, described=bool(said)) for field in fields)
+    form = f'<form method="post">\n{told}\n{lines}\n<button>{html.escape(action)}</button>\n</form>'
+    filled = Template((shipped("assets") / "door.html").read_text(encoding="utf-8")).substitute(
+        language=current(),
+        title=html.escape(title),
+        heading=html.escape(heading),
+        # Without scripts, the colours of the dark theme come by what the browser prefers.
+        palette=palette.replace(".dark {", "@media (prefers-color-scheme: dark) { :root {") + "}",
+        icon=icon,
+        said="" if fields else told,
+        form=form if fields else "",
+        about=about,
+    )
+    # Under "no-referrer", a browser would send the form with the Origin "null".
+    return HTMLResponse(filled, status, {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"})
+
+
+def _line(field: Field, *, focus: bool, described: bool) -> str:
+    kind = (
+        'type="password"'
+        if field.secret
+        else f'value="{html.escape(field.value)}" autocapitalize="none" spellcheck="false"'
+    )
+    more = (' aria-describedby="said"' if described else "") + (" autofocus" if focus else "")
+    return (
+        f'<label>{html.escape(field.label)} <input name="{field.name}" {kind} autocomplete="{field.autocomplete}" '
+        f"required{more}></label>"
+    )

@@ -1,0 +1,415 @@
+"""Bodies of requests: JSON is looked at before it is parsed, for a few bytes of it can cost much."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import parse_qs
+from weakref import WeakValueDictionary
+
+from anyio import CapacityLimiter, to_thread
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hierchat.access.files import MOST_BYTES as MOST_OF_A_FILE
+from hierchat.access.login import USER, network
+from hierchat.access.origins import is_loopback
+from hierchat.language import _
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+
+
+DEEPEST = 100
+"""Levels of arrays and objects within each other. Parsers, templates and grammars recurse over them."""
+MOST_VALUES = 500_000
+"""How many there may be in one body. Each takes some 60 bytes of memory, however short it is written."""
+
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BRACKET = re.compile(r"[\[\]{}]")
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+class Unsound(ValueError):
+    """A body that nobody works with. The message is a sentence for whoever sent it."""
+
+
+def parsed(body: bytes) -> Any:
+    """Parse JSON whose texts can be stored, whose numbers are finite, and which is not too deep. Raises Unsound."""
+    try:
+        text = body.decode("utf-8-sig")
+        _require_bounded(text)
+        if any(escape[1] for escape in _ESCAPE.finditer(text)):
+            raise Unsound("The text holds half a character (a lone surrogate), which UTF-8 cannot hold.")
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    except Unsound:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise Unsound("The body is no JSON.") from error
+
+
+def mended(body: bytes) -> bytes:
+    """`body` with "?" in place of what UTF-8 cannot hold: a browser sends half a character where a text was cut."""
+    text = body.decode("utf-8", "replace")
+    return _ESCAPE.sub(lambda escape: "?" if escape[1] else escape[0], text).encode()
+
+
+def _require_bounded(text: str) -> None:
+    """Raises Unsound. What is in strings counts for nothing, but looking for strings takes time."""
+    opened = text.count("[") + text.count("{")
+    if opened <= DEEPEST and opened + text.count(",") <= MOST_VALUES:
+        return
+    outside = _STRING.sub("", text)
+    if outside.count("[") + outside.count("{") + outside.count(",") > MOST_VALUES:
+        raise Unsound(f"The body holds more than {MOST_VALUES:,} values.")
+    depth = 0
+    for bracket in _BRACKET.finditer(outside):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > DEEPEST:
+            raise Unsound(f"The body is nested more than {DEEPEST} levels deep.")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise Unsound(f"{number[:20]} is no number that JSON has.")
+    return value
+
+
+# How much one client may take of the page's server: bytes of a request, and requests that are worked on at
+# a time.
+
+
+LIMITS: tuple[tuple[str, int], ...] = (
+    (r"/models/[^/]+", 1 << 42),  # it ends where the disk is full (dropped.py)
+    (r"/transfer/in", MOST_OF_A_FILE),
+    (r"/gradio_api/(?:queue/join|run/[^/]+)/?", 32 << 20),  # with a file of 20 MB in base64
+    (r".*", 1 << 20),
+)
+"""The most bytes of a request, by its path; the first that matches counts."""
+_CALLS = re.compile(r"/gradio_api/(?:queue/join|run/)")
+_JSON = re.compile(r"/gradio_api/(?!upload|stream|process_recording)")
+AT_ONCE = 4
+"""Requests of one client that are worked on beside each other. A page's configuration takes 26 ms of Python: asked for
+sixty times at once, it would keep everybody else waiting."""
+_STREAMS = re.compile(r"/gradio_api/(?:queue/data|heartbeat/)|/transfer/|/models/")
+
+
+def most_bytes(path: str) -> int:
+    """The most that a request to this path may bring."""
+    return next(most for pattern, most in LIMITS if re.fullmatch(pattern, path, re.DOTALL))
+
+
+class Bodies:
+    """Answers 413 to a request that is too long, as soon as that shows."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        most, taken, begun, over = most_bytes(scope["path"]), 0, False, False
+
+        async def refuse() -> None:
+            nonlocal over
+            over = True
+            if not begun:
+                said = _("That is too much: up to {n} MiB are taken here.").format(n=most >> 20)
+                await PlainTextResponse(said + "\n", 413)(scope, receive, send)
+
+        async def counted() -> Message:
+            nonlocal taken
+            if not over:
+                message = await receive()
+                taken += len(message.get("body", b""))
+                if taken <= most:
+                    return message
+                await refuse()
+            return {"type": "http.disconnect"}
+
+        async def unless_over(message: Message) -> None:
+            nonlocal begun
+            if not over:
+                begun = True
+                await send(message)
+
+        length = Headers(scope=scope).get("content-length", "")
+        if length.isdecimal() and int(length) > most:
+            return await refuse()
+        try:
+            await self._app(scope, counted, unless_over)
+        except Exception:
+            if not over:
+                raise
+
+
+class Sound:
+    """Answers 400 to JSON that no page sends, before Gradio parses it. `functions`: their numbers."""
+
+    def __init__(self, app: ASGIApp, functions: Callable[[], Container[object]]) -> None:
+        self._app = app
+        self._functions = functions
+        self._threads = CapacityLimiter(2)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST" or not _JSON.match(scope["path"]):
+            return await self._app(scope, receive, send)
+        body = await whole(receive)
+        if body is None:
+            return
+        try:
+            mended_body, said = await to_thread.run_sync(_checked, body, limiter=self._threads)
+            if _CALLS.match(scope["path"]) and not self._calls(said):
+                raise Unsound("The page has no such function. Load it again.")
+        except Unsound as error:
+            return await PlainTextResponse(f"{error}\n", 400)(scope, receive, send)
+        await self._app(scope, again(mended_body, receive), send)
+
+    def _calls(self, said: Any) -> bool:
+        number = said.get("fn_index") if isinstance(said, dict) else None
+        return isinstance(number, int) and number in self._functions()
+
+
+class Turns:
+    """Lets each client have some requests in work; more of them wait for its own. Others do not wait with it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or _STREAMS.match(scope["path"]):
+            return await self._app(scope, receive, send)
+        client = scope.get("client") or ("",)
+        turns = self._turns.setdefault(scope.get(USER) or network(client[0]), asyncio.Semaphore(AT_ONCE))
+        ended = _once(turns.release)
+
+        async def until_answered(message: Message) -> None:
+            ended()  # what is sent from here on costs the client's time alone
+            await send(message)
+
+        await turns.acquire()
+        try:
+            await self._app(scope, receive, until_answered)
+        finally:
+            ended()
+
+
+async def whole(receive: Receive) -> bytes | None:
+    """A request's body; None where it broke off."""
+    parts, more = [], True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def again(body: bytes, receive: Receive) -> Receive:
+    """The same request once more for who reads it next."""
+    told = False
+
+    async def from_body() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return from_body
+
+
+def _checked(body: bytes) -> tuple[bytes, Any]:
+    body = mended(body)
+    return body, parsed(body) if body else None
+
+
+def _once(what: Callable[[], None]) -> Callable[[], None]:
+    done = False
+
+    def first() -> None:
+        nonlocal done
+        if not done:
+            done = True
+            what()
+
+    return first
+
+
+# How many connections one client may hold, and for how long without doing anything with them. uvicorn
+# limits neither. A connection that sends nothing, or does not read its answer, costs a descriptor and what
+# waits to be sent: where they run out, nobody else is let in.
+
+
+HERE = 256
+"""Connections from this machine: all of its browsers and programs, and of whoever comes by a tunnel or a proxy. A
+browser opens six to one server, however many tabs it has."""
+ELSEWHERE = 64
+"""From one other address."""
+ALL_ELSEWHERE = 512
+"""From all other addresses together: a process has 1,024 descriptors by default."""
+PATIENCE_SECONDS = 30.0
+"""How long a connection may stand still on the client's side: without a whole request, or without reading."""
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 5\r\nConnection: close\r\n\r\n"
+    b"Too many connections. Close some, then try again.\n"
+)
+
+
+def bound(config: Config) -> None:
+    """Have the running server of this configuration hold to these limits from now on."""
+    held: Counter[str] = Counter()
+    kind = cast(Any, config.http_protocol_class)
+    config.http_protocol_class = type("Bounded", (_Bounded, kind), {"held": held})
+    config.ws_protocol_class = None  # nothing here speaks it, and it would take connections out of the count
+
+
+class _Bounded(asyncio.Protocol):
+    """In front of uvicorn's protocol for one connection."""
+
+    held: Counter[str]
+    """Connections by address; under "" those from elsewhere together."""
+    _counted: tuple[str, ...] = ()
+    _watching: asyncio.TimerHandle | None = None
+    _before: tuple[object, ...] | None = None
+    _received = 0
+    _resumed = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        host = (transport.get_extra_info("peername") or ("localhost",))[0]
+        here = is_loopback(str(host))
+        names = ("here",) if here else (network(str(host)), "")
+        limits = (HERE,) if here else (ELSEWHERE, ALL_ELSEWHERE)
+        if any(self.held[name] >= most for name, most in zip(names, limits, strict=True)):
+            self._transport.write(_REFUSAL)
+            self._transport.close()
+            return
+        self._counted = names
+        self.held.update(names)
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._watching:
+            self._watching.cancel()
+        if self._counted:
+            for name in self._counted:
+                self.held[name] -= 1
+                if not self.held[name]:
+                    del self.held[name]
+            super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        super().data_received(data)
+
+    def resume_writing(self) -> None:
+        self._resumed += 1
+        super().resume_writing()
+
+    def _watch(self) -> None:
+        self._watching = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """End the connection where the client owes something and did nothing since the last look."""
+        now = self._owed()
+        if now is not None and now == self._before:
+            self._transport.abort()
+            return
+        self._before = now
+        self._watch()
+
+    def _owed(self) -> tuple[object, ...] | None:
+        """What changes as soon as the client does what it has to; None where it has nothing to do."""
+        of_uvicorn = cast(Any, self)
+        cycle = of_uvicorn.cycle
+        if self._transport.get_write_buffer_size():  # the system's own buffer is full, too
+            return ("read", self._resumed)
+        if cycle is None or cycle.response_complete:
+            return ("ask", cycle)
+        if cycle.more_body and not of_uvicorn.flow.read_paused:
+            return ("send", self._received)
+        return None
+
+
+# Each open page belongs to the user who opened it. Gradio tells pages apart by a number that the browser
+# makes up, the session hash, and asks for nothing more: whoever knows it could read another page's events,
+# act in its place or close it. Here the first one to use it owns it. Of Gradio's own routes, those that the
+# page needs are open, since others take a hash in ways of their own.
+
+
+MOST_PAGES = 100_000
+"""Pages that are remembered."""
+_GRADIO = "/gradio_api/"
+_OPEN = re.compile(
+    r"(?:info|app_id|user|login_check|startup-events|theme\.css|reset|cancel|queue/(?:join|data)|run/[^/]+|heartbeat/[^/]+)/?"
+)
+_HEARTBEAT = re.compile(r"heartbeat/([^/]+)/?")
+_IN_BODY = re.compile(r"(?:cancel|queue/join|run/[^/]+)/?")
+_OTHERS = "This page is not yours.\n"
+_CLOSED = "hierchat's page does not use this address, so it is closed.\n"
+
+
+class OwnPages:
+    """Stands behind the login."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._owners: OrderedDict[str, str] = OrderedDict()
+        """Session hash -> user."""
+        self._threads = CapacityLimiter(4)  # of its own: replies that wait may hold all that handlers have
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if USER not in scope or not path.startswith(_GRADIO):
+            return await self._app(scope, receive, send)
+        route = path.removeprefix(_GRADIO)
+        if not _OPEN.fullmatch(route):
+            return await PlainTextResponse(_CLOSED, 404)(scope, receive, send)
+        hashes = [*_HEARTBEAT.findall(route), *_in_query(scope)]
+        if _IN_BODY.fullmatch(route):
+            body = await whole(receive)
+            if body is None:
+                return
+            hashes.append(await to_thread.run_sync(_in_body, body, limiter=self._threads))
+            receive = again(body, receive)
+        if not all(self._is_own(hash, scope[USER]) for hash in hashes):
+            return await PlainTextResponse(_OTHERS, 403)(scope, receive, send)
+        await self._app(scope, receive, send)
+
+    def _is_own(self, hash: str, user: str) -> bool:
+        if not hash:  # all who send none would be one page
+            return False
+        owner = self._owners.setdefault(hash, user)
+        self._owners.move_to_end(hash)
+        while len(self._owners) > MOST_PAGES:
+            self._owners.popitem(last=False)
+        return owner == user
+
+
+def _in_query(scope: Scope) -> list[str]:
+    query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+    return query.get("session_hash", [])
+
+
+def _in_body(body: bytes) -> str:
+    """As Gradio reads it; empty where there is none."""
+    try:
+        given = json.loads(body)
+    except ValueError:
+        return ""
+    hash = given.get("session_hash") if isinstance(given, dict) else None
+    return hash if isinstance(hash, str) else ""

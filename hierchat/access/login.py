@@ -1,0 +1,358 @@
+"""The login: a page of our own before everything else, which works without scripts."""
+
+from __future__ import annotations
+
+import html
+import ipaddress
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from anyio import CapacityLimiter, Lock, to_thread
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
+
+from hierchat.access.form import Field, TooLong, page, typed
+from hierchat.access.members import GUEST_LOGIN, LEAST, AccountError, Member, hashed
+from hierchat.access.origins import Origins
+from hierchat.access.sessions import LIFE_SECONDS, LoggedIn, LogIns
+from hierchat.language import _, later, plural
+from hierchat.store import StoreError
+from hierchat.store.names import normal
+
+# A password that did not let anybody in: what is said, and for how long no other is looked at.
+
+
+class Refused(Exception):
+    """`looked_at`: the password was wrong; else it came too early. `wait`: seconds until the next attempt counts."""
+
+    def __init__(self, *, looked_at: bool, wait: float) -> None:
+        super().__init__(wait)
+        self.seconds = math.ceil(wait)
+        self.status = 401 if looked_at else 429
+        self._looked_at = looked_at
+
+    def sentence(self, wrong: str) -> str:
+        """For the page; `wrong` where the password was looked at."""
+        said = wrong if self._looked_at else _("Too many attempts.")
+        if not self.seconds:
+            return said
+        again = plural("Try again in {n} second.", "Try again in {n} seconds.", self.seconds)
+        return f"{said} {again}"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of the answer."""
+        return {"Retry-After": str(self.seconds)} if self.seconds else {}
+
+
+# Another password, for whoever is logged in with an account.
+
+
+Guess = Callable[[Request, str, str], Awaitable[Member]]
+"""Whose a name and a password are that somebody gave. Raises Refused and StoreError."""
+
+
+class PasswordDoor:
+    """The page. The password as it is now is asked for, as slowly as at the login."""
+
+    def __init__(self, log_ins: LogIns, guess: Guess, threads: CapacityLimiter) -> None:
+        self._log_ins = log_ins
+        self._guess = guess
+        self._threads = threads
+
+    async def answer(self, request: Request, session: LoggedIn) -> Response:
+        """To whoever has this session. A guest has no password of their own."""
+        if session.member.account is None:
+            return RedirectResponse("./", 303)
+        if request.method in ("GET", "HEAD"):
+            return _page()
+        if request.method != "POST":
+            return PlainTextResponse(
+                _("Open this page to change the password.") + "\n", 405, {"Allow": "GET, HEAD, POST"}
+            )
+        try:
+            now, new, again = await typed(request, "password", "new", "again")
+            return await self._change(request, session, now, new, again)
+        except TooLong:
+            return _page(_("That is too long for a password."), 413)
+        except Refused as refused:
+            answer = _page(refused.sentence(_("That is not the password that you have now.")), refused.status)
+            answer.headers.update(refused.headers)
+            return answer
+        except AccountError as error:
+            return _page(str(error), 400)
+        except StoreError as error:
+            return _page(str(error), 503)
+
+    async def _change(self, request: Request, session: LoggedIn, now: str, new: str, again: str) -> Response:
+        if new != again:
+            return _page(_("The new password was typed in two ways. Type it again."), 400)
+        stored = await to_thread.run_sync(hashed, new, limiter=self._threads)
+        await self._guess(request, session.name, now)
+        await to_thread.run_sync(self._log_ins.change_password, session, stored, limiter=self._threads)
+        said = _("Your password is another one now. Other browsers that were logged in are logged out.")
+        return page(_("Password"), [], "", _back(), said, heading=_("Password"))
+
+
+def _page(said: str = "", status: int = 200) -> Response:
+    fields = [
+        Field("password", _("Password now"), "current-password"),
+        Field("new", _("New password, at least {n} characters").format(n=LEAST), "new-password"),
+        Field("again", _("New password again"), "new-password"),
+    ]
+    return page(_("Password"), fields, _("Change it"), _back(), said, status, heading=_("Password"))
+
+
+def _back() -> str:
+    return f'<a href="./?view=settings">{html.escape(_("Back to the settings"))}</a>'
+
+
+# How long to wait after wrong passwords.
+
+
+FORGET_SECONDS = 15 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Attempts that are counted together: some are free, then each wait is twice the last one."""
+
+    name: str
+    free: int = 4
+    longest_seconds: float = 60
+
+
+HERE = Lane("this machine")
+# All from elsewhere together. Short waits: who floods it must not lock everybody out for long.
+ELSEWHERE = Lane("elsewhere", free=20, longest_seconds=8)
+
+
+def of_account(name: str, here: bool) -> Lane:
+    """Attempts at one name, whether or not there is such an account: those from elsewhere at most two a minute, from
+    however many addresses. No longer, since whoever floods it makes its owner wait, too."""
+    return Lane(f"account {normal(name)} {HERE.name if here else ELSEWHERE.name}", free=8, longest_seconds=30)
+
+
+class Throttle:
+    """Wrong attempts by lane."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._wrong: dict[str, tuple[int, float]] = {}
+        """Lane -> how many, and when the last one was."""
+
+    def wait(self, lanes: list[Lane]) -> float:
+        """Seconds until the next attempt counts; 0 if it does now."""
+        return max(self._wait(lane) for lane in lanes)
+
+    def failed(self, lanes: list[Lane]) -> None:
+        """One more wrong attempt."""
+        now = self._clock()
+        self._wrong = {name: it for name, it in self._wrong.items() if it[1] + FORGET_SECONDS > now}
+        for lane in lanes:
+            count, _ = self._wrong.get(lane.name, (0, now))
+            self._wrong[lane.name] = (count + 1, now)
+
+    def succeeded(self, lanes: list[Lane]) -> None:
+        """The right password: the waits of these lanes begin anew, but for what all share."""
+        for lane in lanes:
+            if lane is not ELSEWHERE:
+                self._wrong.pop(lane.name, None)
+
+    def _wait(self, lane: Lane) -> float:
+        count, last = self._wrong.get(lane.name, (0, 0.0))
+        if count < lane.free:
+            return 0.0
+        seconds = min(2.0 ** min(count - lane.free, 16), lane.longest_seconds)
+        return max(last + seconds - self._clock(), 0.0)
+
+
+def network(client: str) -> str:
+    """Whose attempts and connections count together: an IPv6 user has 2**64 addresses."""
+    try:
+        address = ipaddress.ip_address(client)
+    except ValueError:
+        return client
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return client
+
+
+USER = "hierchat.user"
+"""Where the name of who is logged in stands in a request's scope."""
+SESSION = "hierchat.session"
+"""Where their LoggedIn stands there."""
+WRONG = later("Name and password do not match.")
+_GUESTS = later(
+    "Name ({name}) and password stand in the terminal where hierchat was started; the password is new at each start. "
+    "What you write is deleted when you log out, after a week at the latest."
+)
+_ACCOUNTS = later("Whoever runs hierchat here makes accounts, and new passwords for forgotten ones.")
+
+
+def is_owner(scope: Scope) -> bool:
+    """Whether an owner asks: without a login, whoever sits at this machine."""
+    session: LoggedIn | None = scope.get(SESSION)
+    return session is None or session.owner
+
+
+class Login:
+    """Lets nobody in without a session; `starting` lets Gradio's own call at launch through."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        log_ins: LogIns,
+        origins: Origins,
+        starting: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._app = app
+        self._log_ins = log_ins
+        self._origins = origins
+        self._starting = starting
+        self._throttle = Throttle(log_ins.clock)
+        # One guess at a time: else many at once would all be looked at before the first counts as wrong, each with
+        # the 64 MiB that a password takes.
+        self._guessing = Lock()
+        # Of its own: replies that wait may hold all threads that handlers have.
+        self._threads = CapacityLimiter(4)
+        self._passwords = PasswordDoor(log_ins, self._guess, self._threads)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        token = HTTPConnection(scope).cookies.get(_cookie(scope))
+        session = self._log_ins.find(token)
+        path = scope["path"]
+        if scope["type"] == "http" and path in ("/login", "/logout"):
+            request = Request(scope, receive)
+            answer = (
+                await self._login(request, session) if path == "/login" else self._log_out(request, token)
+            )
+            await answer(scope, receive, send)
+        elif scope["type"] == "http" and path == "/password" and session is not None:
+            answer = await self._passwords.answer(Request(scope, receive), session)
+            await answer(scope, receive, send)
+        elif session is not None:
+            scope[USER], scope[SESSION] = session.name, session
+            await session.serve(self._app, scope, receive, send)
+        elif path == "/gradio_api/startup-events" and self._starting():
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await _closed(Request(scope))(scope, receive, send)
+        else:
+            await WebSocketClose(1008)(scope, receive, send)
+
+    async def _login(self, request: Request, session: LoggedIn | None) -> Response:
+        if request.method in ("GET", "HEAD"):
+            return _to_page(request) if session else await self._page()
+        if request.method != "POST":
+            return PlainTextResponse(_("Open this page to log in.") + "\n", 405, {"Allow": "GET, HEAD, POST"})
+        try:
+            name, password = await typed(request, "username", "password")
+        except TooLong:
+            return await self._page(_("That is too long for a name and a password."), status=413)
+        if not name or not password:
+            return await self._page(_("Type the name and the password."), name, 400)
+        try:
+            return await self._answer(request, name, password)
+        except Refused as refused:
+            answer = await self._page(refused.sentence(_(WRONG)), name, refused.status)
+            answer.headers.update(refused.headers)
+            return answer
+        except StoreError as error:
+            return await self._page(str(error), name, 503)
+
+    async def _answer(self, request: Request, name: str, password: str) -> Response:
+        """To a name and a password. Raises Refused and StoreError."""
+        member = await self._guess(request, name, password)
+        token = self._log_ins.begin(member, self._address(request))
+        # Programs that log in, such as Gradio's own client, expect no redirect.
+        answer = _to_page(request) if _is_page_load(request) else JSONResponse({"success": True})
+        answer.set_cookie(
+            _cookie(request.scope), token, max_age=LIFE_SECONDS, httponly=True, samesite="lax",
+            secure=request.url.scheme == "https" or self._origins.is_shared(request.scope),
+        )  # fmt: skip
+        return answer
+
+    async def _guess(self, request: Request, name: str, password: str) -> Member:
+        """Whose name and password these are. Raises Refused and StoreError."""
+        lanes = self._lanes(request, name)
+        async with self._guessing:
+            if wait := self._throttle.wait(lanes):
+                raise Refused(looked_at=False, wait=wait)
+            member = await to_thread.run_sync(
+                self._log_ins.members.recognise, name, password, limiter=self._threads
+            )
+            if member is None:
+                self._throttle.failed(lanes)
+                raise Refused(looked_at=True, wait=self._throttle.wait(lanes))
+            self._throttle.succeeded(lanes)
+        return member
+
+    def _log_out(self, request: Request, token: str | None) -> Response:
+        if request.method != "POST":
+            return PlainTextResponse(
+                _("To log out, use the button on the page.") + "\n", 405, {"Allow": "POST"}
+            )
+        self._log_ins.end(token)
+        answer = RedirectResponse("login", 303)
+        answer.delete_cookie(_cookie(request.scope), httponly=True, samesite="lax")
+        return answer
+
+    def _lanes(self, request: Request, name: str) -> list[Lane]:
+        here = self._origins.is_local(request.scope)
+        # The guest password is too long to be guessed: nobody shall make guests wait.
+        account = [of_account(name, here)] if name != GUEST_LOGIN else []
+        if here:
+            return [HERE, *account]  # of its own: nobody elsewhere can lock out who sits at the machine
+        client = request.client.host if request.client else ""
+        return [Lane(network(client)), *account, ELSEWHERE]
+
+    def _address(self, request: Request) -> str:
+        """Where a browser is, in words."""
+        if self._origins.is_shared(request.scope):
+            return later("over the public link")
+        if self._origins.is_local(request.scope):
+            return later("this machine")
+        return request.client.host if request.client else later("unknown")
+
+    async def _page(self, said: str = "", name: str = "", status: int = 200) -> Response:
+        try:
+            guests = await to_thread.run_sync(
+                lambda: self._log_ins.members.guests_come, limiter=self._threads
+            )
+        except StoreError:
+            guests = False
+        about = _(_GUESTS).format(name=GUEST_LOGIN) if guests else _(_ACCOUNTS)
+        fields = [
+            Field("username", _("Name"), "username", name),
+            Field("password", _("Password"), "current-password"),
+        ]
+        return page(_("Log in"), fields, _("Log in"), html.escape(about), said, status)
+
+
+def _cookie(scope: Scope) -> str:
+    # A browser sends a host's cookies to all of its ports: two servers on one machine must not overwrite each other's.
+    return f"hierchat-{scope['server'][1] if scope.get('server') else ''}"
+
+
+def _is_page_load(request: Request) -> bool:
+    return request.headers.get("sec-fetch-mode") == "navigate" or "text/html" in request.headers.get(
+        "accept", ""
+    )
+
+
+def _to_page(request: Request) -> Response:
+    # The query travels along: it names the chat that was asked for.
+    return RedirectResponse(f"./?{request.url.query}" if request.url.query else "./", 303)
+
+
+def _closed(request: Request) -> Response:
+    if request.method in ("GET", "HEAD") and _is_page_load(request):
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"/login{query}", 303, {"Cache-Control": "no-store"})
+    return PlainTextResponse(_("Log in first, at /login.") + "\n", 401, {"Cache-Control": "no-store"})

@@ -1,0 +1,103 @@
+"""Who may log in: accounts, or, while there are none, whoever has the guest password."""
+
+from __future__ import annotations
+
+import hmac
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from hierchat.store import Account, Store
+
+# What can be wrong with an account; each is one sentence for the user.
+
+
+class AccountError(Exception):
+    """A name or a password that cannot be taken."""
+
+
+# Passwords: what is stored of them is an argon2id hash, from which they can only be guessed, slowly.
+
+
+LEAST, MOST = 8, 1_000
+"""Characters."""
+
+_HASHER = PasswordHasher()
+"""RFC 9106's second choice: 64 MiB and about 0.1 s for each guess."""
+
+
+def hashed(password: str) -> str:
+    """What is stored of a password. Raises AccountError where it is too short or too long."""
+    password = _same(password)
+    if not LEAST <= len(password) <= MOST:
+        raise AccountError(
+            f"A password has {LEAST} to {MOST:,} characters. Several words are easy to remember."
+        )
+    return _HASHER.hash(password)
+
+
+def matches(password: str, stored: str | None) -> bool:
+    """Whether it is the one that `stored` was made from. With None, takes as long and never is: so the time does not
+    tell whether there is an account."""
+    try:
+        return _HASHER.verify(stored or _nobody(), _same(password)) and stored is not None
+    except (VerificationError, InvalidHashError):
+        return False
+
+
+@cache
+def _nobody() -> str:
+    return _HASHER.hash("nobody's password")
+
+
+def _same(password: str) -> str:
+    """Devices spell an accented letter in two ways, and add blanks when pasting."""
+    return unicodedata.normalize("NFC", password).strip()
+
+
+GUEST_LOGIN = "guest"
+"""What everybody who comes by the guest password types as their name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who gave the right password. `name`: of the user in the store; a guest's is made for this one login."""
+
+    name: str
+    account: Account | None = None
+    """None: a guest, of whom nothing stays."""
+
+
+class Members:
+    """Over a store. Each call may take a tenth of a second: not for the event loop."""
+
+    def __init__(self, store: Store, guest_password: str) -> None:
+        self._store = store
+        self._guest_password = guest_password
+
+    def recognise(self, name: str, password: str) -> Member | None:
+        """None where name and password do not match. Raises StoreError."""
+        if self.guests_come:
+            # Both are compared, each in a time that tells nothing.
+            pairs = ((name, GUEST_LOGIN), (password, self._guest_password))
+            same = [hmac.compare_digest(given.encode(), right.encode()) for given, right in pairs]
+            return Member(self._store.begin_guest()) if all(same) else None
+        account = self._store.account(name)
+        right = matches(password, account.password if account else None)
+        return Member(account.name, account) if account and right else None
+
+    def change_password(self, member: Member, stored: str) -> Member:
+        """The same with the account as it is now; `stored`: the hash of another password. Raises StoreError."""
+        return Member(member.name, self._store.set_password(member.name, stored))
+
+    def still(self, member: Member) -> bool:
+        """Whether the password that was given would still do. Raises StoreError."""
+        return member.account is None or self._store.account(member.name) == member.account
+
+    @property
+    def guests_come(self) -> bool:
+        """Whether there are no accounts, so that the guest password counts. Raises StoreError."""
+        return not self._store.accounts()

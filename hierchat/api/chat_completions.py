@@ -1,0 +1,277 @@
+"""/v1/chat/completions."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hierchat.api.fields import Logprobs
+from hierchat.api.keys import Refused
+from hierchat.api.messages import ChatRequest, wanted
+from hierchat.api.requests import FINISH, Asked, Desk, Running, event, failure, fields, streamed, usage
+from hierchat.api.tool_calls import Arguments, Call, CallReader, Growing, Said
+from hierchat.chat.frames import Frame
+from hierchat.thoughts import CLOSES, OPENS, parted
+
+
+async def chat(request: Request, desk: Desk) -> Response:
+    """A reply to a conversation."""
+    asked = await fields(request, ChatRequest)
+    running = await desk.begin(request, [wanted(asked, desk.service)], asked.n)
+    head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time())}
+    if asked.stream:
+        return await streamed(_events(asked, running, head))
+    async with aclosing(running.frames()) as frames:
+        last = {number: frame async for number, frame in frames}
+    choices = [
+        _choice(asked, number, one, last[number])
+        for number, one in enumerate(running.asked)
+        if number in last
+    ]
+    body = head | {"object": "chat.completion", "model": model(running.asked), "choices": choices}
+    return JSONResponse(body | {"usage": usage(running.asked)})
+
+
+def model(asked: Sequence[Asked]) -> str:
+    """The name of the model that answered."""
+    return next((one.reply.hosted.name for one in asked if one.reply is not None), "")
+
+
+def _choice(asked: ChatRequest, number: int, one: Asked, frame: Frame) -> dict[str, Any]:
+    message, finish = whole(asked, frame)
+    assert one.reply is not None
+    logprobs = Logprobs(one.reply).chat(frame.text) if asked.logprobs else None
+    return {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
+
+
+def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
+    """The message of a finished reply, and why it ended."""
+    finish = FINISH.get(frame.finish or "", "stop")
+    parts = parted(frame.text)
+    message: dict[str, Any] = {"role": "assistant", "content": parts.answer, "refusal": None}
+    if parts.thought:
+        message["reasoning_content"] = parts.thought
+    if not asked.callable_tools:
+        return message, finish
+    text = ""
+    calls: list[dict[str, Any]] = []
+    for piece in CallReader(asked.names).read(parts.answer, done=True):
+        match piece:
+            case Said():
+                text += piece.text
+            case Call():
+                function = {"name": piece.name, "arguments": ""}
+                calls.append({"id": piece.id, "type": "function", "function": function})
+            case Arguments():
+                calls[piece.number]["function"]["arguments"] += piece.json
+    if not calls:
+        return message, finish
+    message |= {"content": text.strip() or None, "tool_calls": calls}
+    return message, "tool_calls" if finish == "stop" else finish
+
+
+_Delta = tuple[dict[str, Any], dict[str, Any] | None]
+
+
+class Deltas:
+    """What is new in one reply, frame by frame."""
+
+    def __init__(self, asked: ChatRequest) -> None:
+        self._thought, self._growing = Growing((CLOSES,)), Growing(asked.stops)
+        self._reader = CallReader(asked.names) if asked.callable_tools else None
+        self._asked = asked
+        self._logprobs: Logprobs | None = None
+        self._text = ""
+
+    def of(self, frame: Frame, one: Asked) -> list[_Delta]:
+        """Each new piece of the message, with the probabilities of its tokens."""
+        done = frame.phase == "done"
+        if not done and OPENS.startswith(frame.text.lstrip()):
+            return []  # it may yet become a thought
+        parts = parted(frame.text)
+        thought = self._thought.more(parts.thought, done=done or not parts.thinking)
+        thoughts: list[_Delta] = [({"reasoning_content": thought}, None)] if thought else []
+        return thoughts + self._answer(parts.answer, frame.text, one, done=done)
+
+    def _answer(self, answer: str, text: str, one: Asked, *, done: bool) -> list[_Delta]:
+        """`text`: with the thought before it, as far as it is known."""
+        new = self._growing.more(answer, done=done)
+        if self._reader is not None:
+            pieces = self._reader.read(self._growing.sent, done=done)
+            return [(delta, None) for piece in pieces if (delta := self._piece(piece))]
+        if not new:
+            return []
+        if self._asked.logprobs and self._logprobs is None and one.reply is not None:
+            self._logprobs = Logprobs(one.reply)
+        sent = text[: len(text) - len(answer) + len(self._growing.sent)]
+        return [({"content": new}, self._logprobs.chat(sent) if self._logprobs else None)]
+
+    def finish(self, frame: Frame) -> str:
+        finish = FINISH.get(frame.finish or "", "stop")
+        return "tool_calls" if finish == "stop" and self._reader and self._reader.calls else finish
+
+    def _piece(self, piece: Said | Call | Arguments) -> dict[str, Any]:
+        match piece:
+            case Said():
+                # Line breaks around calls belong to the form; those within a text come with what follows them.
+                self._text += piece.text
+                if not self._text.strip():
+                    return {}
+                said, self._text = self._text, ""
+                return {"content": said}
+            case Call():
+                function = {"name": piece.name, "arguments": ""}
+                call = {"index": piece.number, "id": piece.id, "type": "function", "function": function}
+            case Arguments():
+                call = {"index": piece.number, "function": {"arguments": piece.json}}
+        return {"tool_calls": [call]}
+
+
+async def _events(asked: ChatRequest, running: Running, head: dict[str, Any]) -> AsyncGenerator[str, None]:
+    deltas = [Deltas(asked) for _ in running.asked]
+    begun: set[int] = set()
+    options = asked.stream_options
+
+    def chunk(choices: list[dict[str, Any]], **more: Any) -> str:
+        told = head | {"object": "chat.completion.chunk", "model": model(running.asked), "choices": choices}
+        return event(told | ({"usage": None} if options.include_usage else {}) | more)
+
+    def choice(
+        number: int, delta: dict[str, Any], finish: str | None = None, logprobs: Any = None
+    ) -> dict[str, Any]:
+        return {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+
+    try:
+        async with aclosing(running.frames()) as frames:
+            async for number, frame in frames:
+                if number not in begun:
+                    begun.add(number)
+                    yield chunk([choice(number, {"role": "assistant", "content": "", "refusal": None})])
+                for delta, logprobs in deltas[number].of(frame, running.asked[number]):
+                    yield chunk([choice(number, delta, logprobs=logprobs)])
+                if frame.phase == "done":
+                    yield chunk([choice(number, {}, deltas[number].finish(frame))])
+    except Exception as error:
+        if not begun:
+            raise  # its status can still be told
+        yield failure(error)
+        return
+    if options.include_usage:
+        yield chunk([], usage=usage(running.asked))
+    yield "data: [DONE]\n\n"
+
+
+# A reply as a row of blocks, each a thought, a text or a call: how OpenAI's responses and Anthropic's
+# messages see it.
+
+
+@dataclass(slots=True)
+class Block:
+    """`text`: what it says or thinks, or the JSON of a call's arguments, as far as it is known. `id`, `name`: of a call
+    alone."""
+
+    number: int
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    thought: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A block that begins, grows by `more`, or ends."""
+
+    what: Literal["begins", "grows", "ends"]
+    block: Block
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The reply has come to its end. `finish`: why, as OpenAI's chat completions call it."""
+
+    finish: str
+
+
+async def changes(
+    asked: ChatRequest, running: Running, *, thoughts: bool = False
+) -> AsyncGenerator[Change | Ended | None, None]:
+    """What happens in a reply that is streamed; first None, once it began. `thoughts`: also what was thought. Raises as
+    Running.frames."""
+    deltas, blocks, begun = Deltas(asked), _Blocks(thoughts), False
+    async with aclosing(running.frames()) as frames:
+        async for number, frame in frames:
+            if not begun:
+                begun = True
+                yield None
+            for delta, _ in deltas.of(frame, running.asked[number]):
+                for change in blocks.of(delta):
+                    yield change
+            if frame.phase == "done":
+                for change in blocks.end():
+                    yield change
+                yield Ended(deltas.finish(frame))
+
+
+async def all_blocks(
+    asked: ChatRequest, running: Running, *, thoughts: bool = False
+) -> tuple[list[Block], str]:
+    """The blocks of a reply, and why it ended. `thoughts`: also what was thought."""
+    async with aclosing(running.frames()) as frames:
+        written = [frame async for _, frame in frames]
+    if not written:
+        raise Refused(400, "The request was given up.")
+    message, finish = whole(asked, written[-1])
+    thought = message.get("reasoning_content") if thoughts else None
+    found = [Block(0, thought, thought=True)] if thought else []
+    found += [Block(len(found), message["content"])] if message["content"] else []
+    for call in message.get("tool_calls", []):
+        function = call["function"]
+        found.append(Block(len(found), function["arguments"], call["id"], function["name"]))
+    return found, finish
+
+
+class _Blocks:
+    """One is open at a time."""
+
+    def __init__(self, thoughts: bool) -> None:
+        self._thoughts = thoughts
+        self._open: Block | None = None
+        self._count = 0
+
+    def of(self, delta: dict[str, Any]) -> Iterator[Change]:
+        if (thought := delta.get("reasoning_content")) and self._thoughts:
+            if self._open is None:
+                yield from self._next(Block(self._count, thought=True))
+            yield from self._grow(thought)
+        if text := delta.get("content"):
+            if self._open is None or self._open.id or self._open.thought:
+                yield from self._next(Block(self._count))
+            yield from self._grow(text)
+        for call in delta.get("tool_calls", []):
+            if "id" in call:
+                yield from self._next(Block(self._count, "", call["id"], call["function"]["name"]))
+            yield from self._grow(call["function"]["arguments"])
+
+    def end(self) -> Iterator[Change]:
+        if self._open is not None:
+            yield Change("ends", self._open)
+            self._open = None
+
+    def _next(self, block: Block) -> Iterator[Change]:
+        yield from self.end()
+        self._open = block
+        self._count += 1
+        yield Change("begins", block)
+
+    def _grow(self, more: str) -> Iterator[Change]:
+        if more and self._open is not None:
+            self._open.text += more
+            yield Change("grows", self._open, more)

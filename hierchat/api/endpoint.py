@@ -1,0 +1,140 @@
+"""The endpoint as an ASGI app in front of the page: its addresses, and who may ask them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anyio import move_on_after
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hierchat.api.anthropic import messages
+from hierchat.api.chat_completions import chat
+from hierchat.api.completions import complete, detokenize, tokenize
+from hierchat.api.keys import CALLER, Refused, admit, refused
+from hierchat.api.requests import Desk, failure, listed
+from hierchat.api.responses import respond
+from hierchat.store import StoreError
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+
+Handler = Callable[[Request, Desk], Awaitable[Response]]
+PREFIX = "/v1/"
+LOOK_SECONDS = 2.0
+"""How soon a reply ends whose key was removed."""
+log = logging.getLogger(__name__)
+
+
+async def health(request: Request, desk: Desk) -> Response:
+    """Whether a model can answer, as llama.cpp's server says it."""
+    if desk.service.host.hosted is None:
+        error = {"code": 503, "message": "No model is loaded", "type": "unavailable_error"}
+        return JSONResponse({"error": error}, 503)
+    return JSONResponse({"status": "ok"})
+
+
+async def models(request: Request, desk: Desk) -> Response:
+    """Those that are on this machine."""
+    found = await asyncio.to_thread(listed, desk.service)
+    return JSONResponse({"object": "list", "data": found})
+
+
+async def model(request: Request, desk: Desk) -> Response:
+    """One of them."""
+    name = request.path_params["name"]
+    for one in await asyncio.to_thread(listed, desk.service):
+        if one["id"] == name:
+            return JSONResponse(one)
+    raise Refused(404, f"No model on this machine is called {name!r}.", "model", "model_not_found")
+
+
+ADDRESSES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/health", health),
+    ("GET", "/v1/models", models),
+    ("GET", "/v1/models/{name:path}", model),
+    ("POST", "/v1/chat/completions", chat),
+    ("POST", "/v1/completions", complete),
+    ("POST", "/v1/responses", respond),
+    ("POST", "/v1/messages", messages),
+    ("POST", "/tokenize", tokenize),
+    ("POST", "/detokenize", detokenize),
+)
+_ALONE = {path for _, path, _ in ADDRESSES if not path.startswith(PREFIX)}
+
+
+class Endpoint:
+    """Answers its own addresses while the store lets anybody ask, and hands everything else on to `app`.
+
+    `is_local`: whether a request was made on this machine.
+    """
+
+    def __init__(self, app: ASGIApp, service: ChatService, is_local: Callable[[Scope], bool]) -> None:
+        self._app = app
+        self._store = service.store
+        self._is_local = is_local
+        desk = Desk(service)
+        self._router = Router(
+            [
+                Route(path, partial(_answer, handler=handler, desk=desk), methods=[method])
+                for method, path, handler in ADDRESSES
+            ]
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] != "http" or not (path.startswith(PREFIX) or path in _ALONE):
+            return await self._app(scope, receive, send)
+        access = await asyncio.to_thread(self._store.access)
+        if access == "off":
+            return await self._app(scope, receive, send)
+        begun, shut = False, None
+
+        async def while_admitted() -> Message:
+            """Tells that the client is gone once its key is, or the endpoint: a reply polls this as it is written."""
+            nonlocal shut
+            while shut is None:
+                with move_on_after(LOOK_SECONDS):
+                    return await receive()
+                shut = await asyncio.to_thread(self._shut, scope)
+            return {"type": "http.disconnect"}
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            if shut is None:
+                begun = True
+                await send(message)
+
+        try:
+            scope[CALLER] = await asyncio.to_thread(admit, scope, access, self._store, self._is_local)
+            await self._router(scope, while_admitted, watched)
+            if shut is not None:
+                raise shut
+        except Exception as error:
+            if begun and shut is None:
+                raise
+            if begun:
+                return await send({"type": "http.response.body", "body": failure(shut or error).encode()})
+            await refused(shut or error).response()(scope, receive, send)
+
+    def _shut(self, scope: Scope) -> Refused | None:
+        """Why whoever was admitted would not be so now."""
+        try:
+            if (access := self._store.access()) == "off":
+                return Refused(403, "The endpoint was switched off.")
+            admit(scope, access, self._store, self._is_local)
+        except Refused as error:
+            return error
+        except StoreError as error:  # a file that is busy now is not so in some seconds
+            log.info("A key could not be looked up: %s", type(error).__name__)
+        return None
+
+
+async def _answer(request: Request, *, handler: Handler, desk: Desk) -> Response:
+    return await handler(request, desk)

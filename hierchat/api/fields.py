@@ -1,0 +1,148 @@
+"""The fields that chat and text completions share: which model, how tokens are chosen, how the reply comes back."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from hierchat.chat.reply import Reply
+from hierchat.config import MOST_TOKENS, GenerationSettings
+from hierchat.engine.sampling.grammar import Grammars
+from hierchat.engine.verify import TokenLogprob
+
+MOST_REPLIES = 8
+"""The most that one request may ask for."""
+Stop = Annotated[str, Field(min_length=1)]
+
+
+class Strict(BaseModel, extra="forbid", allow_inf_nan=False):
+    """A part of a request. Fields that are null count as left out; what is not known is refused."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        return (
+            {name: value for name, value in given.items() if value is not None}
+            if isinstance(given, dict)
+            else given
+        )
+
+
+class StreamOptions(Strict):
+    include_usage: bool = False
+    include_obfuscation: Literal[False] = False
+
+
+class Sampled(Strict):
+    """A request for a reply. What it leaves open is as the model's entry in the catalogue has it."""
+
+    model: str = ""
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    n: int = Field(1, ge=1, le=MOST_REPLIES)
+    temperature: float | None = Field(None, ge=0, le=10)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=-1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, gt=0, le=10)
+    repeat_penalty: float | None = Field(None, gt=0, le=10)
+    presence_penalty: float | None = Field(None, ge=-10, le=10)
+    frequency_penalty: float | None = Field(None, ge=-10, le=10)
+    logit_bias: dict[int, float] = Field(default_factory=dict)
+    stop: Stop | list[Stop] = Field(default_factory=list)
+    seed: int | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    # They say who asks, or how others keep it: nothing here depends on them, and none of them is kept.
+    user: str = ""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    safety_identifier: str = ""
+    prompt_cache_key: str = ""
+    # Of these, only the value that asks for nothing is understood.
+    store: Literal[False] = False
+    service_tier: Literal["auto", "default"] = "auto"
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    @property
+    def most_tokens(self) -> int | None:
+        return self.max_tokens
+
+    def settings(
+        self, usual: GenerationSettings, room: int, grammar: str = "", logprobs: int | None = None
+    ) -> GenerationSettings:
+        """For a model that usually samples so, where so many tokens are left in its context."""
+        given = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": None if self.top_k is None else max(self.top_k, 0),
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty or self.repeat_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "logit_bias": self.logit_bias or None,
+            "stop": self.stops or None,
+        }
+        chosen = usual.model_dump() | {name: value for name, value in given.items() if value is not None}
+        chosen["max_new_tokens"] = min(self.most_tokens or room, room, MOST_TOKENS)
+        chosen["seed"] = secrets.randbits(32) if self.seed is None else self.seed % 2**63
+        return GenerationSettings(**chosen | {"grammar": grammar, "logprobs": logprobs})
+
+
+# Probabilities of tokens, as OpenAI's two kinds of completions tell them.
+
+
+class Logprobs:
+    """Those of one reply, as far as its text was sent."""
+
+    def __init__(self, reply: Reply) -> None:
+        grammars = reply.hosted.local.grammars
+        assert grammars is not None  # engines of the program have them
+        self._grammars: Grammars = grammars
+        self._statistics = reply.statistics
+        self._next = 0
+        self._bytes = 0
+
+    def up_to(self, text: str) -> list[tuple[int, TokenLogprob, int]]:
+        """Tokens since the last call that began before the end of `text`, all that was sent so far; where each
+        begins, in bytes. Control tokens are left out."""
+        found, end = [], len(text.encode())
+        known = min(len(self._statistics.tokens), len(self._statistics.logprobs))
+        while self._next < known and self._bytes < end:
+            token = self._statistics.tokens[self._next]
+            size = len(self._grammars.bytes_of(token))
+            if size:
+                found.append((token, self._statistics.logprobs[self._next], self._bytes))
+            self._bytes += size
+            self._next += 1
+        return found
+
+    def chat(self, text: str) -> dict[str, Any]:
+        """For a chat completion."""
+        content = [
+            self._token(token, told.logprob)
+            | {"top_logprobs": [self._token(other, value) for other, value in told.likeliest]}
+            for token, told, _ in self.up_to(text)
+        ]
+        return {"content": content, "refusal": None}
+
+    def legacy(self, text: str) -> dict[str, Any]:
+        """For a text completion."""
+        found = self.up_to(text)
+        return {
+            "tokens": [self._text(token) for token, _, _ in found],
+            "token_logprobs": [told.logprob for _, told, _ in found],
+            "top_logprobs": [
+                {self._text(other): value for other, value in told.likeliest} for _, told, _ in found
+            ],
+            "text_offset": [len(text.encode()[:at].decode(errors="ignore")) for _, _, at in found],
+        }
+
+    def _token(self, token: int, logprob: float) -> dict[str, Any]:
+        return {"token": self._text(token), "logprob": logprob, "bytes": list(self._grammars.bytes_of(token))}
+
+    def _text(self, token: int) -> str:
+        return self._grammars.bytes_of(token).decode(errors="replace")

@@ -1,0 +1,203 @@
+"""What is said to a program that gets no reply: a status, and a sentence in OpenAI's form."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import Scope
+
+from hierchat import logs
+from hierchat.chat.completions import NoModel
+from hierchat.engine.generation import PromptTooLong
+from hierchat.engine.sampling.grammar import GrammarError
+from hierchat.engine.scheduler import QueueFull
+from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.template import TemplateRefused
+from hierchat.store import Access, Key, Store, StoreError
+
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+
+class Refused(Exception):
+    """A request that is not answered. `param`: the field to blame; `code`: the case, as OpenAI calls it."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    @property
+    def kind(self) -> str:
+        """OpenAI's `type`."""
+        return _KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+
+    def body(self) -> dict[str, Any]:
+        """The answer."""
+        error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
+        return {"error": error}
+
+    def response(self) -> JSONResponse:
+        """The same, ready to be sent."""
+        return JSONResponse(self.body(), self.status, self.headers)
+
+
+def refused(error: Exception) -> Refused:
+    """Any exception as one of these."""
+    match error:
+        case Refused():
+            return error
+        case ValidationError():
+            return _field(error)
+        case QueueFull():
+            return Refused(429, str(error), code="rate_limit_exceeded", headers={"Retry-After": "5"})
+        case NoModel():
+            return Refused(503, str(error), code="model_not_loaded", headers={"Retry-After": "10"})
+        case MessageTooLong() | PromptTooLong():
+            return Refused(400, str(error), "messages", "context_length_exceeded")
+        case StoreError():
+            # It says where the database lies, which is for the owner's eyes.
+            said = "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
+            return Refused(503, said, headers={"Retry-After": "10"})
+        case TemplateRefused():
+            return Refused(400, str(error), "messages")
+        case GrammarError():
+            return Refused(
+                400, f"The form that the reply is to have cannot be used: {error}", "response_format"
+            )
+        case HTTPException():
+            said = "There is no such address here." if error.status_code == 404 else error.detail
+            return Refused(error.status_code, said, headers=error.headers)
+    return Refused(500, logs.said(error))
+
+
+def _field(error: ValidationError) -> Refused:
+    first = error.errors()[0]
+    # A union names the branch that it tried, too: only what stands in the request is of use.
+    place = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier())
+    if first["type"] == "extra_forbidden":
+        message = f"{place} is not supported here. Leave it out; docs/serving.md lists what is."
+    elif first["type"] == "missing":
+        message = f"{place} is missing."
+    else:
+        message = f"{place}: {first['msg']}." if place else f"{first['msg']}."
+    code = "unsupported_parameter" if first["type"] == "extra_forbidden" else None
+    return Refused(400, message, place or None, code)
+
+
+# Who may ask the endpoint. Host and Origin have been checked before (access/origins.py): no page of
+# another site comes so far, and nothing tells a browser that it may.
+
+
+CALLER = "hierchat.caller"
+"""Where the caller stands in a request's scope."""
+_HANDED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+NOBODY = 0
+NO_KEY = (
+    "A key is needed: `hierchat keys add NAME` makes one. Send it as `Authorization: Bearer KEY`, which is what "
+    "clients do with their API key."
+)
+WRONG_KEY = "This key opens nothing. `hierchat keys list` shows the names of those that do."
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A program that was let in: with a key, or from this machine where none is asked for."""
+
+    key: Key | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what it asks and gets is kept, to draft its later replies."""
+        return self.key is not None and self.key.user_id is not None
+
+    @property
+    def user_id(self) -> int:
+        """Whose slots and texts it uses. Where nothing is kept, a number that no user has, for each key another one."""
+        if self.key is None:
+            return NOBODY
+        return -self.key.id if self.key.user_id is None else self.key.user_id
+
+
+def admit(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope], bool]) -> Caller:
+    """The caller. `is_local`: whether a request was made on this machine. Raises Refused."""
+    headers = Headers(scope=scope)
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    given = given.strip() if scheme.lower() == "bearer" else ""
+    given = given or headers.get("x-api-key", "").strip()
+    key = store.find_key(given) if given else None
+    if key is not None:
+        return Caller(key)
+    here = is_local(scope) and not any(name in headers for name in _HANDED_ON)
+    if here and (access == "open" or scope["path"] == "/health"):
+        return Caller()  # many clients insist on some key: on this machine a wrong one is none
+    why, code = (WRONG_KEY, "invalid_api_key") if given else (NO_KEY, "missing_api_key")
+    raise Refused(401, why, code=code, headers={"WWW-Authenticate": "Bearer"})
+
+
+# What a key may use: replies at once, requests a minute, tokens a day.
+
+
+MINUTE = 60.0
+
+
+class Limits:
+    """Counts of this process. To be used in the event loop alone."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._writing: Counter[int] = Counter()
+        self._times: defaultdict[int, deque[float]] = defaultdict(deque)
+
+    def enter(self, key: Key, replies: int) -> Callable[[], None]:
+        """Begin so many replies; what is returned ends them. Raises Refused where a limit stands against them."""
+        if key.tokens_per_day is not None and key.today >= key.tokens_per_day:
+            raise _refused(
+                key, f"{key.tokens_per_day:,} tokens a day", "They are used up until midnight.", 3600
+            )
+        if key.at_once is not None and self._writing[key.id] + replies > key.at_once:
+            raise _refused(key, f"{key.at_once} replies at once", "Wait for one to end.", 5)
+        if key.per_minute is not None:
+            self._count(key, key.per_minute)
+        self._writing[key.id] += replies
+
+        def leave() -> None:
+            self._writing[key.id] -= replies
+
+        return leave
+
+    def _count(self, key: Key, most: int) -> None:
+        times, now = self._times[key.id], self._clock()
+        while times and times[0] <= now - MINUTE:
+            times.popleft()
+        if len(times) >= most:
+            wait = math.ceil(times[len(times) - most] + MINUTE - now) if most else 3600
+            raise _refused(key, f"{most} requests a minute", f"Ask again in {wait} seconds.", wait)
+        times.append(now)
+
+
+def _refused(key: Key, limit: str, advice: str, seconds: int) -> Refused:
+    message = f"The key {key.name!r} may have {limit}. {advice}"
+    return Refused(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(seconds)})

@@ -1,0 +1,350 @@
+"""/v1/responses: OpenAI's newer form of the same. Nothing is kept, so a request brings its whole conversation along."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hierchat.api.chat_completions import Block, Change, Ended, all_blocks, changes, model
+from hierchat.api.fields import Strict
+from hierchat.api.keys import refused
+from hierchat.api.messages import ChatRequest, wanted
+from hierchat.api.requests import Desk, Running, fields, figures, streamed, thought_tokens, tokens_used
+
+# The outputs of a response, and the events that tell of them: a block each, a thought, a message or a call.
+
+
+_IDS = {"reasoning": "rs", "message": "msg", "function_call": "fc"}
+_GROWS = {
+    "reasoning": "reasoning_text",
+    "message": "output_text",
+    "function_call": "function_call_arguments",
+}
+"""What the events of their growth are called."""
+
+
+class Items:
+    """Of one response."""
+
+    def __init__(self) -> None:
+        self._mark = secrets.token_hex(12)
+
+    def item(self, block: Block, status: str = "completed") -> dict[str, Any]:
+        """One of its outputs; in progress, without its text."""
+        kind = _kind(block)
+        head: dict[str, Any] = {
+            "id": f"{_IDS[kind]}_{self._mark}{block.number}",
+            "type": kind,
+            "status": status,
+        }
+        if block.id:
+            return head | {"call_id": block.id, "name": block.name, "arguments": block.text}
+        content = [] if status == "in_progress" else [_part(block, block.text)]
+        more: dict[str, Any] = {"summary": []} if block.thought else {"role": "assistant"}
+        return head | more | {"content": content}
+
+    def told(self, change: Change) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The events that tell of a change, without `response.` before their names, and their fields."""
+        block = change.block
+        item = self.item(block, "completed" if change.what == "ends" else "in_progress")
+        output = {"output_index": block.number}
+        inside = {"item_id": item["id"]} | output | ({} if block.id else {"content_index": 0})
+        grows = _GROWS[item["type"]]
+        logprobs: dict[str, Any] = {"logprobs": []} if item["type"] == "message" else {}
+        match change.what:
+            case "begins":
+                yield "output_item.added", output | {"item": item}
+                if not block.id:
+                    yield "content_part.added", inside | {"part": _part(block, "")}
+            case "grows":
+                yield f"{grows}.delta", inside | {"delta": change.more} | logprobs
+            case "ends" if block.id:
+                yield f"{grows}.done", inside | {"name": block.name, "arguments": block.text}
+                yield "output_item.done", output | {"item": item}
+            case "ends":
+                yield f"{grows}.done", inside | {"text": block.text} | logprobs
+                yield "content_part.done", inside | {"part": _part(block, block.text)}
+                yield "output_item.done", output | {"item": item}
+
+
+def _kind(block: Block) -> str:
+    return "function_call" if block.id else "reasoning" if block.thought else "message"
+
+
+def _part(block: Block, text: str) -> dict[str, Any]:
+    """The one piece of a thought or a message."""
+    if block.thought:
+        return {"type": "reasoning_text", "text": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+class Text(Strict):
+    type: Literal["input_text", "output_text"]
+    text: str
+    annotations: list[Any] = Field(default_factory=list, max_length=0)
+    logprobs: list[Any] = Field(default_factory=list, max_length=0)
+
+
+class Item(Strict):
+    """What a client sends back as it came."""
+
+    id: str = ""
+    status: str = ""
+
+
+class MessageItem(Item):
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | list[Text]
+    phase: str = ""
+
+
+class CallItem(Item):
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ResultItem(Item):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str
+
+
+class ThoughtText(Strict):
+    type: Literal["reasoning_text", "summary_text"]
+    text: str
+
+
+class ThoughtItem(Item):
+    type: Literal["reasoning"]
+    summary: list[ThoughtText] = Field(default_factory=list)
+    content: list[ThoughtText] = Field(default_factory=list)
+    encrypted_content: Literal[""] = ""
+
+    @property
+    def text(self) -> str:
+        """What was thought, whole where that is told."""
+        return "\n".join(part.text for part in self.content or self.summary)
+
+
+class FlatTool(Strict):
+    type: Literal["function"]
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: bool = False
+
+
+class Format(Strict):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str = ""
+    description: str = ""
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool = True
+
+
+class TextOptions(Strict):
+    format: Format = Format(schema=None)
+    verbosity: Literal["medium"] = "medium"
+
+
+class ReasoningOptions(Strict):
+    """`summary` counts for nothing: what was thought is told whole."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    summary: str = ""
+
+
+class ToolName(Strict):
+    type: Literal["function"]
+    name: str
+
+
+class ResponseRequest(Strict):
+    """The fields."""
+
+    model: str = ""
+    input: str | Annotated[list[MessageItem | CallItem | ResultItem | ThoughtItem], Field(min_length=1)]
+    instructions: str = ""
+    max_output_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stream: bool = False
+    text: TextOptions = TextOptions()
+    reasoning: ReasoningOptions = ReasoningOptions()
+    tools: list[FlatTool] = Field(default_factory=list)
+    tool_choice: Literal["none", "auto", "required"] | ToolName = "auto"
+    parallel_tool_calls: bool | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    user: str = ""
+    safety_identifier: str = ""
+    prompt_cache_key: str = ""
+    store: Literal[False] = False
+    truncation: Literal["disabled"] = "disabled"
+    service_tier: Literal["auto", "default"] = "auto"
+    include: list[Any] = Field(default_factory=list, max_length=0)
+
+    def as_chat(self) -> ChatRequest:
+        """The same as a chat completion. Raises pydantic's ValidationError."""
+        kept = ("model", "temperature", "top_p", "top_k", "min_p", "seed", "stream", "parallel_tool_calls")
+        choice: Any = self.tool_choice
+        if isinstance(choice, ToolName):
+            choice = {"type": "function", "function": {"name": choice.name}}
+        return ChatRequest.model_validate(
+            {name: getattr(self, name) for name in kept}
+            | {
+                "messages": _messages(self),
+                "max_completion_tokens": self.max_output_tokens,
+                "reasoning_effort": self.reasoning.effort,
+                "response_format": _response_format(self.text.format),
+                "tools": [_tool(tool) for tool in self.tools],
+                "tool_choice": choice,
+            }
+        )
+
+
+def _messages(asked: ResponseRequest) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if asked.instructions:
+        found.append({"role": "system", "content": asked.instructions})
+    if isinstance(asked.input, str):
+        return [*found, {"role": "user", "content": asked.input}]
+    thought: dict[str, str] = {}  # of the next reply
+    for item in asked.input:
+        match item:
+            case ThoughtItem():
+                thought = {"reasoning_content": item.text}
+                continue
+            case MessageItem():
+                content = item.content
+                text = content if isinstance(content, str) else "\n".join(part.text for part in content)
+                found.append(
+                    {"role": item.role, "content": text} | (thought if item.role == "assistant" else {})
+                )
+            case CallItem():
+                if not found or found[-1]["role"] != "assistant":
+                    found.append({"role": "assistant", "content": ""} | thought)
+                function = {"name": item.name, "arguments": item.arguments}
+                found[-1].setdefault("tool_calls", []).append({"id": item.call_id, "function": function})
+            case ResultItem():
+                found.append({"role": "tool", "content": item.output, "tool_call_id": item.call_id})
+        thought = {}
+    return found
+
+
+def _tool(tool: FlatTool) -> dict[str, Any]:
+    # Clients of this form say `strict` by themselves; a call of one's own accord cannot be held to it, a forced one is.
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _response_format(form: Format) -> dict[str, Any]:
+    if form.type != "json_schema":
+        return {"type": form.type}
+    return {
+        "type": form.type,
+        "json_schema": {"name": form.name, "schema": form.schema_, "strict": form.strict},
+    }
+
+
+async def respond(request: Request, desk: Desk) -> Response:
+    """A reply to a conversation."""
+    asked = await fields(request, ResponseRequest)
+    chat = asked.as_chat()
+    running = await desk.begin(request, [wanted(chat, desk.service)], 1)
+    told = _Told(asked, running)
+    if asked.stream:
+        return await streamed(_events(chat, running, told))
+    blocks, finish = await all_blocks(chat, running, thoughts=True)
+    return JSONResponse(told.response([told.items.item(block) for block in blocks], finish))
+
+
+class _Told:
+    """One response as it is told."""
+
+    def __init__(self, asked: ResponseRequest, running: Running) -> None:
+        self._asked = asked
+        self._running = running
+        self._id, self._created = f"resp_{secrets.token_hex(12)}", int(time.time())
+        self.items = Items()
+
+    def response(self, output: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:
+        """The whole; `finish` None: it goes on."""
+        asked, cut = self._asked, finish == "length"
+        prompt, written = tokens_used(self._running.asked)
+        usage = {
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": written,
+            "output_tokens_details": {"reasoning_tokens": thought_tokens(self._running.asked)},
+            "total_tokens": prompt + written,
+            "hierchat": figures(self._running.asked),
+        }
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created,
+            "status": "in_progress" if finish is None else "incomplete" if cut else "completed",
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "error": None,
+            "instructions": asked.instructions or None,
+            "max_output_tokens": asked.max_output_tokens,
+            "metadata": asked.metadata,
+            "model": model(self._running.asked),
+            "output": output,
+            "parallel_tool_calls": asked.parallel_tool_calls is True,
+            "previous_response_id": None,
+            "store": False,
+            "temperature": asked.temperature,
+            "text": asked.text.model_dump(by_alias=True, exclude_none=True),
+            "tool_choice": asked.model_dump()["tool_choice"],
+            "tools": [tool.model_dump() for tool in asked.tools],
+            "top_p": asked.top_p,
+            "truncation": "disabled",
+            "usage": None if finish is None else usage,
+        }
+
+
+async def _events(chat: ChatRequest, running: Running, told: _Told) -> AsyncGenerator[str, None]:
+    number = -1
+    output: list[dict[str, Any]] = []
+
+    def event(kind: str, **more: Any) -> str:
+        nonlocal number
+        number += 1
+        data = {"type": f"response.{kind}" if kind != "error" else kind, "sequence_number": number} | more
+        return f"event: {data['type']}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
+
+    try:
+        async with aclosing(changes(chat, running, thoughts=True)) as happening:
+            async for change in happening:
+                if change is None:
+                    yield event("created", response=told.response([], None))
+                    yield event("in_progress", response=told.response([], None))
+                    continue
+                if isinstance(change, Ended):
+                    whole = told.response(output, change.finish)
+                    yield event(whole["status"], response=whole)
+                    continue
+                for kind, more in told.items.told(change):
+                    yield event(kind, **more)
+                if change.what == "ends":
+                    output.append(told.items.item(change.block))
+    except Exception as error:
+        if number < 0:
+            raise  # its status can still be told
+        problem = refused(error)
+        yield event("error", message=str(problem), code=problem.code or problem.kind, param=problem.param)

@@ -1,0 +1,215 @@
+"""Calls of tools in what a model writes: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as the templates
+of Qwen and Hermes models ask for them."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# The part of a growing text that stands: what may yet turn out to be a mark is held back.
+
+
+def held_back(text: str, marks: Sequence[str]) -> int:
+    """How many characters at the end of `text` may be the beginning of one of `marks`."""
+    longest = 0
+    for mark in marks:
+        for length in range(min(len(mark) - 1, len(text)), longest, -1):
+            if text.endswith(mark[:length]):
+                longest = length
+                break
+    return longest
+
+
+class Growing:
+    """A text of which more is known each time; `marks` are stop strings, which never come out in part."""
+
+    def __init__(self, marks: Sequence[str] = ()) -> None:
+        self._marks = marks
+        self.sent = ""
+
+    def more(self, text: str, *, done: bool) -> str:
+        """What came since the last call. `done`: the text has come to its end."""
+        end = len(text) if done else len(text) - held_back(text, self._marks)
+        new = text[len(self.sent) : end]
+        self.sent += new
+        return new
+
+
+WHITESPACE = r"[ \n\t]{0,32}"
+"""Between the parts of JSON that a reply has to be: some models would go on with blanks for ever."""
+OPENS, CLOSES = "<tool_call>", "</tool_call>"
+_CALL = r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)'
+_HEAD = re.compile(r"\s*" + _CALL)
+_BARE = re.compile(r"\s*(?:```(?:json)?\s*)?" + _CALL)
+_BARE_BEGINS = re.compile(
+    r'\s*(?:`{0,2}$|```(?:j?s?o?$|json|\s)?)?\s*(?:$|\{\s*(?:$|"n?a?m?e?$|"name"[^{]{0,200}$))'
+)
+"""What may yet become one: as far as a call's name, and up to the brace behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Text beside the calls."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call begins."""
+
+    number: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A piece of the JSON of a call's arguments."""
+
+    number: int
+    json: str
+
+
+Piece = Said | Call | Arguments
+
+
+class CallReader:
+    """Reads a text that grows. What looks like a call and is none stays text.
+
+    Qwen2.5-Coder leaves the marks out: a reply that is nothing but the call of one of `names` is one, too.
+    """
+
+    def __init__(self, names: Collection[str] = ()) -> None:
+        self.calls = 0
+        self._names = names
+        self._bare: bool | None = None if names else False
+        """Whether the reply is a call without marks; None while that is open."""
+        self._at = 0
+        self._inside: str = ""  # "call": behind OPENS; "arguments": within them; "end": behind them
+        self._depth = 0
+        self._quoted = self._escaped = False
+
+    def read(self, text: str, *, done: bool) -> list[Piece]:
+        """What the text says since the last call; `text` is all of it so far, `done`: and ever."""
+        pieces: list[Piece] = []
+        before = None
+        while before != (self._at, self._inside, self._bare):
+            before = (self._at, self._inside, self._bare)
+            match self._inside:
+                case "" if self._bare is None:
+                    pieces += self._without_marks(text, done)
+                case "":
+                    pieces += self._plain(text, done)
+                case "call":
+                    pieces += self._head(text, done)
+                case "arguments":
+                    pieces += self._arguments(text)
+                case "end":
+                    self._end(text)
+        return pieces
+
+    def _without_marks(self, text: str, done: bool) -> list[Piece]:
+        if head := _BARE.match(text):
+            name = json.loads(head[1], strict=False)
+            self._bare = name in self._names
+            if self._bare:
+                self._at, self._inside = head.end(), "arguments"
+                return [self._begun(name)]
+        elif done or not _BARE_BEGINS.match(text):
+            self._bare = False
+        return []
+
+    def _plain(self, text: str, done: bool) -> list[Piece]:
+        if self._bare:  # a brace, and the end of a fence
+            self._at = len(text)
+            return []
+        opens = text.find(OPENS, self._at)
+        end = opens if opens >= 0 else len(text) if done else len(text) - held_back(text, (OPENS,))
+        end = max(end, self._at)
+        said = text[self._at : end]
+        self._at = end
+        if opens >= 0:
+            self._at, self._inside = opens + len(OPENS), "call"
+        return [Said(said)] if said else []
+
+    def _head(self, text: str, done: bool) -> list[Piece]:
+        closes = text.find(CLOSES, self._at)
+        if (head := _HEAD.match(text, self._at)) and (closes < 0 or head.end() <= closes):
+            self._at, self._inside = head.end(), "arguments"
+            return [self._begun(json.loads(head[1], strict=False))]
+        if closes < 0 and not done:
+            return []
+        end = closes if closes >= 0 else len(text)
+        written, start = text[self._at : end], self._at - len(OPENS)
+        self._at, self._inside = (end + len(CLOSES) if closes >= 0 else end), ""
+        call = _whole(written)
+        if call is None:
+            return [Said(text[start : self._at])]
+        begun = self._begun(call[0])
+        return [begun, Arguments(begun.number, call[1])]
+
+    def _begun(self, name: str) -> Call:
+        self.calls += 1
+        return Call(self.calls - 1, f"call_{secrets.token_hex(12)}", name)
+
+    def _arguments(self, text: str) -> list[Piece]:
+        """Up to the brace that closes the first."""
+        start = self._at
+        for at in range(start, len(text)):
+            sign = text[at]
+            if self._quoted:
+                self._escaped, self._quoted = sign == "\\" and not self._escaped, sign != '"' or self._escaped
+            elif sign == '"':
+                self._quoted = True
+            elif sign in "{[":
+                self._depth += 1
+            elif sign in "}]":
+                self._depth -= 1
+                if self._depth == 0:
+                    self._inside, self._at = "" if self._bare else "end", at + 1
+                    return [Arguments(self.calls - 1, text[start : self._at])]
+        self._at = len(text)
+        return [Arguments(self.calls - 1, text[start:])] if text[start:] else []
+
+    def _end(self, text: str) -> None:
+        closes = text.find(CLOSES, self._at)
+        if closes >= 0:
+            self._at, self._inside = closes + len(CLOSES), ""
+
+
+def _whole(written: str) -> tuple[str, str] | None:
+    """Name and arguments of a call whose fields stand in another order, or None where it is no call."""
+    try:
+        found = json.loads(written)
+        name, arguments = found["name"], found.get("arguments", found.get("parameters", {}))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    if not isinstance(name, str):
+        return None
+    return name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, several: bool) -> str:
+    """A grammar (Lark) of a reply that calls at least one of these tools, and says nothing else. `mark`: how the marks
+    have to be spelled in it."""
+    kinds = [
+        {
+            "type": "object",
+            "properties": {
+                "name": {"const": tool["function"]["name"]},
+                "arguments": tool["function"].get("parameters") or {"type": "object"},
+            },
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for tool in tools
+    ]
+    schema: dict[str, Any] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    schema |= {"x-guidance": {"whitespace_pattern": WHITESPACE}}
+    call = f'{mark(OPENS)} "\\n" %json {json.dumps(schema)} "\\n" {mark(CLOSES)}'
+    return f'start: call ("\\n" call)*\ncall: {call}\n' if several else f"start: {call}\n"

@@ -1,1 +1,0 @@
-"""Files that are sent with a message: how they are read, and how a prompt holds them."""

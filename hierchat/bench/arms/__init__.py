@@ -1,1 +1,0 @@
-"""What is compared: ways of decoding the same prompts."""

@@ -1,1 +1,0 @@
-"""From the raw figures of runs to tables, plots and a page."""

@@ -1,1 +1,0 @@
-"""`bench vllm`: the drafter inside vLLM (docs/vllm.md) beside vLLM's own ways to draft."""

@@ -1,1 +1,0 @@
-"""`bench page`: the page in a real browser, over the real store and without a model."""

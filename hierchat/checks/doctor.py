@@ -1,0 +1,351 @@
+"""Which way computed each model of transformers when it was loaded last, and why nothing faster did."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import llvmlite.binding
+import psutil
+from packaging.requirements import InvalidRequirement, Requirement
+
+from hierchat import __version__
+from hierchat.config import cache_dir, config_dir, data_dir
+from hierchat.engine.backends import RUNGS
+from hierchat.engine.cpu.forward import cores
+from hierchat.engine.cpu.llvm import is_compiled, kernel
+from hierchat.engine.fallback import Landed, landings
+from hierchat.jit import INSTRUCTIONS, supported
+from hierchat.logs import log_path
+from hierchat.models.cache import gigabytes
+from hierchat.models.catalogue import Catalogue, ModelEntry, read_catalogue
+from hierchat.models.fetch.bring import status
+from hierchat.models.formats.layouts import LAYOUTS
+from hierchat.models.load.check import require_memory, require_runnable
+from hierchat.models.memory import cuda_driver
+from hierchat.models.progress import BrokenFileError, ModelError
+from hierchat.store.connection import examine
+
+# One line of the report.
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`advice`: what to do; only where something is wrong."""
+
+    text: str
+    advice: str = ""
+
+
+def anonymous(text: str) -> str:
+    """The text without the home folder, which names who is at home there."""
+    for home in sorted({str(Path.home()), str(Path.home().resolve())}, key=len, reverse=True):
+        if len(home) > 1:
+            text = text.replace(home, "~")
+    return text
+
+
+_ADVICE = "Run `hierchat doctor --gpu` and report what it prints."
+
+
+def computed() -> list[Finding]:
+    """One line for each model and device."""
+    return [_finding(one) for one in landings()] or [Finding("no model was computed by transformers yet")]
+
+
+def _finding(one: Landed) -> Finding:
+    by = RUNGS.get(one.rung, "nothing")
+    ties = f"; a draft may change a word at a near tie ({one.inexact})" if one.inexact else ""
+    fell = "".join(f"; {RUNGS.get(rung, rung)} failed: {reason}" for rung, reason in one.failed.items())
+    return Finding(f"{one.model}, on {one.device}: {by}{ties}{fell}", _ADVICE if one.failed else "")
+
+
+# The database: where, how large, how it is, how many rows. Nothing of what it says.
+
+
+ADVICE = {
+    "missing": "Name the database with --db as the chat was started.",
+    "damaged": "Restore a backup, or start with another file: --db. This one was left as it is.",
+    "newer": "Update hierchat: a newer one wrote this file.",
+    "foreign": "Name another file with --db: this one belongs to another program.",
+    "unreadable": "Make the file and its folder readable, and close other programs that hold it.",
+}
+
+
+def database(path: Path, *, named: bool) -> list[Finding]:
+    """`named`: the user said that it is there."""
+    health = examine(path)
+    if health.state == "missing" and not named:
+        return [Finding(f"{path}: not there yet; the first chat makes it")]
+    detail = f" ({health.detail})" if health.detail else ""
+    found = [
+        Finding(
+            f"{path}: {health.state}{detail}, {gigabytes(health.size)}, schema {health.schema or 'unknown'}",
+            ADVICE.get(health.state, ""),
+        )
+    ]
+    if health.rows:
+        found.append(
+            Finding("rows: " + ", ".join(f"{name} {count:,}" for name, count in health.rows.items()))
+        )
+    if path.parent.is_dir():
+        free = shutil.disk_usage(path.parent).free
+        short = free < max(2 * health.size, 64 * 2**20)
+        advice = (
+            "Free some space: deleting rewrites the whole file, for which there is no room." if short else ""
+        )
+        found.append(Finding(f"free beside it: {gigabytes(free)}", advice))
+    return found
+
+
+# The kernels of the CPU engine, tried.
+
+
+LARGEST_ERROR = 2e-5
+"""Of a product, against float64; activations are rounded to 16 bits."""
+_KERNEL_ADVICE = (
+    "Delete the folder `kernels` in the cache, so that they are compiled anew. If it stays so, set "
+    "HIERCHAT_INSTRUCTIONS=generic and report it."
+)
+
+
+def kernels() -> list[Finding]:
+    """A product of each block type against float64, and the self-test of whole forwards."""
+    before = "were compiled" if is_compiled() else "had to be compiled"
+    try:
+        from hierchat.engine.cpu.trial import trial_product, trial_runner
+
+        found = [Finding(f"kernels {before}: {kernel.folder.name}")]
+        for name in LAYOUTS:
+            error, same = trial_product(name)
+            right = same and error <= LARGEST_ERROR
+            rows = "the same bits at every height" if same else "other bits at another height"
+            found.append(
+                Finding(f"{name}: {error:.0e} from float64, {rows}", "" if right else _KERNEL_ADVICE)
+            )
+        runner = trial_runner()
+        runner.team.close()
+    except Exception as error:  # whatever keeps them from running belongs into the report
+        return [Finding(f"kernels cannot run: {type(error).__name__}", _KERNEL_ADVICE)]
+    said = "passed" if runner.exact else "failed"
+    return [*found, Finding(f"self-test of forwards: {said}", "" if runner.exact else _KERNEL_ADVICE)]
+
+
+# The last errors of the log: when, where, of what kind. What an error says is not in the log, nor here.
+
+
+MOST = 5
+LATEST_BYTES = 200_000
+_HEAD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ (WARNING|ERROR|CRITICAL) ([\w.]+): ")
+_KIND = re.compile(r"[A-Za-z_][\w.]*(?: [A-Z][A-Z0-9_]*)?")
+
+
+def errors(path: Path | None = None) -> list[Finding]:
+    """The latest ones, oldest first."""
+    path = path or log_path()
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - LATEST_BYTES, 0))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return [Finding("no log: no error was recorded")]
+    except OSError as error:
+        return [Finding(f"the log cannot be read ({error.strerror})", f"Make {path} readable.")]
+    found = []
+    for number, line in enumerate(lines):
+        if head := _HEAD.match(line):
+            following = lines[number + 1] if number + 1 < len(lines) else ""
+            kind = f": {following}" if _KIND.fullmatch(following) else ""
+            found.append(Finding(f"{head[1]} {head[2]} {head[3]}{kind}"))
+    return found[-MOST:] or [Finding("no errors in the log")]
+
+
+# The machine: system, processor, memory, disks, GPUs.
+
+
+LEAST_DISK = 1_000_000_000
+"""Free bytes below which a download or a long conversation may fail."""
+LEAST_MEMORY = 1_000_000_000
+GPU_SECONDS = 90
+FEATURES = (
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512vnni",
+    "avx512bf16",
+    "neon",
+    "sve",
+)
+"""Of a processor, what tells how fast it can be."""
+_GPUS = (
+    "import json, torch; print(json.dumps([[torch.cuda.get_device_name(i), torch.cuda.mem_get_info(i)[1]] "
+    "for i in range(torch.cuda.device_count())]))"
+)
+
+
+def machine() -> list[Finding]:
+    """What it is, and what is short."""
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    low = memory.available < LEAST_MEMORY
+    found = [
+        Finding(f"system: {platform.platform()}"),
+        Finding(f"processor: {processor()}, {cores()} cores used of {psutil.cpu_count()} threads"),
+        Finding(f"features: {', '.join(_features()) or 'none that matter'}"),
+        Finding(f"kernels for: {INSTRUCTIONS} (it can do {', '.join(supported())})"),
+        Finding(
+            f"memory: {gigabytes(memory.available)} free of {gigabytes(memory.total)}, "
+            f"swap {gigabytes(swap.used)} used of {gigabytes(swap.total)}",
+            "Close other programs: little memory is free." if low else "",
+        ),
+    ]
+    found += [
+        _disk(name, folder)
+        for name, folder in (("data", data_dir()), ("cache", cache_dir()), ("configuration", config_dir()))
+    ]
+    if switches := sorted(name for name in os.environ if name.startswith(("HIERCHAT_", "NUMBA_"))):
+        found.append(Finding(f"set in the environment: {', '.join(switches)}"))
+    return found
+
+
+def processor() -> str:
+    """Its name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def gpus() -> list[Finding]:
+    """CUDA devices as torch sees them, asked in a process of its own: torch takes seconds, and memory."""
+    if not cuda_driver():
+        return [Finding("CUDA: no driver")]
+    if not find_spec("torch"):
+        return [Finding("CUDA: a driver, and no torch", "Install hierchat anew: torch is missing.")]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _GPUS], capture_output=True, text=True, timeout=GPU_SECONDS
+        )
+        devices = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return [Finding(f"CUDA: torch did not answer ({type(error).__name__})", "Check the GPU's driver.")]
+    return [Finding(f"CUDA: {name}, {gigabytes(size)}") for name, size in devices] or [
+        Finding("CUDA: no device")
+    ]
+
+
+def _features() -> list[str]:
+    there = llvmlite.binding.get_host_cpu_features()
+    return [name for name in FEATURES if there.get(name)]
+
+
+def _disk(name: str, folder: Path) -> Finding:
+    there = next((place for place in (folder, *folder.parents) if place.exists()), None)
+    try:
+        free = shutil.disk_usage(there or Path.cwd()).free
+    except OSError as error:
+        return Finding(f"{name}: {folder} ({error.strerror})", f"{folder} cannot be read.")
+    advice = f"Free some space: {folder} has little left." if free < LEAST_DISK else ""
+    return Finding(f"{name}: {folder}, {gigabytes(free)} free", advice)
+
+
+# The models of the catalogue: which are here, and whether this machine can run them.
+
+
+def models(device: str) -> list[Finding]:
+    """One line for each; what is wrong with the catalogue in place of them."""
+    try:
+        catalogue = read_catalogue()
+    except ModelError as error:
+        return [Finding("the catalogue cannot be read", str(error))]
+    return [_model(catalogue, entry, device) for entry in catalogue.models.values()]
+
+
+def _model(catalogue: Catalogue, entry: ModelEntry, device: str) -> Finding:
+    name = f"{entry.name} (the default)" if entry.name == catalogue.default else entry.name
+    try:
+        there = status(entry, device)
+        disk = "not here"
+        if there.size:
+            disk = (
+                f"{gigabytes(there.size)} here"
+                if there.present
+                else f"{gigabytes(there.size)} here, not ready"
+            )
+        # Of what is not here, no file is fetched to find out.
+        if there.present:
+            require_runnable(entry, device)
+        else:
+            require_memory(entry, device)
+    except BrokenFileError as error:
+        return Finding(f"{name}: broken", str(error))
+    except (ModelError, OSError, ValueError) as error:
+        return Finding(f"{name}: cannot run here. {str(error).split(' What would fit')[0]}")
+    return Finding(f"{name}: {disk}, {'can run' if there.present else 'memory suffices'}")
+
+
+# The program and what it stands on, without importing any of it.
+
+
+PACKAGES = (
+    "gradio", "torch", "transformers", "bitsandbytes", "accelerate", "sqlite-utils", "psutil", "numba", "llvmlite",
+    "numpy", "tokenizers", "huggingface-hub", "gguf", "pydantic",
+)  # fmt: skip
+
+
+def versions() -> list[Finding]:
+    """One line for the program, one for what it stands on, one for each package that is missing or another than asked
+    for."""
+    wanted = _wanted()
+    there = {name: _version(name) for name in dict.fromkeys((*PACKAGES, *wanted))}
+    shown = ", ".join(f"{name} {there[name]}" for name in PACKAGES if there[name])
+    found = [
+        Finding(f"hierchat {__version__}, Python {platform.python_version()} ({platform.machine()})"),
+        Finding(shown),
+    ]
+    for name, version in there.items():
+        requirement = wanted.get(name)
+        if version is None and (requirement or not wanted):
+            found.append(Finding(f"{name}: missing", f"Install it: pip install {requirement or name}"))
+        elif version and requirement and not requirement.specifier.contains(version, prereleases=True):
+            found.append(
+                Finding(f"{name} {version}: hierchat asks for {requirement}", f'pip install "{requirement}"')
+            )
+    return found
+
+
+def _wanted() -> dict[str, Requirement]:
+    """What the installed hierchat asks for; empty in a clone that was not installed."""
+    try:
+        lines = metadata.requires("hierchat") or []
+    except metadata.PackageNotFoundError:
+        return {}
+    found = {}
+    for line in lines:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            continue
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            found[requirement.name.lower()] = requirement
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

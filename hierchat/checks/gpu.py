@@ -1,0 +1,265 @@
+"""The block: Markdown to paste into a report, with what docs/benchmarks.md needs to know of a GPU."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+from typing import Any
+
+from hierchat import __version__
+from hierchat.checks.doctor import anonymous
+from hierchat.checks.gpu_backend import ANY
+from hierchat.checks.questions import Dialogue, Question
+from hierchat.checks.verify import Compared, check
+from hierchat.config import GenerationSettings
+from hierchat.engine.backends import RUNGS
+from hierchat.models.catalogue import read_catalogue
+from hierchat.models.memory import best_device
+from hierchat.models.progress import ModelError
+from hierchat.runtime.drafters import Memory, reply_drafter
+from hierchat.runtime.loaded import Hosted
+
+HEAD = (
+    "model",
+    "computed by",
+    "self-test",
+    "words compared",
+    "tok/s plain",
+    "with drafts",
+    "T",
+    "ms of a forward",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of one model on one way; `found` as figures.py has it, or `failed` alone."""
+
+    model: str
+    rung: str
+    found: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def right(self) -> bool:
+        """Whether it works, and drafts changed no word where none may."""
+        differ = self.found.get("verify", {}).get("mismatches", 0)
+        return "failed" not in self.found and not (self.found["exact"] and differ)
+
+
+def block(device: Sequence[str], tried: Sequence[Tried]) -> str:
+    """`device`: what to say of it and of what it was tried with."""
+    head = ["### hierchat doctor --gpu", "", *(f"- {line}" for line in device), ""]
+    table = ["| " + " | ".join(HEAD) + " |", "|---" * len(HEAD) + "|"]
+    table += ["| " + " | ".join(_cells(one)) + " |" for one in tried]
+    failed = [f"- {one.model}, {_way(one)}: {one.found['failed']}" for one in tried if "failed" in one.found]
+    noted = [f"- {one.model}: {one.found['note']}" for one in tried if one.found.get("note")]
+    below = ["", "T is tokens per forward. A forward is over 1, 2, 4, 8, 16 and 32 rows."]
+    return "\n".join([*head, *table, *below, *([""] if failed or noted else []), *failed, *noted])
+
+
+def _cells(one: Tried) -> list[str]:
+    found = one.found
+    if "failed" in found:
+        return [one.model, _way(one), "failed", *["" for _ in HEAD[3:]]]
+    verify = found.get("verify")
+    words = f"{verify['tokens']:,} tokens, {verify['mismatches']} replies differ" if verify else "no drafts"
+    exact = f"exact, multiples of {found['quantum']}" if found["exact"] else "not exact"
+    return [
+        f"{one.model}, {found['backend']}",
+        _way(one),
+        exact if verify else found["way"] or "no drafts",
+        words,
+        f"{found['plain']:.1f}",
+        f"{found['drafted']:.1f}" if "drafted" in found else "",
+        f"{found['per_forward']:.2f}" if "per_forward" in found else "",
+        ", ".join(f"{ms:.2f}" for ms in found["forward_ms"].values()),
+    ]
+
+
+def _way(one: Tried) -> str:
+    rung = one.found.get("rung", one.rung)
+    return "the first that works" if rung == ANY else RUNGS.get(rung, "kernels of ours on the processor")
+
+
+# The command: each way in a process of its own, then the block.
+
+
+EACH_S = 240
+"""Seconds after which a way counts as hanging: one that must compile everything first takes one of them."""
+NO_GPU = (
+    "There is no GPU here that PyTorch can use, so there is nothing to try. If there is one, check its driver, and "
+    "that PyTorch was installed for it."
+)
+PACKAGES = ("torch", "transformers", "triton", "bitsandbytes")
+Try = Callable[[str, str, str], dict[str, Any]]
+"""(model, rung, device) to figures, or `failed`."""
+
+
+def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> int:
+    """Prints the block; 1 where a way fails or changes a word, or where there is no GPU. `model`: one that is measured
+    beside the default."""
+    from hierchat.engine.backends import RUNGS, rung_names
+    from hierchat.engine.fallback import forget_lost
+
+    tries, named = tries or in_process, device is not None
+    try:
+        if (device := device or best_device()) == "cpu" and not named:
+            print(NO_GPU)
+            return 1
+        catalogue = read_catalogue()
+        default = catalogue.entry(None).name
+        chosen = catalogue.entry(model).name
+    except ModelError as error:
+        print(f"hierchat: {error}", file=sys.stderr)
+        return 1
+    asked = [(default, rung) for rung in rung_names(device)]
+    asked += [(chosen, ANY)] if chosen != default else []
+    tried = []
+    for number, (name, rung) in enumerate(asked, 1):
+        print(
+            f"{number} of {len(asked)}: {name}, {RUNGS.get(rung, 'the first that works')} ...",
+            file=sys.stderr,
+        )
+        tried.append(Tried(name, rung, tries(name, rung, device)))
+    print(anonymous(block(_device(device), tried)))
+    right = all(one.right for one in tried)
+    if right:
+        forget_lost()  # what hung in an earlier start does so no more
+    return 0 if right else 1
+
+
+def in_process(model: str, rung: str, device: str) -> dict[str, Any]:
+    """See one.py. A process that hangs or dies is a failure, too."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "figures.json"
+        command = [sys.executable, "-m", "hierchat.checks.gpu_backend", model, rung, device, str(out)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=EACH_S)
+        except subprocess.TimeoutExpired:
+            return {"failed": f"it did not end within {EACH_S} seconds"}
+        try:
+            found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            return {"failed": f"the program ended with {done.returncode}: {last}"}
+        return found
+
+
+def _device(device: str) -> list[str]:
+    """What to say of the device."""
+    there = {name: _version(name) for name in PACKAGES}
+    versions = ", ".join(f"{name} {version}" for name, version in there.items() if version)
+    lines = [f"{_name(device)}, {platform.platform()}", f"hierchat {__version__}, {versions}"]
+    return [*lines, f"{datetime.now(UTC):%Y-%m-%d}"]
+
+
+def _name(device: str) -> str:
+    import torch
+
+    if device == "cuda":
+        about = torch.cuda.get_device_properties(0)
+        return (
+            f"{about.name}, {about.total_memory / 2**30:.0f} GiB, compute capability {about.major}.{about.minor}, "
+            f"CUDA {torch.version.cuda}"
+        )
+    return (
+        "the processor in a GPU's place" if device == "cpu" else f"{device} (Apple), {platform.processor()}"
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# What is asked of a way to compute: the same words with drafts, tokens a second, milliseconds of a forward.
+
+
+ASKED = (
+    "Name five trees that grow in the north, each with one sentence.",
+    "Write a short Python function that counts the words of a text.",
+    "Repeat word for word: The river rises in the hills, runs past three villages and ends in a lake. In spring the "
+    "river floods the meadows, and in summer children wade through it.",
+)
+DRAFTERS = ("default", "random", "adversarial")
+SETTINGS = GenerationSettings(max_new_tokens=48)
+WARM = GenerationSettings(max_new_tokens=8)
+WIDTHS = (1, 2, 4, 8, 16, 32)
+FORWARDS = 9
+"""Of each width; the median counts."""
+
+
+def figures(hosted: Hosted) -> dict[str, Any]:
+    """Of a model that was just loaded. Without drafts nothing is compared, and forwards have one row."""
+    engine, runner = hosted.local, hosted.local.runner
+    found: dict[str, Any] = {
+        "rung": hosted.rung,
+        "backend": runner.backend,
+        "exact": runner.exact,
+        "quantum": getattr(runner, "quantum", 1),
+        "way": getattr(runner, "way", ""),
+        "note": hosted.note,
+    }
+    if runner.drafts:
+        found["verify"] = _verified(hosted)
+    engine.clear()
+    found["plain"], _ = _speed(hosted, drafts=False)
+    if runner.drafts:
+        found["drafted"], found["per_forward"] = _speed(hosted, drafts=True)
+    found["forward_ms"] = _forwards(hosted)
+    return found
+
+
+def _verified(hosted: Hosted) -> dict[str, int]:
+    questions = [Question(number, str(number), (text,)) for number, text in enumerate(ASKED)]
+    with TemporaryDirectory() as folder:
+        compared = Compared(Path(folder) / "verify.json", {}, DRAFTERS)
+        check(hosted, questions, SETTINGS, compared, lambda doing, done: None)
+    said = compared.as_dict()
+    return {"tokens": said["tokens"], "mismatches": said["mismatches"]}
+
+
+def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
+    """Tokens a second behind the prompt, and tokens per forward."""
+    memory = Memory()
+    tokens = forwards = 0
+    seconds = 0.0
+    for settings, asked in ((WARM, ASKED[:1]), (SETTINGS, ASKED)):
+        tokens, forwards, seconds = 0, 0, 0.0
+        for text in asked:
+            prompt = Dialogue(hosted, settings.max_new_tokens).ask(text)
+            drafter = reply_drafter(hosted, memory, settings, Event()) if drafts else None
+            began = time.perf_counter()
+            for step in hosted.engine.generate(prompt, settings, drafter, padded=drafts):
+                now = time.perf_counter()
+                if step.tokens:
+                    tokens, forwards, seconds = tokens + len(step.tokens), forwards + 1, seconds + now - began
+                began = now
+    return tokens / max(seconds, 1e-9), tokens / max(forwards, 1)
+
+
+def _forwards(hosted: Hosted) -> dict[str, float]:
+    """Median milliseconds by the number of rows, behind the last prompt."""
+    sequence = hosted.local.sequence
+    found = {}
+    for width in WIDTHS if sequence.runner.drafts else WIDTHS[:1]:
+        times = []
+        for _ in range(FORWARDS + 1):  # the first one may have to prepare something
+            began = time.perf_counter()
+            rows = sequence.forward((sequence.tokens[-1],) * width, range(-1, width - 1), padded=width > 1)
+            rows.best(0)  # waits for the device
+            times.append((time.perf_counter() - began) * 1e3)
+        found[str(width)] = sorted(times[1:])[FORWARDS // 2]
+    return found

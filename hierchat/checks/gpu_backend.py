@@ -1,0 +1,43 @@
+"""One model on one way, in a process of its own: a way that hangs or breaks the device takes nothing else with it.
+
+    python -m hierchat.checks.gpu_backend MODEL RUNG DEVICE OUT
+
+RUNG may be "any": the first that works.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
+from hierchat.models.progress import ModelError
+
+ANY = "any"
+
+
+def one(model: str, rung: str, device: str) -> dict[str, Any]:
+    """Its figures; or `failed`, the reason."""
+    try:
+        entry = read_catalogue().entry(model)
+        from hierchat.checks.gpu import figures  # these take seconds
+        from hierchat.runtime.load import load_hosted
+
+        backend = _through_transformers(entry, device)
+        only = None if rung == ANY else rung
+        return figures(load_hosted(entry, backend, waits=False, device=device, rung=only))
+    except ModelError as error:
+        return {"failed": str(error)}
+
+
+def _through_transformers(entry: ModelEntry, device: str) -> Backend | None:
+    """On the processor our own kernels would compute it, and no rung of the ladder."""
+    from hierchat.models.load.check import by_engine, through_modules
+
+    return "float16" if by_engine(entry, device, None) and not through_modules(entry) else None
+
+
+if __name__ == "__main__":
+    Path(sys.argv[4]).write_text(json.dumps(one(*sys.argv[1:4])), encoding="utf-8")

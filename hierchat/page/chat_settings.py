@@ -1,0 +1,315 @@
+"""The settings of the open chat: the panel that shows them."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+from pydantic import ValidationError
+
+from hierchat.chat.settings import USUAL, keep_settings, own_sampling, settings_of
+from hierchat.config import GenerationSettings
+from hierchat.language import _, later, plural
+from hierchat.page.buttons import button
+from hierchat.page.given import Foreign, whole
+from hierchat.store import ChatSettings, Preset
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+    from hierchat.page.sessions import Session
+
+
+# The controls of sampling, and settings to and from their values.
+
+
+LABELS = {
+    "reasoning": later("Thinking"),
+    "temperature": later("Temperature"),
+    "max_new_tokens": later("Longest reply"),
+    "top_p": later("Top-p"),
+    "top_k": later("Top-k"),
+    "min_p": later("Min-p"),
+    "repetition_penalty": later("Repetition penalty"),
+    "presence_penalty": later("Presence penalty"),
+    "frequency_penalty": later("Frequency penalty"),
+    "seed": later("Seed"),
+    "stop": later("Stop strings"),
+    "end_loops": later("End a reply that repeats itself"),
+}
+"""What each control is called on the page, and in a sentence about it."""
+FIELDS = tuple(LABELS)
+THINKS: dict[str, str] = {
+    "": later("As the model does"),
+    "off": later("Off"),
+    "low": later("A little"),
+    "medium": later("Some"),
+    "on": later("On"),
+    "high": later("A lot"),
+}
+"""How much a model thinks before it answers. Models offer some of it (assets/style/thought.css)."""
+_BOUNDS = {
+    "greater_than_equal": ("ge", later("{name} must be at least {bound}. Change it in Chat settings.")),
+    "greater_than": ("gt", later("{name} must be more than {bound}. Change it in Chat settings.")),
+    "less_than_equal": ("le", later("{name} must be at most {bound}. Change it in Chat settings.")),
+    "less_than": ("lt", later("{name} must be less than {bound}. Change it in Chat settings.")),
+}
+_KINDS = {"int_from_float": later("{name} must be a whole number. Change it in Chat settings.")}
+_NO_NUMBER = later("{name} must be a number. Change it in Chat settings.")
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_ESCAPED = re.compile(r"\\[\\ntr]")
+
+
+class SettingsError(ValueError):
+    """Values that make no settings; the message is for the page."""
+
+
+def sampling_controls() -> list[Any]:
+    """The controls in the order of FIELDS."""
+
+    def slider(field: str, low: float, high: float, value: float, step: float, info: str) -> Any:
+        return gr.Slider(low, high, value, step=step, label=_(LABELS[field]), info=info, buttons=[])
+
+    return [
+        gr.Radio(
+            [(_(said), chosen) for chosen, said in THINKS.items()],
+            value="",
+            label=_(LABELS["reasoning"]),
+            info=_("Before the answer: it takes longer, and hard questions need it"),
+            elem_id="hc-thinks",
+        ),
+        slider("temperature", 0, 2, 0, 0.05, _("0 always takes the likeliest")),
+        # Without bounds: Gradio answers a number beyond them by itself, and not with a sentence.
+        gr.Number(1024, label=_(LABELS["max_new_tokens"]), info=_("In tokens")),
+        slider("top_p", 0.05, 1, 1, 0.05, _("1 is off")),
+        slider("top_k", 0, 200, 0, 1, _("0 is off")),
+        slider("min_p", 0, 1, 0, 0.01, _("0 is off")),
+        slider("repetition_penalty", 0.5, 2, 1, 0.05, _("1 is off")),
+        slider("presence_penalty", -2, 2, 0, 0.1, _("0 is off")),
+        slider("frequency_penalty", -2, 2, 0, 0.1, _("0 is off")),
+        gr.Number(
+            None,
+            label=_(LABELS["seed"]),
+            placeholder=_("A new one for each reply"),
+            info=_("Same seed, same words"),
+        ),
+        gr.Textbox(
+            "",
+            lines=2,
+            max_lines=6,
+            label=_(LABELS["stop"]),
+            info=_("One a line; \\n stands for a line break"),
+        ),
+        gr.Checkbox(True, label=_(LABELS["end_loops"])),
+    ]
+
+
+def values_of(sampling: Mapping[str, Any]) -> list[Any]:
+    """What the controls show for a chat's sampling."""
+    values = {"reasoning": "", **USUAL, **own_sampling(GenerationSettings()), **sampling}
+    values["stop"] = "\n".join(escaped(string) for string in values["stop"])
+    return [values[field] for field in FIELDS]
+
+
+def sampling_of(values: list[Any]) -> dict[str, Any]:
+    """A chat's sampling as the controls show it. Raises SettingsError with a sentence for the page."""
+    given = dict(zip(FIELDS, values, strict=True))
+    given["reasoning"] = given["reasoning"] or ""
+    given["stop"] = tuple(_unescaped(line) for line in (given["stop"] or "").split("\n") if line)
+    random = given["seed"] is None
+    if random:
+        del given["seed"]
+    if empty := next((field for field, value in given.items() if value is None), None):
+        raise SettingsError(
+            _("{name} is empty. Enter a number in Chat settings.").format(name=_(LABELS[empty]))
+        )
+    try:
+        sampling = GenerationSettings(**given).model_dump(mode="json")
+    except ValidationError as error:
+        raise SettingsError(_sentence(error)) from error
+    unsaid = {"reasoning": "", **USUAL}
+    said = {
+        field: sampling[field] for field in FIELDS if field not in unsaid or sampling[field] != unsaid[field]
+    }
+    return said | ({"seed": None} if random else {})
+
+
+def offered(choices: Iterable[str]) -> str:
+    """Tells the style sheet what of THINKS the model offers."""
+    return f'<i hidden data-thinks="{" ".join(choices)}"></i>'
+
+
+def escaped(text: str) -> str:
+    """Text on one line, what would not show as an escape."""
+    return "".join(_ESCAPES.get(character, character) for character in text)
+
+
+def _unescaped(line: str) -> str:
+    back = {escape: character for character, escape in _ESCAPES.items()}
+    return _ESCAPED.sub(lambda found: back[found[0]], line)
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    field, kind = str(first["loc"][0]), first["type"]
+    label = _(LABELS[field])
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
+        bound = first["ctx"][name]
+        shown = f"{bound:,}" if field != "max_new_tokens" else plural("{n:,} token", "{n:,} tokens", bound)
+        return _(words).format(name=label, bound=shown)
+    return _(_KINDS.get(kind, _NO_NUMBER)).format(name=label)
+
+
+NO_PRESET = 0
+_PLACEHOLDER = later("For example: You are a patient teacher. Answer in short sentences.")
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Its components."""
+
+    preset: Any
+    tools: Any
+    system: Any
+    sampling: list[Any]
+    thinks: Any
+    """Invisible: how much the model can be asked to think."""
+
+    @property
+    def fields(self) -> list[Any]:
+        """What a chat sets; `read` takes their values."""
+        return [self.preset, self.system, *self.sampling]
+
+    @property
+    def components(self) -> list[Any]:
+        """All that `drawn` may change."""
+        return [*self.fields, self.tools]
+
+
+def opener() -> Any:
+    """The button in the head of the chat."""
+    shown = button(
+        "hc_settings", _("Chat settings"), css="hc-settings-button", aria_expanded="false", aria_controls="hc-drawer",
+        aria_label=_("Chat settings"), title=_("System prompt, sampling, presets"),
+    )  # fmt: skip
+    return gr.HTML(shown, elem_id="hc-chat-settings")
+
+
+def build() -> Panel:
+    """The components, in the Blocks context that is open."""
+    close = button(
+        "hc_settings_close", _("Close"), css="hc-icon", aria_label=_("Close the settings"), title=_("Close")
+    )
+    with gr.Column(elem_id="hc-drawer"):
+        gr.HTML(
+            f'<div class="hc-drawer-head"><h2>{_("Chat settings")}</h2>{close}</div>',
+            elem_id="hc-drawer-head",
+        )
+        preset = gr.Dropdown(
+            [(_("No preset"), NO_PRESET)],
+            value=NO_PRESET,
+            label=_("Preset"),
+            elem_id="hc-preset",
+            filterable=False,
+        )
+        tools = gr.HTML("", elem_id="hc-preset-tools")
+        system = gr.Textbox(
+            "", lines=4, max_lines=12, label=_("System prompt"), info=_("Goes before every reply of this chat"),
+            placeholder=_(_PLACEHOLDER), elem_id="hc-system",
+        )  # fmt: skip
+        thinks = gr.HTML("", elem_id="hc-thinks-offered")
+        controls = sampling_controls()
+    return Panel(preset, tools, system, controls, thinks)
+
+
+def keep(
+    service: ChatService, session: Session, user: int, conversation: int, settings: ChatSettings
+) -> None:
+    """Let the chat have these settings. Other pages than that of the session are told."""
+    if keep_settings(service, user, conversation, settings):
+        session.settings_seen = service.news.tell_settings(user, conversation)
+
+
+def number(shown: str) -> int:
+    """The chat whose settings the panel shows, as the page tells it; 0 where it is not stored yet."""
+    chat = str(shown).removeprefix("incognito ")
+    return int(chat) if chat.isdecimal() else 0
+
+
+def read(values: list[Any]) -> ChatSettings:
+    """The settings in `fields`. Raises SettingsError."""
+    preset, system, *rest = values
+    prompt = str(system or "")
+    return ChatSettings(prompt if prompt.strip() else "", sampling_of(rest), whole(preset or 0) or None)
+
+
+def taken(
+    service: ChatService, user: int, conversation: int | None, shown: str, values: list[Any]
+) -> ChatSettings:
+    """The settings of the chat on the screen: as the panel shows them, unless it still shows another chat's.
+
+    Raises SettingsError.
+    """
+    if number(shown) != (conversation or 0):
+        return settings_of(service, user, conversation)
+    return read(values)
+
+
+def choices(presets: list[Preset]) -> list[tuple[str, int]]:
+    """What the list of presets offers."""
+    return [(_("No preset"), NO_PRESET), *((preset.name, preset.id) for preset in presets)]
+
+
+def drawn(
+    panel: Panel, presets: list[Preset], settings: ChatSettings, *, fields: bool = True, stored: bool = True
+) -> dict[Any, Any]:
+    """Updates of the panel; without `fields`, what the user may be typing in stays as it is. Settings of a chat that is
+    not `stored` yet are noted by the page."""
+    chosen = next((preset for preset in presets if preset.id == settings.preset_id), None)
+    update: dict[Any, Any] = {
+        panel.preset: gr.update(choices=choices(presets), value=chosen.id if chosen else NO_PRESET),
+        panel.tools: tools(chosen, chosen is not None and chosen.settings != settings)
+        + ("" if stored else note(settings)),
+    }
+    if fields:
+        update[panel.system] = settings.system_prompt
+        update |= zip(panel.sampling, values_of(settings.sampling), strict=True)
+    return update
+
+
+def tools(preset: Preset | None, changed: bool) -> str:
+    """What can be done with the preset that the chat has, if any; `changed`: the chat differs from it by now."""
+    if preset is None:
+        return f'<div class="hc-tools-row">{button("hc_preset_new", _("Save as a preset…"))}</div>'
+    parts = [
+        button("hc_preset_save", _("Save changes"), title=_("Into the preset"))
+        if changed
+        else button("hc_preset_save", _("Save changes"), disabled=""),
+        button("hc_preset_new", _("Save as…")),
+        button("hc_preset_rename", _("Rename…"), text=preset.name),
+        button("hc_preset_delete", _("Delete…"), text=preset.name),
+        button(
+            "hc_preset_default", _("Use for new chats"), aria_pressed="true" if preset.is_default else "false"
+        ),
+    ]
+    return f'<div class="hc-tools-row" role="group" aria-label="{html.escape(preset.name)}">{"".join(parts)}</div>'
+
+
+def note(settings: ChatSettings) -> str:
+    """Settings of a chat that is not stored yet, for the page to bring back when it is loaded again."""
+    said = json.dumps([settings.system_prompt, dict(settings.sampling), settings.preset_id])
+    return f'<i hidden data-unsent="{html.escape(said)}"></i>'
+
+
+def noted(text: str) -> ChatSettings | None:
+    """What `note` said; None where it is something else."""
+    with suppress(ValueError, TypeError, KeyError, SettingsError, Foreign):
+        prompt, sampled, preset = json.loads(text)
+        return read([preset, str(prompt), *values_of(sampled)])
+    return None

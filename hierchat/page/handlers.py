@@ -1,0 +1,336 @@
+"""Handlers that only show or keep: opening, searching, choosing a model, Stop.
+
+What goes wrong in them, guard.py says on the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from hierchat.chat.settings import own_settings
+from hierchat.language import _, later
+from hierchat.page import chat_settings, comparison, sessions, status
+from hierchat.page.given import whole
+from hierchat.page.going_on import GoingOn
+from hierchat.page.layout import MORE, Parts, model_choices
+from hierchat.page.panels.models_view import tiny_line
+from hierchat.page.panels.panel import Panel
+from hierchat.page.sessions import DRAWN, PAGE, UNKNOWN, Session, Sessions, forget_page, forget_stragglers
+from hierchat.page.views import GONE, Update, Views
+from hierchat.store import LOCAL_USER
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+
+_DIGITS = 18
+"""Of a number that SQLite can hold."""
+_NOT_WHOLE = later(
+    " Bytes of them may be left in the file while another program reads it or the disk is full: run `hierchat forget` "
+    "when hierchat has ended."
+)
+
+
+class Handlers:
+    """What each control does. The owner comes from the login, never from a component."""
+
+    def __init__(self, service: ChatService, app: gr.Blocks, parts: Parts, panels: Sequence[Panel]) -> None:
+        self._service = service
+        self._app = app
+        self._parts = parts
+        self._sessions = Sessions()
+        self._users: dict[str, int] = {}
+        self._nothing: Update = {parts.live: gr.skip()}
+        self.views = Views(service, parts, panels)
+        self.going_on = GoingOn(service, parts, self.views, self._sessions, self.who)
+
+    def who(self, request: gr.Request) -> tuple[Session, int]:
+        """The page that asks and the user behind it."""
+        session = self._sessions.of(request.session_hash)
+        session.user = self._user(request.username or LOCAL_USER)
+        return session, session.user
+
+    def _user(self, name: str) -> int:
+        # Known ones without the store: Stop works while the file is locked.
+        if name not in self._users:
+            self._users[name] = self._service.store.ensure_user(name)
+        return self._users[name]
+
+    def load(self, request: gr.Request) -> Update:
+        """A page opens: the conversation in its address, if this user has it, or the panel."""
+        self._sessions.open(request.session_hash)
+        forget_stragglers(self._app, self._sessions)
+        self._users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
+        session, user = self.who(request)
+        wanted = str(request.query_params.get("c", ""))
+        number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0
+        session.conversation = number if number and self.views.exists(user, number) else None
+        self.going_on.seen(session, user)
+        panel = str(request.query_params.get("view", ""))
+        session.panel = panel if self.views.has_panel(panel) else ""
+        update = {
+            **self.views.chats(session, user, ""),
+            **self.views.conversation(session, user),
+            **self.poll(),
+            **self.going_on.load(),
+        }
+        if (note := self._service.store.notice) and self._service.store.is_owner(user):
+            update |= self.views.tell(session, user, status.notice(note))
+        if wanted and session.conversation is None:
+            update |= self.views.tell(
+                session, user, status.error(_("There is no chat at this address. It may have been deleted."))
+            )
+        return update
+
+    def unload(self, request: gr.Request) -> None:
+        """The page is gone."""
+        closed = self._sessions.close(request.session_hash)
+        forget_page(self._app, request.session_hash)
+        if closed is not None:
+            closed.conversation = None
+            sessions.left(self._service, closed)
+        self.going_on.left(closed)
+
+    def incognito(self, request: gr.Request) -> Update:
+        """Whether the next new chat will be one that leaves nothing."""
+        session, user = self.who(request)
+        session.incognito = not session.incognito
+        return self.views.heading(session, user)
+
+    def keep_incognito(self, query: str, request: gr.Request) -> Update:
+        """The open chat is kept after all."""
+        session, user = self.who(request)
+        if (kept := session.secret) is not None:
+            self._service.store.restore_conversation(user, kept)
+            session.secret = None
+            self._service.news.tell(user, kept)
+        return self.views.heading(session, user) | self.views.chats(session, user, query)
+
+    def new(self, query: str, request: gr.Request) -> Update:
+        """An empty page; a conversation is stored with its first message."""
+        session, user = self.who(request)
+        session.leave()
+        session.conversation, session.settings_of = None, UNKNOWN
+        return self.views.conversation(session, user) | self.views.chats(session, user, query)
+
+    def open(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """A conversation from the list; with a hit of the search, the branch that holds it."""
+        session, user = self.who(request)
+        if _overtaken(session, event):
+            return self._nothing
+        wanted, hit = int(event._data["id"]), str(event._data.get("text", ""))
+        # It may have been deleted elsewhere: stay where we are.
+        self._service.store.conversation(user, wanted)
+        session.leave()
+        session.conversation = wanted
+        self.going_on.seen(session, user)
+        if hit and self.views.now(session, user) is None:
+            path = self._path(user, wanted)
+            if whole(hit) not in path:
+                self._service.store.select_branch(user, whole(hit))
+                self._service.news.tell(user, wanted)
+                path = self._path(user, wanted)
+            session.draw_around(whole(hit), path)
+        return self.views.conversation(session, user) | self.views.chats(session, user, query)
+
+    def _path(self, user: int, conversation: int) -> list[int]:
+        return [message.id for message in self._service.store.messages(user, conversation)]
+
+    def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """A panel in place of the conversation, whose reply goes on."""
+        if _overtaken(self.who(request)[0], event):
+            return self._nothing
+        return self._to_panel(str(event._data["text"]), query, request)
+
+    def _to_panel(self, wanted: str, query: str, request: gr.Request) -> Update:
+        session, user = self.who(request)
+        session.leave()
+        session.conversation, session.panel = None, wanted if self.views.has_panel(wanted) else ""
+        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
+        return update | ({self._parts.timer: gr.Timer(active=True)} if self._service.models.busy else {})
+
+    def search(self, query: str, request: gr.Request) -> Update:
+        """The conversations that hold these words."""
+        session, user = self.who(request)
+        session.listed = PAGE
+        return self.views.chats(session, user, query)
+
+    def more(self, query: str, request: gr.Request) -> Update:
+        """The end of the list comes near: the next page of it."""
+        session, user = self.who(request)
+        session.listed += PAGE
+        return self.views.chats(session, user, query)
+
+    def go(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
+        """The browser's Back and Forward: the conversation that was open then, or the empty page for 0."""
+        session, user = self.who(request)
+        if _overtaken(session, event):
+            return self._nothing
+        wanted = int(event._data["id"])
+        session.leave()
+        there = bool(wanted) and self.views.exists(user, wanted)
+        session.conversation = wanted if there else None
+        self.going_on.seen(session, user)
+        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
+        if wanted and not there:
+            # Not the value of any other empty page, so that the script sees a change and mends the address.
+            update[self._parts.bus] = f"{GONE}{wanted}"
+            gone = status.notice(_("The chat that was open here has been deleted."))
+            update[self._parts.live] = status.closable(gone)
+        return update
+
+    def forget(self, query: str, request: gr.Request) -> Update:
+        """All that is stored of this user, and what went."""
+        session, user = self.who(request)
+        session.conversation = None  # what is stopped before its turn goes, too
+        chats, messages = self._service.store.held_of(user)
+        whole = self._service.forget_user(user)
+        self._users.pop(request.username or LOCAL_USER, None)
+        session.undo, session.marked = "", set()
+        self._service.news.tell(user)
+        user = self.who(request)[1]
+        self._service.news.tell(user)
+        gone = _(
+            "Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
+        ).format(chats=chats, messages=messages)
+        stays = _(" Texts of your own, models and backups stay.") + ("" if whole else _(_NOT_WHOLE))
+        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
+        return update | self.views.tell(session, user, status.notice(gone + stays))
+
+    def earlier(self, request: gr.Request) -> Update:
+        """More of the beginning of a long conversation."""
+        session, user = self.who(request)
+        session.drawn *= 2
+        return self.views.conversation(session, user)
+
+    def latest(self, request: gr.Request) -> Update:
+        """The end of a long conversation."""
+        session, user = self.who(request)
+        session.drawn, session.until = DRAWN, None
+        return self.views.conversation(session, user)
+
+    def branch(self, event: gr.EventData, request: gr.Request) -> Update:
+        """Another version of a question or a reply."""
+        session, user = self.who(request)
+        if self.views.now(session, user) is None:
+            self._service.store.select_branch(user, int(event._data["id"]))
+            self._service.news.tell(user, session.conversation)
+            session.until = None
+        return self._drawn(session, user)
+
+    def sources(self, event: gr.EventData, request: gr.Request) -> Update:
+        """A reply's tokens by source, or its text again."""
+        session, user = self.who(request)
+        if self.views.now(session, user) is None:
+            session.marked ^= {int(event._data["id"])}
+        return self._drawn(session, user)
+
+    def dismiss(self, request: gr.Request) -> Update:
+        """What the line above the box said was read."""
+        session, user = self.who(request)
+        session.remark = session.note = session.about = ""
+        return self.views.live(session, user)
+
+    def load_for_sources(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Update:
+        """The model that alone can show where a reply's words came from."""
+        return self.choose(str(event._data["text"]), query, request, *values)
+
+    def loaded(self, request: gr.Request) -> Update:
+        """After each look at a model that loads: when it is there, its replies show where their words came from."""
+        session, user = self.who(request)
+        now = self._service.host.status
+        if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
+            return self._nothing
+        if session.conversation is None or self.views.now(session, user) is not None:
+            return self._nothing
+        return {self._parts.thread: self.views.thread(session, user)}
+
+    def stop(self, request: gr.Request) -> Update:
+        """Stop the reply on the screen. Sets an event and returns: whoever follows the reply draws the end."""
+        session, user = self.who(request)
+        if (reply := self.views.now(session, user)) is not None:
+            reply.stop.set()
+        else:  # the reply has just ended
+            return self.views.busy(session, user)
+        return {self._parts.live: gr.skip()}
+
+    def settle(self, box: str, request: gr.Request) -> Update:
+        """After a reply: what was sent and not asked in the end goes back, before what is in the box by now. And the
+        line once more: of two replies that end at once, the page may have heard of the earlier one last."""
+        session, user = self.who(request)
+        update = (
+            self.views.live(session, user) | self.views.busy(session, user) | self.views.tray(session, user)
+        )
+        text, session.unsent = session.unsent, ""
+        if text:
+            update[self._parts.box] = f"{text}\n\n{box}" if box.strip() else text
+        return update
+
+    def compare(self, on: bool, request: gr.Request) -> Update:
+        """The switch; turned off, the conversation comes back."""
+        box = gr.update(placeholder=_("Message both…") if on else _("Message…"))
+        return {self._parts.box: box} | ({} if on else self.back(request))
+
+    def back(self, request: gr.Request) -> Update:
+        """From the columns to the conversation."""
+        session, user = self.who(request)
+        session.leave()
+        return self.views.conversation(session, user)
+
+    def choose(self, name: str, query: str, request: gr.Request, *values: Any) -> Update:
+        """Another model, of those that are here: it loads in the background. Sampling in which nothing was set follows
+        the model. Or the page with all others."""
+        now = self._service.host.status
+        if name == MORE:
+            present = gr.update(value=now.name or None)
+            return self._to_panel("models", query, request) | {self._parts.model: present}
+        sampled = self._following(name, list(values))
+        # Gradio 6.31 reports one choice in a dropdown twice.
+        if now.name != name or now.phase in ("none", "failed"):
+            self._service.models.load(name)
+        return {**sampled, **self.poll(), self._parts.timer: gr.Timer(active=True)}
+
+    def poll(self) -> Update:
+        """How far the model is; the timer rests once there is nothing more to report."""
+        now, names = self._service.host.status, self._service.models.names
+        done = now.phase in ("ready", "failed", "none") and not self._service.models.busy
+        return {
+            self._parts.host: status.host_line(now),
+            self._parts.timer: gr.Timer(active=not done),
+            self._parts.tiny: tiny_line(self._service.models.better()),
+            # It may have been chosen elsewhere, or another one that was asked for did not come.
+            self._parts.model: gr.update(**self._picked(names)),
+            self._parts.pair: comparison.form(names),
+            self._parts.settings.thinks: chat_settings.offered(self._service.thinks),
+        }
+
+    def picker(self) -> Mapping[str, Any]:
+        """The list of models as it is now: properties of its component."""
+        return self._picked(self._service.models.names)
+
+    def _picked(self, names: Sequence[str]) -> Mapping[str, Any]:
+        now = self._service.host.status
+        there = now.name in names and now.phase != "none"
+        return {"choices": model_choices(names), "value": now.name if there else None}
+
+    def _drawn(self, session: Session, user: int) -> Update:
+        if self.views.now(session, user) is not None:
+            self.views.tell(session, user, status.notice(_(status.LATER)))
+        return self.views.conversation(session, user)
+
+    def _following(self, name: str, values: list[Any]) -> Update:
+        """The sampling of the model of that name, unless that of the one before was changed."""
+        controls = self._parts.settings.sampling
+        before, after = (own_settings(self._service, model).sampling for model in ("", name))
+        with suppress(chat_settings.SettingsError):
+            if chat_settings.read(values).sampling == before:
+                return dict(zip(controls, chat_settings.values_of(after), strict=True))
+        return {}
+
+
+def _overtaken(session: Session, event: gr.EventData) -> bool:
+    """Whether a later click on a chat or a view has arrived before this one."""
+    return session.overtaken(int(event._data.get("step", 0)))

@@ -1,0 +1,400 @@
+"""One model of the list as HTML, and the form that adds one. Pure functions."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from hierchat.language import _, later, plural
+from hierchat.models.cache import count, gigabytes
+from hierchat.models.runnable import STEPS
+from hierchat.page.buttons import button
+from hierchat.page.status import progress_bar, waiting
+from hierchat.runtime.models import READABLE, TINY
+from hierchat.runtime.slot import CANCELLABLE
+
+if TYPE_CHECKING:
+    from hierchat.models.load.check import Fit
+    from hierchat.runtime.costs import Speed
+    from hierchat.runtime.downloads import Fetch
+    from hierchat.runtime.models import Draft, ModelRow
+    from hierchat.runtime.slot import HostStatus
+if TYPE_CHECKING:
+    from hierchat.runtime.models import ModelRow
+    from hierchat.runtime.slot import HostStatus
+
+
+_FITS = {
+    "yes": later("Fits"),
+    "tight": later("Tight fit"),
+    "full": later("Too little free memory"),
+    "no": later("Does not run here"),
+    "unknown": later("Memory not known yet"),
+}
+
+_STAGES = {
+    "waiting": later("Waits for the download before it."),
+    "checking": later("Checking whether it runs here…"),
+    "stopping": later("Stopping…"),
+}
+_HOW = later(
+    "A name on the hub, the path of a folder with safetensors, or of a GGUF file. A GGUF file can be dropped here, "
+    "too: it is copied into the models' folder. Nothing is downloaded yet."
+)
+
+
+def tiny_line(better: tuple[str, ModelRow] | None) -> str:
+    """That the model is tiny, and what to use instead; empty where it is not."""
+    if better is None:
+        return ""
+    name, best = better
+    tiny = _("{name} is tiny: it shows how this works, and knows little.").format(name=name)
+    close = button("hc_close", _("Close"), text="tiny", css="hc-icon hc-close", title=_("Close"))
+    return (
+        f'<div class="hc-quiet hc-tiny" data-notice="tiny"><p>{html.escape(tiny)} '
+        f"{button('hc_panel', _advice(best), text='models', css='hc-link')}</p>{close}</div>"
+    )
+
+
+def adding() -> str:
+    """The form; its script is models.js."""
+    return (
+        f'<h2 id="hc-models-adding">{_("Add a model")}</h2>'
+        '<div class="hc-add" role="group" aria-labelledby="hc-models-adding">'
+        f'<input type="text" id="hc-model-said" aria-label="{_("Name on the hub, folder or GGUF file")}" '
+        'placeholder="Qwen/Qwen3-0.6B-GGUF, /path/to/model.gguf, /path/to/folder" autocomplete="off" '
+        'spellcheck="false">'
+        f"{button('hc_model_add', _('Add'), css='hc-strong')}"
+        f"{button('hc_model_file', _('Choose a file…'), css='hc-bordered')}"
+        '<input type="file" id="hc-model-file" accept=".gguf" hidden></div>'
+        '<div id="hc-model-copying" role="status"></div>'
+    )
+
+
+def adding_how() -> str:
+    """What the form takes, below its answer."""
+    return f'<p class="hc-quiet">{_(_HOW)}</p>'
+
+
+def added(name: str, new: bool) -> str:
+    """What stands below the form once it has led to a model of the list, and the way to that."""
+    said = _("{name} is in the list now.") if new else _("{name} is in the list already.")
+    show = button(
+        "hc_models_show",
+        _("Show"),
+        text=name,
+        css="hc-bordered",
+        aria_label=_("Show {name}").format(name=name),
+    )
+    return f'<div class="hc-notice hc-added" role="status">{html.escape(said.format(name=name))} {show}</div>'
+
+
+def _advice(best: ModelRow) -> str:
+    rest = (
+        _("is here: load it")
+        if best.state == "here"
+        else _("suits this machine, {size} to download").format(size=_size(best.size))
+    )
+    return f"{best.name} {rest}"
+
+
+def model(
+    row: ModelRow,
+    best: ModelRow | None,
+    host: HostStatus,
+    frees: int | None,
+    may_change: bool,
+    *,
+    said: str = "",
+    unmeasured: bool = False,
+) -> str:
+    """Its entry. `frees`: bytes that removing it frees, where that is asked about; `said`: HTML that answers its last
+    button; `unmeasured`: its speed is being found out."""
+    marks = []
+    if row.loaded:
+        marks.append(_("Running"))
+    elif host.name == row.name and host.phase not in ("none", "failed", "ready"):
+        marks.append(_("Waiting") if host.phase in CANCELLABLE else _("Loading"))
+    if best and best.name == row.name:
+        marks.append(_("Recommended"))
+    if row.default:
+        marks.append(_("Default"))
+    if row.own:
+        marks.append(_("Added by you"))
+    if row.draft_only:
+        marks.append(_("Draft model only"))
+    badges = "".join(f'<span class="hc-badge">{mark}</span>' for mark in marks)
+    asked = _asked(row, frees) if frees is not None else ""
+    return (
+        f'<li class="hc-model" data-model="{html.escape(row.name)}" data-words="{html.escape(_words(row))}">'
+        f"<h3>{html.escape(row.name)}</h3>{badges}"
+        f'<p class="hc-model-facts">{_facts(row, unmeasured)}</p>'
+        f"{fit_line(row.fit, _(STEPS[row.step]) if row.step else '')}{_drafts(row, may_change)}{fetch_line(row.fetch)}"
+        f"{said}{asked or _buttons(row, host, may_change)}</li>"
+    )
+
+
+def _words(row: ModelRow) -> str:
+    """By which the list is narrowed."""
+    return f"{row.name} {row.maker} {row.licence}".lower()
+
+
+def fit_line(fit: Fit, step: str) -> str:
+    """Whether a model fits this machine, and what will compute it."""
+    said = f" {html.escape(step)}" if step and fit.verdict != "no" else ""
+    return (
+        f'<p class="hc-fit" data-fit="{fit.verdict}"><strong>{_(_FITS[fit.verdict])}.</strong> '
+        f"{html.escape(fit.why)}{said}</p>"
+    )
+
+
+def _facts(row: ModelRow, unmeasured: bool) -> str:
+    size = _size(row.size)
+    if row.state == "partly" and row.size:
+        size = _("{have} of {size} here").format(have=_size(row.have), size=size)
+    elif row.state == "absent" and row.size:
+        size += _(" to download")
+    facts = [
+        count_line(row.parameters),
+        size,
+        row.licence if row.licence != "unknown" else _("licence unknown"),
+        _("by {author}").format(author=row.maker) if row.maker else "",
+    ]
+    if not row.speed and unmeasured and row.size:
+        facts.append(_("speed: being measured…"))
+    drawn = facts_line(facts)
+    return f"{drawn} · {speed_line(row.speed)}" if row.speed else drawn
+
+
+def facts_line(facts: Iterable[str]) -> str:
+    """Those that are not empty, each in one piece where there is room: no line ends within "Apache-2.0"."""
+    return " · ".join(f'<span class="hc-fact">{html.escape(fact)}</span>' for fact in facts if fact)
+
+
+def speed_line(speed: Speed) -> str:
+    """How fast a model writes."""
+    rate = f"{speed.per_second:,.0f}" if speed.per_second >= 10 else f"{speed.per_second:.1f}"
+    if speed.replies:
+        said = plural(
+            "{rate} tokens a second in its last reply",
+            "{rate} tokens a second in its last {n} replies",
+            speed.replies,
+            rate=rate,
+        )
+        return f"<span>{said}</span>"
+    why = _(
+        "Estimated: each token reads all weights once, and how fast this machine reads was measured. "
+        "Drafts can make it faster."
+    )
+    said = _("about {rate} tokens a second expected").format(rate=rate)
+    return f'<span title="{why}">{said}</span>'
+
+
+def _drafts(row: ModelRow, may_change: bool) -> str:
+    if not row.drafts:
+        return ""
+    entries = "".join(f"<li>{_draft(row.name, draft, may_change)}</li>" for draft in row.drafts)
+    chosen = sum(draft.chosen is not False and draft.fits for draft in row.drafts)
+    name = _("Draft models: {n} chosen").format(n=chosen or _("none"))
+    return f'<details class="hc-draft-models"><summary>{name}</summary><ul>{entries}</ul></details>'
+
+
+def _draft(name: str, draft: Draft, may_change: bool) -> str:
+    """A model that could draft for that of the name, and whether it shall."""
+    said = f"{html.escape(draft.name)}: {'' if draft.fits else _('cannot draft, ')}{html.escape(draft.why)}"
+    if draft.chosen is None or not may_change:
+        return said
+    act, label = (
+        ("hc_model_undraft", _("No longer")) if draft.chosen else ("hc_model_draft", _("Let it draft"))
+    )
+    about = _("{label}: {draft} for {name}").format(label=label, draft=draft.name, name=name)
+    return f"{said} {button(act, label, text=f'{name}|{draft.name}', css='hc-bordered', aria_label=about)}"
+
+
+def fetch_line(fetch: Fetch | None) -> str:
+    """How far a fetch is; empty where none goes on, or failed."""
+    if fetch is None or fetch.phase == "done":
+        return ""
+    if fetch.phase == "failed":
+        return f'<div class="hc-error" role="alert">{html.escape(fetch.message)}</div>'
+    role = (
+        "" if fetch.phase == "downloading" else ' role="status"'
+    )  # a counter would be read out at every step
+    bar = progress_bar(fetch.done, fetch.total) if fetch.phase in ("downloading", "converting") else ""
+    return f'<div class="hc-wait"{role}>{html.escape(_stage(fetch))}{bar}</div>'
+
+
+def _stage(fetch: Fetch) -> str:
+    if fetch.phase == "downloading":
+        if not fetch.total:
+            return _("Connecting…")
+        speed = _(" · {speed:.1f} MB a second").format(speed=fetch.speed / 1e6) if fetch.speed else ""
+        return _("Downloading: {done} of {total}{speed}").format(
+            done=gigabytes(fetch.done), total=gigabytes(fetch.total), speed=speed
+        )
+    if fetch.phase == "converting":
+        return _("Preparing it for this machine, once…")
+    return _(_STAGES.get(fetch.phase, later("Stopped. What was downloaded is kept.")))
+
+
+def _asked(row: ModelRow, frees: int) -> str:
+    ask = html.escape(_("Remove {name}?").format(name=row.name))
+    what = (
+        _("This frees {frees}.").format(frees=gigabytes(frees))
+        if frees
+        else _("Its files stay: they are your own.")
+    )
+    listed = _(" It leaves the list, too.") if row.own else _(" It can be downloaded again.")
+    return (
+        f'<div class="hc-ask-remove" role="group" aria-label="{ask}">'
+        f"<p>{ask} {what}{listed}</p>"
+        f"{button('hc_model_removed', _('Remove'), text=row.name, css='hc-danger')}"
+        f"{button('hc_model_keep', _('Keep'), text=row.name, css='hc-bordered')}</div>"
+    )
+
+
+def _buttons(row: ModelRow, host: HostStatus, may_change: bool) -> str:
+    found = []
+    coming = host.name == row.name and host.phase not in ("none", "failed", "ready")
+
+    def add(act: str, label: str, css: str = "hc-bordered") -> None:
+        found.append(button(act, label, text=row.name, css=css, aria_label=f"{label} {row.name}"))
+
+    if host.name == row.name and host.phase in CANCELLABLE:
+        add("hc_model_cancel", _("Cancel"))
+    elif may_change and row.fetch and row.fetch.under_way:
+        if row.fetch.phase != "stopping":
+            add("hc_model_stop", _("Stop"))
+    elif row.state == "here":
+        if row.loaded and may_change:
+            add("hc_model_eject", _("Eject"))
+        elif not (row.loaded or coming or row.draft_only or row.fit.verdict == "no"):
+            add("hc_model_load", _("Load"), "hc-strong")
+    elif may_change and row.fit.verdict != "no":
+        add("hc_model_fetch", _("Resume") if row.state == "partly" else _("Download"), "hc-strong")
+    if (
+        may_change
+        and not (row.loaded or coming or (row.fetch and row.fetch.under_way))
+        and (row.have or row.own)
+    ):
+        add("hc_model_remove", _("Remove"))
+    return f'<div class="hc-model-acts">{"".join(found)}</div>' if found else ""
+
+
+def _size(size: int | None) -> str:
+    return gigabytes(size) if size else _("size unknown")
+
+
+def count_line(parameters: int | None) -> str:
+    """How large a model is; empty where that is not known."""
+    return _("{count} parameters").format(count=count(parameters)) if parameters else ""
+
+
+# The list of models as HTML: those that are here, those to fetch, and, folded away, those that are of no
+# use on this machine. Above it stands what narrows it. Pure functions.
+
+
+_FIXED = later(
+    "You can load models that are here. Only the owner downloads, adds and removes them, and not over a public link."
+)
+_MEASURING = later(
+    "Measuring how fast this machine is, as soon as no model is loading and no reply is written. Then a model is "
+    "recommended, and each says the speed to expect."
+)
+
+
+def narrowing() -> str:
+    """The field that narrows the list, and the ways to what stands below it; its script is models.js."""
+    name = _("Filter the list by name, maker or licence")
+    return (
+        '<div class="hc-add hc-narrowing">'
+        f'<input type="search" id="hc-models-words" aria-label="{name}" '
+        f'placeholder="{_("Filter by name, maker or licence")}" autocomplete="off" spellcheck="false">'
+        f"{button('hc_models_to', _('Search the hub'), text='hc-hub-words', css='hc-bordered')}"
+        f"{button('hc_models_to', _('Add a model'), text='hc-model-said', css='hc-bordered')}</div>"
+        '<p class="hc-quiet" id="hc-models-shown" role="status"></p>'
+    )
+
+
+def models(
+    rows: Sequence[ModelRow],
+    best: ModelRow | None,
+    host: HostStatus,
+    removing: str,
+    frees: int,
+    may_change: bool,
+    *,
+    said: tuple[str, str] = ("", ""),
+    unmeasured: bool = False,
+) -> str:
+    """All of it. `removing`: the model about which is asked, `frees` bytes; `said`: a model's name, and HTML that
+    answers its last button; `unmeasured`: speeds are being found out."""
+    here = [row for row in rows if row.state == "here"]
+    others = [row for row in rows if row.state != "here"]
+    rest = [row for row in others if _of_no_use(row)]
+    # The best one stands before the other ones of which nothing is here.
+    fetchable = sorted(
+        (row for row in others if not _of_no_use(row)),
+        key=lambda row: (row.state == "absent", best is None or row.name != best.name),
+    )
+    loaded = next((row for row in rows if row.loaded), None)
+
+    def listed(group: Sequence[ModelRow]) -> str:
+        entries = (
+            model(
+                row,
+                best,
+                host,
+                frees if row.name == removing else None,
+                may_change,
+                said=said[1] if row.name == said[0] else "",
+                unmeasured=unmeasured,
+            )
+            for row in group
+        )
+        return f'<ul class="hc-models">{"".join(entries)}</ul>' if group else ""
+
+    none = f'<p class="hc-quiet">{_("None yet. Download one below.")}</p>'
+    # The forms go, by the style sheet.
+    fixed = "" if may_change else f'<p class="hc-quiet hc-models-fixed">{_(_FIXED)}</p>'
+    measuring = waiting(_(_MEASURING)) if unmeasured else ""
+    drawn = f"{_present(loaded, host, best)}{measuring}{fixed}{_group(_('On this machine'), listed(here) or none)}"
+    if others:
+        drawn += _group(
+            _("To download"), listed(fetchable) + (_folded(len(rest), listed(rest)) if rest else "")
+        )
+    return drawn
+
+
+def _of_no_use(row: ModelRow) -> bool:
+    """Whether it does not fit or is too slow to read along. What the user began or added stays in sight."""
+    if row.state != "absent" or row.own or row.fetch:
+        return False
+    return row.fit.verdict == "no" or bool(row.speed and row.speed.per_second < READABLE)
+
+
+def _group(title: str, entries: str) -> str:
+    return f'<div class="hc-models-group"><h2>{title}</h2>{entries}</div>'
+
+
+def _folded(count: int, entries: str) -> str:
+    """Opened and closed by models.js, so that it stays so when the list is drawn anew."""
+    said = plural(
+        "{n} model that does not fit this machine or is too slow here",
+        "{n} models that do not fit this machine or are too slow here",
+        count,
+    )
+    return f'<details class="hc-models-group hc-models-rest"><summary>{said}</summary>{entries}</details>'
+
+
+def _present(loaded: ModelRow | None, host: HostStatus, best: ModelRow | None) -> str:
+    if loaded is None:
+        said = _("No model is loaded. Load one of those that are on this machine, or download one first.")
+        if host.phase not in ("none", "failed"):
+            said = _("{name} is being loaded.").format(name=host.name)
+        return f'<p class="hc-present">{html.escape(said)}</p>'
+    hint = ""
+    if best and loaded.parameters and loaded.parameters < min(TINY, best.parameters or 0):
+        hint = _(" It is tiny. {name} is recommended for this machine.").format(name=html.escape(best.name))
+    return f'<p class="hc-present"><strong>{html.escape(loaded.name)}</strong> {_("is running.")}{hint}</p>'

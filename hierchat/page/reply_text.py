@@ -1,0 +1,235 @@
+"""A reply as it is drawn: what the model thought first, folded, and the answer. A call of a tool is shown as one."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from hierchat.drafting.growing.layout import MAX_MATCH
+from hierchat.engine.engine import TARGET
+from hierchat.language import _, later, plural
+from hierchat.page.buttons import KEY
+from hierchat.page.figures import legend, style_of
+from hierchat.page.markdown import Growing, render, render_marked
+from hierchat.page.sidebar import UNTITLED
+from hierchat.thoughts import parted
+
+if TYPE_CHECKING:
+    from hierchat.chat.origins import Run
+
+
+_CALL = re.compile(r"^[ \t]*<tool_call>\s*(\{.*?\})\s*</tool_call>[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = "`" * 8
+Draw = Callable[[str, int], str]
+
+
+def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = None) -> str:
+    """The inside of a reply that has ended. `seconds`: how long it thought, where that was measured; `key`: of its
+    message, by which the page keeps open what was opened; `draw`: makes HTML of a part, which begins there in `text`.
+    """
+    parts = parted(text)
+    draw = draw or (lambda part, at: render(with_calls(part)))
+    thought = draw(parts.thought, parts.thought_at) if parts.thought else ""
+    return (fold(thought, _said(seconds), key) if thought else "") + draw(parts.answer, parts.answer_at)
+
+
+class GrowingReply:
+    """The same while it is written, frame by frame."""
+
+    def __init__(self) -> None:
+        self._thought, self._answer = Growing(), Growing()
+
+    def render(self, text: str, seconds: float | None, key: object, *, ended: bool = False) -> str:
+        """HTML of `text`, which is the one before and more; any other begins anew."""
+        parts = parted(text)
+        drawn = ""
+        if parts.thought or (parts.thinking and not ended):
+            inside = self._thought.render(parts.thought, ended=ended or not parts.thinking)
+            drawn = fold(inside, _("Thinking…") if parts.thinking and not ended else _said(seconds), key)
+        return drawn + self._answer.render(with_calls(parts.answer), ended=ended)
+
+
+def with_calls(text: str) -> str:
+    """Markdown in which each call of a tool is a block of code that says so."""
+
+    def block(found: re.Match[str]) -> str:
+        try:
+            call = json.dumps(json.loads(found[1]), ensure_ascii=False, indent=2)
+        except ValueError:
+            call = found[1]
+        return f"\n{_FENCE}tool_call\n{call}\n{_FENCE}\n"
+
+    return _CALL.sub(block, text) if "<tool_call>" in text else text
+
+
+def _said(seconds: float | None) -> str:
+    if seconds is None:
+        return _("Thoughts")
+    if seconds < 60:
+        return plural("Thought for {n} second", "Thought for {n} seconds", max(1, round(seconds)))
+    return plural("Thought for {n} minute", "Thought for {n} minutes", round(seconds / 60))
+
+
+def fold(inside: str, label: str, key: object) -> str:
+    """Closed at first; assets/page/thought.js keeps it open while it is drawn anew."""
+    return (
+        f'<details class="hc-thought" data-thought="{html.escape(str(key))}"><summary>{label}</summary>'
+        f"<div>{inside}</div></details>"
+    )
+
+
+# The outline of the page for screen readers: its title is level 1, a message 2, headings inside a message
+# below.
+
+
+_HEADING = re.compile(r"<h([1-6])(?=[ >])")
+_LOWEST = 6
+
+
+def message_heading(name: str) -> str:
+    """Who wrote what follows; for screen readers alone."""
+    return f'<h2 class="hc-spoken">{name}</h2>'
+
+
+def below_message(rendered: str) -> str:
+    """Rendered Markdown whose headings begin at level 3 and skip none, whatever the model wrote."""
+    last = 2
+
+    def level(found: re.Match[str]) -> str:
+        nonlocal last
+        last = min(int(found[1]) + 2, last + 1, _LOWEST)
+        return f'<h{found[1]} aria-level="{last}"'
+
+    return _HEADING.sub(level, rendered)
+
+
+# A reply as it is drawn, its words marked by where they came from. Pure functions.
+
+
+def marked(runs: Sequence[Run], text: str, seconds: float | None = None, key: object = None) -> str:
+    """A reply whose text the runs make up, and the legend of their sources. The words are one tab stop, with arrow keys
+    from run to run (assets/page/origin.js). `seconds`, `key`: as in `thought.drawn`."""
+    told: set[int] = set()
+
+    def wrap(number: int, piece: str) -> str:
+        run = runs[number]
+        facts = "" if number in told else _facts(run, first=not told)
+        told.add(number)
+        return f'<span class="hc-run hc-src-{style_of(run.source).slug}" data-run="{number}"{facts}>{piece}</span>'
+
+    ends = list(accumulate(len(run.text) for run in runs))
+
+    def draw(part: str, begin: int) -> str:
+        return render_marked(part, [min(max(end - begin, 0), len(part)) for end in ends], wrap)
+
+    inside = below_message(drawn(text, seconds, key, draw))
+    return f'<div class="hc-text hc-marked">{inside}</div>{legend(run.source for run in runs)}'
+
+
+def _facts(run: Run, *, first: bool) -> str:
+    """What the first piece of a run carries: what is said of it, and where a click leads."""
+    values = {"tabindex": "0" if first else "-1", "data-said": said(run)}
+    if run.there is not None:
+        message = json.dumps({"message": str(run.origin.origin_id), "phrase": run.phrase})
+        values |= {"data-act": "hc_origin", "data-key": KEY, "data-id": str(run.there.conversation_id)}
+        values |= {"data-text": message, "role": "link"}
+    else:
+        values["role"] = "mark"
+    return "".join(f' {name}="{html.escape(value)}"' for name, value in values.items())
+
+
+def said(run: Run) -> str:
+    """Where a run came from, what it was found by, and how sure that was, in plain words."""
+    origin = run.origin
+    where = _WHERE.get(origin.slot, _unknown)(run)
+    parts = [f"{where}."]
+    if origin.matched and origin.slot != "successors":
+        more = _(" or more") if origin.matched >= MAX_MATCH else ""
+        parts.append(
+            plural(
+                "The token before it is the same there.",
+                "The {n} tokens{more} before it are the same there.",
+                origin.matched,
+                more=more,
+            )
+        )
+    if origin.chance is not None:
+        each = plural(
+            "Expected to be right with a chance of {chance}.",
+            "Each token was expected to be right with a chance of {chance}.",
+            run.tokens,
+            chance=chance_words(origin.chance),
+        )
+        parts.append(each)
+    if run.there is not None:
+        parts.append(_("Click to go there."))
+    return " ".join(parts)
+
+
+def chance_words(chance: float) -> str:
+    """A chance as a percentage that claims neither certainty nor impossibility."""
+    return _("over 99 %") if chance > 0.99 else _("under 1 %") if chance < 0.01 else f"{chance * 100:.0f} %"
+
+
+def _unknown(run: Run) -> str:
+    if run.source == TARGET:
+        return _("Written by the model itself: no draft had it")
+    return _("From {label}").format(label=style_of(run.source).label)
+
+
+def _this_chat(run: Run) -> str:
+    place = run.origin.place
+    if place is None:
+        return _("From this chat")
+    if place >= 0:
+        return _("From this chat, earlier in this reply")
+    return _("From this chat, earlier in the conversation")
+
+
+def _earlier(gone: str, there: str) -> Callable[[Run], str]:
+    def where(run: Run) -> str:
+        if run.gone:
+            return _(gone)
+        if run.there is None:
+            return _("From your earlier chats")
+        return _(there).format(title=run.there.title or _(UNTITLED))
+
+    return where
+
+
+def _file(run: Run) -> str:
+    return (
+        _("From your files: {corpus}").format(corpus=run.origin.corpus)
+        if run.origin.corpus
+        else _("From your files")
+    )
+
+
+_LIKELY = {
+    (True, True): later("What this model finds likely after the same two tokens, which stand in this chat"),
+    (True, False): later("What this model finds likely after the same token, which stands in this chat"),
+    (False, True): later(
+        "From your earlier chats: what this model found likely there after the same two tokens"
+    ),
+    (False, False): later("From your earlier chats: what this model found likely there after the same token"),
+}
+"""By whether the tokens stand in this chat, and whether they are two."""
+_WHERE: dict[str, Callable[[Run], str]] = {
+    "context": _this_chat,
+    "history": _earlier(
+        later("From an earlier reply in a chat that was deleted meanwhile"),
+        later("From an earlier reply in “{title}”"),
+    ),
+    "self": lambda run: _("From what the model wrote for itself"),
+    "prompts": _earlier(
+        later("From an earlier message of yours in a chat that was deleted meanwhile"),
+        later("From an earlier message of yours in “{title}”"),
+    ),
+    "successors": lambda run: _(_LIKELY[run.source == "context", run.origin.matched > 1]),
+    "seed": lambda run: _("From the phrases that come with hierchat"),
+    "corpus": _file,
+}

@@ -1,0 +1,205 @@
+"""The list of conversations as HTML: pinned ones, then by date. Pure functions."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable
+from datetime import date, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from hierchat.language import _, later, plural
+from hierchat.page.buttons import button
+from hierchat.store import FOUND_BEGINS, FOUND_ENDS
+from hierchat.store.connection import NUMBER, split_tags
+
+if TYPE_CHECKING:
+    from hierchat.store.records import Conversation, Totals
+
+
+# Days and months for the eye, by the local calendar of this machine.
+
+
+MONTHS = (
+    later("January"), later("February"), later("March"), later("April"), later("May"), later("June"), later("July"),
+    later("August"), later("September"), later("October"), later("November"), later("December"),
+)  # fmt: skip
+_SHORT = (
+    later("Jan"), later("Feb"), later("Mar"), later("Apr"), later("May"), later("Jun"), later("Jul"), later("Aug"),
+    later("Sep"), later("Oct"), later("Nov"), later("Dec"),
+)  # fmt: skip
+
+
+def day(when: date) -> str:
+    """A day of some year."""
+    return _("{day} {month}").format(day=when.day, month=_(_SHORT[when.month - 1]))
+
+
+def month(when: date) -> str:
+    """A month with its year."""
+    return f"{_(_SHORT[when.month - 1])} {when.year}"
+
+
+def moment(seconds: float) -> str:
+    """A day of some year, and the time; from Unix time."""
+    return f"{day(date.fromtimestamp(seconds))}, {time.strftime('%H:%M', time.localtime(seconds))}"
+
+
+def dated(seconds: float) -> str:
+    """The same with the year."""
+    when = date.fromtimestamp(seconds)
+    return f"{day(when)} {when.year}, {time.strftime('%H:%M', time.localtime(seconds))}"
+
+
+UNTITLED = later("New chat")
+_AGES = ((0, later("Today")), (1, later("Yesterday")), (7, later("Last 7 days")), (30, later("Last 30 days")))
+_FOUND = re.compile(f"{FOUND_BEGINS}([^{FOUND_BEGINS}{FOUND_ENDS}]*){FOUND_ENDS}")
+_LEFT_OVER = re.compile(f"[{FOUND_BEGINS}{FOUND_ENDS}]")
+
+
+def day_of(updated_at: float, today: date) -> str:
+    """The heading for a date, by the local calendar of this machine."""
+    day = datetime.fromtimestamp(updated_at).date()
+    for age, heading in _AGES:
+        if (today - day).days <= age:
+            return _(heading)
+    month = _(MONTHS[day.month - 1])
+    return month if day.year == today.year else f"{month} {day.year}"
+
+
+def conversation_list(
+    conversations: Iterable[Conversation],
+    current: int | None,
+    today: date,
+    query: str = "",
+    more: bool = False,
+    archived: int = 0,
+    shelf: bool = False,
+    writing: Collection[int] = (),
+) -> str:
+    """The conversations in their order, the open one marked; below them a way to `more`, and to those that are
+    archived, if any. `shelf`: it is the archived ones that are listed; `writing`: where a reply is being written."""
+
+    def heading(conversation: Conversation) -> str:
+        if conversation.archived and not shelf:
+            return _("Archived")
+        return _("Pinned") if conversation.pinned else day_of(conversation.updated_at, today)
+
+    conversations = list(conversations)
+    named = Counter(_base(conversation) for conversation in conversations)
+    parts = []
+    if shelf:
+        parts.append(
+            button("hc_shelf", _("All chats"), css="hc-shelf hc-back", aria_label=_("Back to all chats"))
+        )
+    parts += [
+        f"<h2>{name}</h2><ul>"
+        + "".join(_entry(c, c.id == current, c.id in writing, named[_base(c)] > 1, today) for c in group)
+        + "</ul>"
+        for name, group in groupby(conversations, key=heading)
+    ]
+    if not parts:
+        empty = _("Nothing found.") if query.strip() else _("Your chats will appear here.")
+        parts = [f'<p class="hc-quiet">{empty}</p>']
+    if more:
+        parts.append(button("hc_more", _("Show more"), css="hc-more"))
+    if archived and not shelf and not query.strip():
+        parts.append(
+            button("hc_shelf", _("Archived ({archived:,})").format(archived=archived), css="hc-shelf")
+        )
+    name = _("Archived conversations") if shelf else _("Conversations")
+    return f'<nav class="hc-list" aria-label="{name}">{"".join(parts)}</nav>'
+
+
+def _base(conversation: Conversation) -> str:
+    """The title without the number of a fork."""
+    return NUMBER.sub("", conversation.title).casefold()
+
+
+def _entry(conversation: Conversation, current: bool, writing: bool, alike: bool, today: date) -> str:
+    """`alike`: another one has the same title, or is a fork of it, so the time of the last message tells them apart."""
+    title = conversation.title or _(UNTITLED)
+    at = moment(conversation.updated_at)
+    clock = time.strftime("%H:%M", time.localtime(conversation.updated_at))
+    when = clock if date.fromtimestamp(conversation.updated_at) == today else at
+    last = _("Last message: {time}").format(time=at)
+    marks = {"aria_current": "page"} if current else {}
+    news = _("A reply is being written") if writing else _("A new reply") if conversation.unread else ""
+    kind = "hc-writing" if writing else "hc-unread" if news else "hc-no-mark"
+    told = ", ".join(filter(None, [news, last if alike else ""]))
+    marks |= {"aria_description": told} if told else {}
+    state = {"data_pinned": "1"} if conversation.pinned else {}
+    state |= {"data_archived": "1"} if conversation.archived else {}
+    state |= {"data_tags": json.dumps(conversation.tags)} if conversation.tags else {}
+    return (
+        f'<li class="{"hc-current" if current else ""}">'
+        + button("hc_open", title, id=conversation.id, text=str(conversation.message_id or ""), css="hc-title",
+                 title=f"{title}\n{last}", dir="auto", tabindex="-1", aria_keyshortcuts="F2 Delete", **marks)
+        + f'<span class="hc-mark {kind}" aria-hidden="true"></span>'
+        + '<span class="hc-tools">'
+        + button("hc_menu", _("Options"), id=conversation.id, css="hc-icon hc-dots", tabindex="-1",
+                 aria_label=_("Options for {title}").format(title=title), title=_("Options"),
+                 aria_haspopup="menu", **state)
+        + f"</span>{_when(when if alike else '')}{_tags(conversation.tags)}{_snippet(conversation.snippet)}</li>"
+    )  # fmt: skip
+
+
+def _when(text: str) -> str:
+    return f'<small class="hc-when" aria-hidden="true">{text}</small>' if text else ""
+
+
+def _tags(tags: Iterable[str]) -> str:
+    drawn = "".join(f'<span dir="auto">{html.escape(tag)}</span>' for tag in tags)
+    return f'<small class="hc-tags">{drawn}</small>' if drawn else ""
+
+
+def filters(tags: Iterable[str], query: str) -> str:
+    """The tags in use: pressed, one is asked for in the search, and the list holds those that have it."""
+    asked = {name.casefold() for name in split_tags(query)[1]}
+    drawn = "".join(
+        button("hc_filter", tag, text=tag, css="hc-filter", dir="auto",
+               aria_pressed="true" if tag.casefold() in asked else "false")
+        for tag in tags
+    )  # fmt: skip
+    if not drawn:
+        return ""
+    clear = (
+        button("hc_filter", _("Clear"), css="hc-clear", aria_label=_("Show chats of all tags"))
+        if asked
+        else ""
+    )
+    return f'<div class="hc-filters" role="group" aria-label="{_("Tags")}">{drawn}{clear}</div>'
+
+
+def _snippet(text: str) -> str:
+    """The text around a hit, the words that were found marked; every mark that opens is closed."""
+    if not text:
+        return ""
+    marked = _LEFT_OVER.sub("", _FOUND.sub(r"<mark>\1</mark>", html.escape(text)))
+    return f'<small class="hc-snippet" dir="auto">{marked}</small>'
+
+
+def undo_line(conversation: int, title: str, seconds: float) -> str:
+    """What was deleted, and the way back for so many seconds: the script takes it away then."""
+    said = _("Deleted “{title}”.").format(title=title)
+    undo = button(
+        "hc_restore", _("Undo"), id=conversation, css="hc-undo-button", aria_keyshortcuts="Control+Z"
+    )
+    return (
+        f'<div class="hc-undo" data-seconds="{seconds:g}" role="status">'
+        f'<span dir="auto">{html.escape(said)}</span>{undo}</div>'
+    )
+
+
+def footer(totals: Totals) -> str:
+    """How much has been written for this user."""
+    if not totals.replies:
+        return ""
+    replies = plural("{n:,} reply", "{n:,} replies", totals.replies)
+    tokens = plural("{n:,} token", "{n:,} tokens", totals.tokens)
+    said = _("{replies}, {tokens} written on this machine").format(replies=replies, tokens=tokens)
+    return f'<p class="hc-quiet">{said}</p>'

@@ -1,1 +1,0 @@
-"""The text of PDF files, read apart from this program."""

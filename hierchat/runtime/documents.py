@@ -1,0 +1,343 @@
+"""The user's texts that draft: looked at, added beside the chat, listed, removed. What is added drafts from the next
+reply on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from hierchat import logs
+from hierchat.models.cache import size_of
+from hierchat.models.load.tokenizer import known_tokens, load_tokenizer
+from hierchat.models.progress import ModelError, Progress
+from hierchat.runtime.drafters import Gain, Written, gain
+from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.slot import ModelHost
+from hierchat.texts import previews
+from hierchat.texts.build import PREFIX
+from hierchat.texts.corpora import (
+    Stored,
+    add,
+    corpora_dir,
+    files_of,
+    free_name,
+    listed,
+    name_of,
+    remove,
+    unfinished,
+)
+from hierchat.texts.previews import Preview, preview, sample
+from hierchat.texts.text_files import CorpusError, Reader, find
+
+SAMPLE = 300_000
+"""Tokens that are read to tell what texts would bring."""
+Phase = Literal["looking", "looked", "reading", "sorting", "stopping", "done", "failed"]
+UNDER_WAY = ("looking", "reading", "sorting", "stopping")
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Texts on their way in. `done` of `total` bytes while they are read."""
+
+    name: str
+    phase: Phase = "looking"
+    preview: Preview | None = None
+    """From phase "looked" on,"""
+    gain: Gain | None = None
+    """and where enough was written to tell."""
+    done: int = 0
+    total: int | None = None
+    tokens: int = 0
+    """In phase "done"."""
+    unread: tuple[str, ...] = ()
+    """In phase "done": files that were not read, or not as usual, with the reason."""
+    message: str = ""
+    """What went wrong in phase "failed"."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether something is being done."""
+        return self.phase in UNDER_WAY
+
+
+@dataclass(frozen=True, slots=True)
+class OwnText:
+    """A corpus, for whichever models it was made. `size`: bytes on disk."""
+
+    name: str
+    size: int
+    tokens: int
+    models: tuple[str, ...]
+    sources: tuple[str, ...]
+    """Where its texts lie, or lay."""
+    drafts: bool
+    """Whether it drafts for the model that is loaded,"""
+    possible: bool
+    """or could: that is here to be read, and so are its texts."""
+    trouble: str = ""
+    """Why it cannot be used."""
+    watched: bool = False
+    """Whether changes are read without being asked for;"""
+    watchable: bool = False
+    """or could be: the files lie where the user has them."""
+
+
+LastReplies = Callable[[Hosted], Iterable[Written]]
+"""A user's last replies by the loaded model, the newest first."""
+
+
+def _nothing(hosted: Hosted) -> Iterable[Written]:
+    return ()
+
+
+class _Stopped(Exception):
+    """It is not wanted any more."""
+
+
+class OwnTexts:
+    """Over one host. What cannot be done raises CorpusError or a ModelError, whose text is for the user. One thing at a
+    time is looked at or added."""
+
+    def __init__(self, host: ModelHost, tokenizer_of: Callable[[str], Any] | None = None) -> None:
+        self._host = host
+        self._tokenizer_of = tokenizer_of or (lambda name: load_tokenizer(host.catalogue.entry(name)))
+        self._lock = threading.Lock()
+        self._paths: tuple[Path, ...] = ()
+        self._dropped: Path | None = None
+        self._unwanted = False
+        self.addition: Addition | None = None
+        """The last one."""
+        self._watcher: threading.Thread | None = None
+        if previews.any_watched():
+            self._start_watching()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being done."""
+        return self.addition is not None and self.addition.under_way
+
+    @property
+    def model(self) -> str:
+        """The model for which texts are added, empty where none is loaded here."""
+        hosted = self._host.hosted
+        return hosted.name if hosted and hosted.is_local else ""
+
+    @property
+    def shipped(self) -> Progress | None:
+        """How far the texts that ship are read for the loaded model; None where they are, or there are none."""
+        return self._host.reading
+
+    def rows(self) -> list[OwnText]:
+        """All of them, by name."""
+        found = [self._row(name, list(builds)) for name, builds in groupby(listed(), lambda one: one.name)]
+        found += [self._row(files.parent.name, []) for files in unfinished()]
+        return sorted(found, key=lambda row: row.name)
+
+    def look(self, said: str, written: LastReplies = _nothing) -> None:
+        """Find out what a file or folder of this machine holds, and what it would bring to the replies `written` last:
+        `addition` tells it."""
+        path = Path(said.strip().strip("\"'")).expanduser()
+        if not said.strip() or not path.is_absolute():
+            raise CorpusError("Type the whole path of a file or folder, such as ~/notes or /home/you/code.")
+        if not path.exists():
+            raise CorpusError(f"There is no file or folder {path} on this machine. Check the path.")
+        self._begin(Addition(free_name(name_of(path.name))), [path], None, partial(self._look, written))
+
+    def look_at_files(self, folder: Path, name: str, written: LastReplies = _nothing) -> None:
+        """The same of all files in a folder that is ours from now on, and goes with what is made of them."""
+        named, files = Addition(free_name(name_of(name))), sorted(folder.iterdir())
+        self._begin(named, files, folder, partial(self._look, written))
+
+    def add(self) -> None:
+        """What was looked at drafts, once it is read."""
+        with self._lock:
+            if (looked := self.addition) is None or looked.phase != "looked":
+                raise CorpusError("There is nothing to add. Name a file or folder first.")
+            self.addition = replace(looked, phase="reading")
+        self._start(self._add)
+
+    def add_again(self, name: str) -> None:
+        """The texts of a corpus that was made for other models, for the loaded one, too."""
+        row = next((row for row in self.rows() if row.name == name), None)
+        if row is None or not row.possible:
+            raise CorpusError(f"The files of {name} are not there any more. Remove it, and add them anew.")
+        self._begin(Addition(name, "reading"), [Path(source) for source in row.sources], None, self._add)
+
+    def watch(self, name: str) -> None:
+        """From now on what changes in its files is read without being asked for; or, where that is so, no more."""
+        row = next((row for row in self.rows() if row.name == name), None)
+        if row is None or not (row.watched or row.watchable):
+            raise CorpusError(f"The files of {name} are not there any more.")
+        if row.watched:
+            previews.unwatch(name)
+        else:
+            previews.watch(name)
+            self._start_watching()
+
+    def look_for_changes(self) -> None:
+        """Reads one of the watched texts anew, if it has changed and nothing else is asked or being done."""
+        if not self.model or self.busy or (self.addition and self.addition.phase == "looked"):
+            return
+        for row in self.rows():
+            with suppress(CorpusError):  # its files are gone, or other texts are being read: another time
+                if not (row.watched and row.drafts):
+                    continue
+                state = previews.stamp(row.sources)
+                if previews.has_changed(row.name, self.model, state):
+                    paths = [Path(source) for source in row.sources]
+                    self._begin(
+                        Addition(row.name, "reading"), paths, None, partial(self._read_again, row.name, state)
+                    )
+                    return
+
+    def _start_watching(self) -> None:
+        with self._lock:
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="watched texts", daemon=True)
+                self._watcher.start()
+
+    def _watch(self) -> None:
+        while True:
+            self.look_for_changes()
+            time.sleep(previews.EVERY)
+
+    def _read_again(self, name: str, state: str) -> Addition:
+        model = self.model
+        try:
+            return self._add(anew=True)
+        finally:  # what failed or was stopped is not tried again before the next change
+            previews.was_read(name, model, state)
+
+    def stop(self) -> None:
+        """Nothing of it stays."""
+        with self._lock:
+            if self.addition and self.addition.under_way:
+                self._unwanted = True
+                self.addition = replace(self.addition, phase="stopping")
+                return
+            self.addition = None
+            self._discard()
+
+    def remove(self, name: str) -> None:
+        """Delete it, for all models. Returns when no reply drafts from it any more."""
+        remove(name)
+        self._host.read_texts()
+
+    def _begin(
+        self,
+        addition: Addition,
+        paths: Iterable[Path],
+        dropped: Path | None,
+        then: Callable[[], Addition | None],
+    ) -> None:
+        if not self.model:
+            raise CorpusError("Load a model first: texts are kept as the tokens of a model.")
+        with self._lock:
+            if self.busy:
+                raise CorpusError("Other texts are being read. Wait for them, or stop them first.")
+            self._discard()
+            self._unwanted, self._paths, self._dropped = False, tuple(paths), dropped
+            self.addition = addition
+        self._start(then)
+
+    def _start(self, work: Callable[[], Addition | None]) -> None:
+        threading.Thread(target=self._run, args=[work], name="texts", daemon=True).start()
+
+    def _run(self, work: Callable[[], Addition | None]) -> None:
+        assert self.addition
+        name, ended = self.addition.name, None
+        try:
+            ended = work()
+        except _Stopped:
+            pass
+        except (CorpusError, ModelError) as error:
+            ended = Addition(name, "failed", message=str(error))
+        except MemoryError:
+            ended = Addition(
+                name, "failed", message="Memory ran out. Close other programs, or add the texts in parts."
+            )
+        except Exception as error:  # in a thread of its own nothing else would report it
+            ended = Addition(name, "failed", message=logs.said(error))
+        with self._lock:
+            if self._unwanted and ended and ended.phase == "looked":
+                ended = None
+            if ended is None or ended.phase == "failed":
+                self._discard()
+            self.addition = ended
+
+    def _look(self, written: LastReplies) -> Addition:
+        assert self.addition
+        tokenizer = self._tokenizer_of(self.model)
+        found = preview(self._paths, tokenizer, self._report)
+        brings = None
+        if found.tokens and (hosted := self._host.hosted) and hosted.is_local:
+            texts = sample(self._paths, tokenizer, SAMPLE)
+            brings = gain(hosted, written(hosted), texts, self._report)
+        return replace(self.addition, phase="looked", preview=found, gain=brings)
+
+    def _add(self, anew: bool = False) -> Addition:
+        assert self.addition
+        name, model = self.addition.name, self.model
+        if self._dropped:
+            self._keep_files(name)
+        passed_over: list[str] = []
+        named = [
+            file for path in self._paths for file in ([path] if path != files_of(name) else path.iterdir())
+        ]
+        reader = Reader(find(sorted(named), passed_over), passed_over)
+        sources = [str(path) for path in self._paths]
+        made = add(name, reader, self._tokenizer_of(model), model, sources, self._report, anew)
+        self._host.read_texts()
+        return Addition(name, "done", tokens=made.order.size, unread=(*reader.notes, *reader.passed_over))
+
+    def _keep_files(self, name: str) -> None:
+        """What was dropped lies with its corpus: it can be read for other models, too."""
+        assert self._dropped
+        files = files_of(name)
+        files.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.move(self._dropped, files)
+        self._dropped, self._paths = None, (files,)
+
+    def _discard(self) -> None:
+        """What was dropped and is not wanted."""
+        if self._dropped:
+            shutil.rmtree(self._dropped, ignore_errors=True)
+        self._dropped = None
+
+    def _report(self, progress: Progress) -> None:
+        with self._lock:
+            if self._unwanted:
+                raise _Stopped
+            assert self.addition
+            if self.addition.phase != "looking":
+                phase: Phase = "sorting" if progress.phase == "sorting" else "reading"
+                self.addition = replace(self.addition, phase=phase, done=progress.done, total=progress.total)
+
+    def _row(self, name: str, builds: Sequence[Stored]) -> OwnText:
+        metas = [one.meta for one in builds if one.meta]
+        model, entries = self.model, self._host.catalogue.models
+        tokens = known_tokens(entries[model]) if model in entries else None
+        drafts = any(one.meta and one.meta.tokenizer == tokens and not one.trouble for one in builds)
+        sources = metas[-1].sources if metas else (str(files_of(name)),)
+        there = all(not source.startswith(PREFIX) and os.path.exists(source) for source in sources)
+        return OwnText(
+            name,
+            size_of(corpora_dir() / name),
+            max((meta.tokens for meta in metas), default=0),
+            tuple(dict.fromkeys(meta.model for meta in metas)),
+            sources,
+            drafts,
+            bool(model and there and not drafts),
+            next((one.trouble for one in builds if one.trouble), ""),
+            previews.is_watched(name),
+            there and sources[0] != str(files_of(name)),
+        )

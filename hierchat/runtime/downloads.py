@@ -1,0 +1,327 @@
+"""Models on their way to this machine, one after another, beside the model that answers. A fetch that was stopped goes
+on where it stopped when it is started again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from hierchat import logs
+from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.fetch.bring import bring
+from hierchat.models.fetch.hub_search import MOST_WORDS, HubFile, HubModel, hub_model, search
+from hierchat.models.load.add import Described, best, choices, describe
+from hierchat.models.load.check import Fit, require_worth_fetching
+from hierchat.models.memory import best_device, held_memory
+from hierchat.models.progress import ModelError, Progress, Report
+from hierchat.runtime.costs import Speed
+
+FetchPhase = Literal[
+    "waiting", "checking", "downloading", "converting", "stopping", "stopped", "failed", "done"
+]
+UNDER_WAY = ("waiting", "checking", "downloading", "converting", "stopping")
+SPAN = 5.0
+"""Seconds over which the speed is taken."""
+
+Bring = Callable[[ModelEntry, Report], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One model's. `done` of `total` bytes while downloading, else as in models.progress; `speed`: bytes a second."""
+
+    name: str
+    phase: FetchPhase
+    done: int = 0
+    total: int | None = None
+    speed: float | None = None
+    message: str = ""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it waits or works."""
+        return self.phase in UNDER_WAY
+
+
+class _Stopped(Exception):
+    """It is not wanted any more."""
+
+
+class Fetches:
+    """What is fetched, by name; what has ended stays listed until it is started again or forgotten."""
+
+    def __init__(self, bring: Bring | None = None, backend: Backend | None = None) -> None:
+        self._bring = bring or (lambda entry, report: bring_whole(entry, report, backend))
+        self._lock = threading.Lock()
+        self._known: dict[str, Fetch] = {}
+        self._queue: deque[ModelEntry] = deque()
+        self._unwanted: set[str] = set()
+        self._then: dict[str, Callable[[], None] | None] = {}
+        self._working = False
+
+    def start(self, entry: ModelEntry, then: Callable[[], None] | None = None) -> None:
+        """Fetch it when those before it have ended; nothing where it is on its way. `then` is called when it is here,
+        unless it was stopped."""
+        with self._lock:
+            known = self._known.get(entry.name)
+            if known and known.under_way:
+                return
+            self._known[entry.name] = Fetch(entry.name, "waiting")
+            self._then[entry.name] = then
+            self._queue.append(entry)
+            if not self._working:
+                self._working = True
+                threading.Thread(target=self._work, name="fetch", daemon=True).start()
+
+    def stop(self, name: str) -> None:
+        """Give it up at the next piece that comes; what has come stays."""
+        with self._lock:
+            known = self._known.get(name)
+            if not known or not known.under_way:
+                return
+            if known.phase == "waiting":
+                self._queue = deque(entry for entry in self._queue if entry.name != name)
+                self._then.pop(name, None)
+                self._known[name] = Fetch(name, "stopped")
+            else:
+                self._unwanted.add(name)
+                self._known[name] = replace(known, phase="stopping", speed=None)
+
+    def of(self, name: str) -> Fetch | None:
+        """How far it is."""
+        return self._known.get(name)
+
+    def forget(self, name: str) -> None:
+        """What had ended is not told any more."""
+        with self._lock:
+            if (known := self._known.get(name)) and not known.under_way:
+                del self._known[name]
+
+    @property
+    def failed(self) -> tuple[Fetch, ...]:
+        """Those that went wrong, and were not started again."""
+        return tuple(known for known in [*self._known.values()] if known.phase == "failed")
+
+    @property
+    def busy(self) -> bool:
+        """Whether any is on its way."""
+        return self._working
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._working = False
+                    return
+                entry = self._queue.popleft()
+                self._known[entry.name] = Fetch(entry.name, "checking")
+            ended = self._fetched(entry)
+            with self._lock:
+                self._unwanted.discard(entry.name)
+                self._known[entry.name] = ended
+                then = self._then.pop(entry.name, None)
+            if then and ended.phase == "done":
+                self._do(then)
+
+    def _do(self, then: Callable[[], None]) -> None:
+        try:
+            then()
+        except Exception as error:  # the next one is fetched all the same
+            logs.said(error)
+
+    def _fetched(self, entry: ModelEntry) -> Fetch:
+        speed = _Speed()
+
+        def report(progress: Progress) -> None:
+            with self._lock:
+                if entry.name in self._unwanted:
+                    raise _Stopped
+                converting = progress.phase != "downloading"
+                self._known[entry.name] = Fetch(
+                    entry.name,
+                    "converting" if converting else "downloading",
+                    progress.done,
+                    progress.total,
+                    None if converting else speed.at(progress.done),
+                    progress.message,
+                )
+
+        try:
+            self._bring(entry, report)
+        except _Stopped:
+            return Fetch(entry.name, "stopped")
+        except ModelError as error:
+            if entry.name in self._unwanted:
+                return Fetch(entry.name, "stopped")
+            return Fetch(entry.name, "failed", message=str(error))
+        except MemoryError:
+            return Fetch(
+                entry.name, "failed", message="Memory ran out while it was converted. Close other programs."
+            )
+        except Exception as error:  # in a thread of its own nothing else would report it
+            return Fetch(entry.name, "failed", message=logs.said(error))
+        return Fetch(entry.name, "done")
+
+
+def bring_whole(entry: ModelEntry, report: Report, backend: Backend | None = None) -> None:
+    """Everything that loading needs, converted too; refused before anything large comes where it cannot run."""
+    device = best_device()
+    require_worth_fetching(entry, device, backend, report, held_memory(device))
+    bring(entry, report, device, backend)
+
+
+class _Speed:
+    """Bytes a second over the last SPAN seconds."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def at(self, done: int) -> float | None:
+        now = time.monotonic()
+        if self._seen and done < self._seen[-1][1]:
+            self._seen.clear()  # another file
+        self._seen.append((now, done))
+        while now - self._seen[0][0] > SPAN and len(self._seen) > 2:
+            self._seen.popleft()
+        first, before = self._seen[0]
+        seconds = now - first
+        return (done - before) / seconds if seconds > 0.5 else None
+
+
+# A search of the hub, and a closer look at what it found, in the background: the hub may be slow. It is
+# asked only for what somebody has pressed a button for.
+
+
+HubPhase = Literal["asking", "done", "failed"]
+MOST_ASKING = 4
+"""Questions that wait for the hub at once, those that nobody wants any more included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a model would do here. `speed`: None where that is not known."""
+
+    fit: Fit
+    speed: Speed | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One model, closer. `model` and `file` are None until they are known; `described` and `judged` where it cannot
+    run, which `message` says."""
+
+    repo: str
+    phase: HubPhase
+    model: HubModel | None = None
+    file: str | None = None
+    described: Described | None = None
+    judged: Judged | None = None
+    message: str = ""
+
+    @property
+    def choices(self) -> list[HubFile]:
+        """What can be fetched of it."""
+        return choices(self.model) if self.model else []
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What was searched for, and what was found."""
+
+    words: str
+    phase: HubPhase
+    found: tuple[HubModel, ...] = ()
+    message: str = ""
+    look: Look | None = None
+
+
+class HubSearch:
+    """One search at a time; a newer one takes its place."""
+
+    def __init__(self, judge: Callable[[Described], Judged]) -> None:
+        self._judge = judge
+        self._lock = threading.Lock()
+        self._asked = 0
+        """The last question's number: answers to others are not wanted."""
+        self._asking = 0
+        self.now: Search | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is waited for."""
+        now = self.now
+        return bool(now and "asking" in (now.phase, now.look.phase if now.look else ""))
+
+    def search(self, words: str) -> None:
+        """Ask in the background. Raises ModelError where the hub has not answered earlier questions."""
+
+        words = " ".join(words.split())[:MOST_WORDS]
+
+        def answered() -> Search:
+            try:
+                return Search(words, "done", tuple(search(words)))
+            except Exception as error:
+                return Search(words, "failed", message=logs.said(error))
+
+        self._ask(Search(words, "asking"), answered)
+
+    def look(self, repo: str, file: str | None = None) -> None:
+        """A model that was found, closer: in one of its files, or in the best one. Raises ModelError."""
+        before = self.now
+        if before is None or repo not in [model.repo for model in before.found]:
+            raise ModelError(f"{repo} is not among what was found. Search again.")
+        known = before.look.model if before.look and before.look.repo == repo else None
+
+        def answered() -> Search:
+            return replace(before, look=self._looked(repo, file, known))
+
+        self._ask(replace(before, look=Look(repo, "asking", known, file)), answered)
+
+    def _looked(self, repo: str, file: str | None, model: HubModel | None) -> Look:
+        chosen = file
+        try:
+            model = model or hub_model(repo)
+            chosen = best(model) if file is None else file
+            described = describe(model, chosen)
+            return Look(repo, "done", model, chosen, described, self._judge(described))
+        except Exception as error:
+            return Look(repo, "failed", model, chosen, message=logs.said(error))
+
+    def leave_look(self) -> None:
+        """Look no closer, whether that was answered or not."""
+        with self._lock:
+            self._asked += 1
+            self.now = replace(self.now, look=None) if self.now else None
+
+    @property
+    def failed(self) -> Search | None:
+        """The search, where it or a closer look failed."""
+        now = self.now
+        return now if now and "failed" in (now.phase, now.look.phase if now.look else "") else None
+
+    def leave(self) -> None:
+        """Forget the search, whether it was answered or not."""
+        with self._lock:
+            self._asked += 1
+            self.now = None
+
+    def _ask(self, meanwhile: Search, answered: Callable[[], Search]) -> None:
+        with self._lock:
+            if self._asking >= MOST_ASKING:
+                raise ModelError("The hub has not answered the questions before this one. Wait a minute.")
+            self._asking += 1
+            self._asked += 1
+            number, self.now = self._asked, meanwhile
+
+        def ask() -> None:
+            found = answered()
+            with self._lock:
+                self._asking -= 1
+                if number == self._asked:
+                    self.now = found
+
+        threading.Thread(target=ask, name="hub search", daemon=True).start()

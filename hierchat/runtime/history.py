@@ -1,0 +1,344 @@
+"""What earlier chats left behind for drafting: the texts of a user and a model, kept in step with the store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.drafting.drafter import in_order
+from hierchat.drafting.growing.layout import CONTEXT, CORPUS, HISTORY, PROMPTS, SLOT_NAMES
+from hierchat.drafting.source import Source
+from hierchat.drafting.suffix_index import BREAK, Run, SuffixIndex
+from hierchat.drafting.tree import Match
+from hierchat.store import Mark, Origin, Store, StoreError, SuffixRun, TextKind
+from hierchat.store.generated import SELF
+
+# Earlier messages of one user, model and kind in one suffix index, kept in step with the store.
+
+
+STORED_TOKENS = 4_096
+"""Runs of so many tokens are stored: smaller ones are sorted faster than they are read."""
+_TOKEN = np.dtype("<i4")
+_BREAK = np.array([BREAK], _TOKEN).tobytes()
+
+_log = logging.getLogger("hierchat.history")
+
+
+class IndexedTexts:
+    """The index and where each message's tokens stand in it."""
+
+    def __init__(self, store: Store, user_id: int, model_key: str, kind: TextKind) -> None:
+        """Everything that is there, with the orders that were stored."""
+        self._store = store
+        self._key = (user_id, model_key, kind)
+        self._deletions = store.deletions(user_id)
+        texts, self._mark = store.drafting_texts(*self._key, Mark())
+        log = dict(texts)
+        parts: list[bytes] = []
+        ids: list[int] = []
+        holes: list[int] = []
+        orders = []
+        for run in sorted(store.suffix_runs(*self._key), key=lambda run: int(run.texts[0, 0])):
+            covered = run.texts.tolist()
+            if any(id in log and len(log[id]) != size * _TOKEN.itemsize for id, size in covered):
+                _log.warning("A stored part of the draft index did not fit its texts and is made anew.")
+                continue
+            # A text that is gone leaves a hole, which is closed below: so does one that another run brought.
+            pieces = [log.pop(id, None) for id, _ in covered]
+            holes += [len(ids) + at for at, piece in enumerate(pieces) if piece is None]
+            parts += [
+                _BREAK * size if piece is None else piece
+                for piece, (_, size) in zip(pieces, covered, strict=True)
+            ]
+            ids += [id for id, _ in covered]
+            orders.append((run.length, run.order))
+        parts += log.values()
+        ids += log
+        tokens = np.frombuffer(_BREAK.join([*parts, b""]), _TOKEN)
+        self.index = SuffixIndex.restored(tokens, orders)
+        lengths = [len(part) // _TOKEN.itemsize for part in parts]
+        starts = np.cumsum([0, *(length + 1 for length in lengths)])[:-1].tolist()
+        places = list(zip(starts, lengths, strict=True))
+        if holes:
+            self.index.remove(places[at] for at in holes)
+        gone = set(holes)
+        self._places = {id: places[at] for at, id in enumerate(ids) if at not in gone}
+        self._starts, self._ids = starts, ids  # also of texts that are gone, in the order of the log
+        stored = zip(np.cumsum([0, *(length for length, _ in orders)]).tolist(), orders, strict=False)
+        self._stored = set() if holes else {(start, length) for start, (length, _) in stored}
+
+    def __len__(self) -> int:
+        """How many texts."""
+        return len(self._places)
+
+    def text_at(self, position: int) -> tuple[int, int]:
+        """The message that stands at a position of the log, and how many of its tokens stand before."""
+        number = bisect_right(self._starts, position) - 1
+        return self._ids[number], position - self._starts[number]
+
+    def follow(self) -> None:
+        """Take out what was deleted, add what is new, and what came back."""
+        deletions = self._store.deletions(self._key[0])
+        if deletions != self._deletions:
+            there = self._store.drafting_ids(*self._key)
+            # What is stored went with the deletion in the same way.
+            self.index.remove([self._places.pop(id) for id in self._places.keys() - there])
+            self._deletions = deletions
+            if not self._places:
+                self.index, self._stored = SuffixIndex(), set()
+                self._starts, self._ids = [], []
+            if there - self._places.keys():  # the mark may lie behind what came back: read all once more
+                self._mark = Mark()
+        texts, self._mark = self._store.drafting_texts(*self._key, self._mark)
+        found = {id: np.frombuffer(ids, _TOKEN) for id, ids in texts}
+        new = {id: ids for id, ids in found.items() if self._places.get(id, (0, -1))[1] != ids.size}
+        if grown := self._places.keys() & new.keys():  # a reply that was continued
+            self.index.remove([self._places.pop(id) for id in grown])
+        for (id, ids), start in zip(new.items(), self.index.extend(new.values()), strict=True):
+            self._places[id] = (start, ids.size)
+            self._starts.append(start)
+            self._ids.append(id)
+
+    def changed(self, message_id: int) -> None:
+        """A reply was continued: the next `follow` reads it again."""
+        self._mark = replace(self._mark, message=min(self._mark.message, message_id - 1))
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether there is something that `save` would store."""
+        with self.index.lock:
+            return bool(self._storable(self.index.runs()))
+
+    def save(self) -> None:
+        """Store the orders that are not stored yet. From any thread."""
+        deletions, index = self._deletions, self.index
+        with index.lock:
+            places = sorted((*place, id) for id, place in self._places.copy().items())
+            found = [
+                (run, index.arrays.order[run.start : run.start + run.size].copy())
+                for run in self._storable(index.runs())
+            ]
+        runs = [_stored(run, order, places) for run, order in found]
+        if not all(run.sound for run in runs):  # a text was removed or added while this was made
+            return
+        if self._store.keep_suffix_runs(*self._key, runs, deletions=deletions):
+            self._stored |= {(run.start, run.length) for run, _ in found}
+
+    def _storable(self, runs: Iterable[Run]) -> list[Run]:
+        return [
+            run
+            for run in runs
+            if run.length >= STORED_TOKENS and run.size and (run.start, run.length) not in self._stored
+        ]
+
+
+def _stored(run: Run, order: NDArray[np.int32], places: list[tuple[int, int, int]]) -> SuffixRun:
+    """A run of the index as it is stored, without the holes that removed texts left."""
+    first, last = (
+        np.searchsorted([start for start, _, _ in places], edge)
+        for edge in (run.start, run.start + run.length)
+    )
+    inside = np.array(places[first:last], np.int64).reshape(-1, 3)
+    order -= np.int32(run.start)
+    kept = np.zeros(run.length, np.bool_)
+    for start, length, _ in inside.tolist():
+        kept[start - run.start : start - run.start + length + 1] = True
+    if not kept.all():
+        order = (np.cumsum(kept, dtype=np.int32) - 1)[order]
+    return SuffixRun(inside[:, [2, 1]], order)
+
+
+Tokenize = Callable[[str], Sequence[int]]
+
+AT_ONCE = 20_000
+"""Characters that are tokenised before a reply; more wait for the thread."""
+CLOSE_SECONDS = 5.0
+_BATCH = 64
+
+
+class Held:
+    """Of one user and model: what the model wrote, imported replies too, what it wrote for itself, and what the user
+    wrote."""
+
+    def __init__(self, store: Store, user_id: int, model_key: str) -> None:
+        self._store = store
+        self._key = (user_id, model_key)
+        self._tokenised = 0
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+        self.written = IndexedTexts(store, user_id, model_key, "written")
+        self.asked = IndexedTexts(store, user_id, model_key, "asked")
+        self.by_itself = IndexedTexts(store, user_id, model_key, "self")
+        self._all = (self.written, self.asked, self.by_itself)
+
+    @property
+    def sources(self) -> list[Source]:
+        """For the drafter."""
+        return [
+            Source(HISTORY, self.written.index, self.written.text_at),
+            Source(PROMPTS, self.asked.index, self.asked.text_at),
+            Source(HISTORY, self.by_itself.index, origin=SELF),
+        ]
+
+    def follow(self, tokenize: Tokenize | None, before: int | None = None) -> None:
+        """Take out what was deleted, add what is new. Long work is left to a thread."""
+        more = tokenize is not None and not self._tidying and self._tokenise(tokenize, before, AT_ONCE)
+        for texts in self._all:
+            texts.follow()
+        if not self._tidying and (more or any(texts.unsaved for texts in self._all)):
+            self._thread = threading.Thread(
+                target=self._tidy, args=(tokenize if more else None, before), name="history", daemon=True
+            )
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Until the threads have nothing left to do."""
+        for texts in self._all:
+            texts.index.wait()
+        if self._thread:
+            self._thread.join()
+
+    def close(self) -> None:
+        """Let the threads end after what they are at; wait for the one that writes."""
+        self._closed.set()
+        for texts in self._all:
+            texts.index.close()
+        if self._thread:
+            self._thread.join(CLOSE_SECONDS)
+
+    @property
+    def _tidying(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _tidy(self, tokenize: Tokenize | None, before: int | None) -> None:
+        """Tokenise what is left, for the next reply; store the orders of what there is."""
+        try:
+            while tokenize and not self._closed.is_set() and self._tokenise(tokenize, before, None):
+                pass
+            for texts in self._all:
+                texts.index.wait()
+                if not self._closed.is_set():
+                    texts.save()
+        except StoreError as error:
+            if not self._closed.is_set():
+                _log.warning("The draft index was not stored: %s", error)
+
+    def _tokenise(self, tokenize: Tokenize, before: int | None, most: int | None) -> bool:
+        """Keep the tokens of texts that have none yet, up to `most` characters, if any; whether there may be more."""
+        found = self._store.texts_without_tokens(*self._key, self._tokenised, before, _BATCH)
+        texts: list[tuple[int, str]] = []
+        for id, text in found:
+            if most is not None and len(text) > most:
+                break
+            texts.append((id, text))
+            most = None if most is None else most - len(text)
+        if texts:
+            self._store.keep_tokens(self._key[1], ((id, tokenize(text)) for id, text in texts))
+            self._tokenised = texts[-1][0]
+        more = len(texts) < len(found) or len(found) == _BATCH
+        if not more and before is not None:  # all that came before it was looked through
+            self._tokenised = max(self._tokenised, before - 1)
+        return more
+
+
+class Histories:
+    """One history per user and model. What was deleted is gone at the next reply."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[tuple[int, str], Held] = {}
+
+    def held(
+        self, user_id: int, model_key: str, tokenize: Tokenize | None = None, before: int | None = None
+    ) -> Held:
+        """Everything in the store of this user and model, and nothing else. Without `tokenize`, messages that no
+        model wrote are left out until their tokens are known. The message `before` is to be answered now: it belongs to
+        the context, and is left out too, with any after it."""
+        key = (user_id, model_key)
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = Held(self._store, user_id, model_key)
+        held.follow(tokenize, before)
+        return held
+
+    def nbytes(self, user_id: int) -> int:
+        """What this user's take in memory."""
+        return sum(
+            source.index.nbytes
+            for (user, _), held in list(self._held.items())
+            for source in held.sources
+            if user == user_id
+        )
+
+    def read_in(self, user_id: int, model_key: str, tokenize: Tokenize) -> Iterator[int]:
+        """Tokenise all that the user wrote or imported, in place of the thread that would do it beside the next reply;
+        yields how many tokens of this user's can draft so far, in the end all of them. From any thread."""
+        total = self._store.drafting_tokens(user_id, model_key)
+        yield total
+        after = 0
+        while found := self._store.texts_without_tokens(user_id, model_key, after, None, _BATCH):
+            texts = [(id, tokenize(text)) for id, text in found]
+            self._store.keep_tokens(model_key, texts)
+            after = found[-1][0]
+            total += sum(len(ids) for _, ids in texts)
+            yield total
+
+    def changed(self, user_id: int, message_id: int) -> None:
+        """A reply of this user was continued."""
+        for (user, _), held in list(self._held.items()):
+            if user == user_id:
+                held.written.changed(message_id)
+
+    def forget(self, user_id: int) -> None:
+        """All of a user's, who is gone from the store."""
+        for key in [key for key in list(self._held) if key[0] == user_id]:
+            if (held := self._held.pop(key, None)) is not None:
+                held.close()
+
+    def close(self) -> None:
+        """Before the store is closed. What is not stored is sorted again at the next start."""
+        for held in list(self._held.values()):
+            held.close()
+
+
+# What a draft was found by, in terms of the store: from the place in a database to the message that stands
+# there.
+
+
+@dataclass(slots=True)
+class Origins:
+    """Over the databases of one reply. `prompt`: tokens before the reply."""
+
+    sources: list[Source]
+    prompt: int
+
+    @classmethod
+    def over(cls, sources: Iterable[Source], prompt: int) -> Origins:
+        """`sources`: those that the reply's drafter was given."""
+        return cls(in_order(sources), prompt)
+
+    def of(self, match: Match, chance: float | None) -> Origin:
+        """Of an accepted token. Ask while its reply is written: later the databases hold other texts."""
+        if match.slot < 0:
+            return Origin(chance=chance)
+        found = Origin(SLOT_NAMES[match.slot], match.length, chance)
+        if match.position < 0:
+            return found
+        if match.slot == CONTEXT:
+            return Origin(found.slot, match.length, chance, place=match.position - self.prompt)
+        source = self.sources[match.database]
+        if source.origin:
+            return Origin(source.origin, match.length, chance)
+        if source.text_at is not None:
+            message, place = source.text_at(match.position)
+            return Origin(found.slot, match.length, chance, message, place=place)
+        if match.slot == CORPUS and source.title_at is not None:
+            title = source.title_at(match.position)
+            return Origin(found.slot, match.length, chance, corpus=title, place=match.position)
+        return found

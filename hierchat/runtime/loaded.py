@@ -1,0 +1,220 @@
+"""A model ready to answer, with all that drafts for it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.successors import Successors
+from hierchat.engine.engine import Engine
+from hierchat.engine.local import LocalEngine
+from hierchat.runtime.costs import Costs, keep_costs
+from hierchat.runtime.prompt import PromptBuilder
+from hierchat.store import Store, StoreError
+from hierchat.texts.build import Statistics
+from hierchat.texts.corpora import SEED_NAME
+
+if TYPE_CHECKING:
+    from hierchat.runtime.levels import Levels
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A model ready to answer."""
+
+    name: str
+    model_key: str
+    engine: Engine
+    prompts: PromptBuilder
+    vanilla_ms: float | None
+    """Fastest plain decoding, milliseconds per token, measured after loading at a short context; None where the engine
+    cannot measure it."""
+    note: str = ""
+    """Why it does not run on the engine that would be fastest here."""
+    statistics: tuple[Statistics, ...] = ()
+    """The texts that ship and those of corpora, to draft from."""
+    levels: Levels | None = None
+    """The draft models below it; None where it has none."""
+    machine: str = ""
+    """Names the machine and the backend whose costs are kept; empty: they are not."""
+    proposers: tuple[Callable[[], Proposer], ...] = ()
+    """What drafts beside the databases and draft models: made anew for each reply."""
+    rung: str = ""
+    """The way of engine/backends.py that computes it."""
+
+    def keep_costs(self, costs: Costs) -> None:
+        """What steps cost, for the next start."""
+        if self.machine and self.is_local:
+            keep_costs(self.local.latency, self.model_key, self.machine, costs)
+            if self.levels:
+                self.levels.keep(costs)
+
+    def without_own_texts(self) -> Hosted:
+        """As others than the owner have it: texts that were added on this machine do not draft, since a draft tells
+        what stands in them. Those that ship do."""
+        return replace(self, statistics=tuple(one for one in self.statistics if one.name == SEED_NAME))
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Tokens that end a reply; none where the engine elsewhere knows them."""
+        return self.local.end_ids if self.is_local else frozenset()
+
+    @property
+    def drafts(self) -> bool:
+        """Whether drafts are possible; an engine elsewhere decides for itself."""
+        return not self.is_local or self.local.runner.drafts
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is computed here, so that we draft; an engine elsewhere drafts for itself."""
+        return isinstance(self.engine, LocalEngine)
+
+    @property
+    def local(self) -> LocalEngine:
+        """The engine on this machine, for what only that can do. Raises NotLocal."""
+        if not isinstance(self.engine, LocalEngine):
+            raise NotLocal(
+                f"{self.name} is computed elsewhere: only a model on this machine can be measured so."
+            )
+        return self.engine
+
+
+class NotLocal(ValueError):
+    """Something was asked of a model that only the engine on this machine can do."""
+
+
+# What was learned from replies, kept from reply to reply and from run to run. It changes their speed alone.
+
+
+SAVE_SECONDS = 30.0
+MOST = 16
+"""States held at once, some megabytes each; one that goes is written down."""
+ACCEPTANCE, SUCCESSORS, LEVELS = "acceptance", "successors", "levels"
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class LearnedState:
+    """Of one user and model. Learners change it while a reply is written."""
+
+    deletions: int
+    """Of this user's conversations before it: after one more, the state is dropped."""
+    acceptance: Acceptance = field(default_factory=Acceptance)
+    successors: Successors = field(default_factory=Successors)
+    levels: dict[str, Acceptance] = field(default_factory=dict)
+    """The same as `acceptance` for the databases below each draft model, by its name."""
+
+
+class Learned:
+    """The states of one store's users.
+
+    What was learned before a conversation was deleted may hold traces of it. So all of that user's is dropped: in the
+    store within the deletion, here at the next reply. It is never written back.
+
+    Call `save` while no reply goes on.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[tuple[int, str], LearnedState] = {}
+        self._unsaved: set[tuple[int, str]] = set()
+        self._saved = time.monotonic()
+        self._lock = threading.Lock()
+
+    def held(self, user_id: int, model_key: str) -> LearnedState:
+        """The state to learn in during the next reply."""
+        key = (user_id, model_key)
+        with self._lock:
+            deletions = self._store.deletions(user_id)
+            state = self._held.pop(key, None)
+            if state is None or state.deletions != deletions:
+                state = self._load(key, deletions)
+            self._held[key] = state  # the last one used is the last
+            self._unsaved.add(key)
+            for oldest in list(self._held)[:-MOST]:
+                self._write(oldest)
+                del self._held[oldest]
+        return state
+
+    def forget(self, user_id: int) -> None:
+        """All of a user's, who is gone from the store."""
+        with self._lock:
+            for key in [key for key in self._held if key[0] == user_id]:
+                del self._held[key]
+                self._unsaved.discard(key)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write down what was learned."""
+        return time.monotonic() - self._saved >= SAVE_SECONDS
+
+    def save(self, *, now: bool = False) -> bool:
+        """Write down what was learned, at most every SAVE_SECONDS; whether it did. `now`: before the program ends.
+
+        Never raises for a store that cannot be written: what is not kept is learned again.
+        """
+        with self._lock:
+            if not now and not self.due:
+                return False
+            for key in list(self._unsaved):
+                self._write(key)
+            self._saved = time.monotonic()
+        return True
+
+    def _load(self, key: tuple[int, str], deletions: int) -> LearnedState:
+        state = LearnedState(deletions)
+        state.acceptance = self._read(key, ACCEPTANCE, Acceptance.from_bytes) or state.acceptance
+        state.successors = self._read(key, SUCCESSORS, Successors.from_bytes) or state.successors
+        state.levels = self._read(key, LEVELS, _levels_from_bytes) or state.levels
+        return state
+
+    def _read(self, key: tuple[int, str], kind: str, make: Callable[[bytes], T]) -> T | None:
+        """None where there is none, or it is damaged or of another version."""
+        with suppress(ValueError, StoreError):
+            if value := self._store.learned(*key, kind):
+                return make(value)
+        return None
+
+    def _write(self, key: tuple[int, str]) -> None:
+        if key not in self._unsaved:
+            return
+        self._unsaved.discard(key)
+        state = self._held[key]
+        with suppress(StoreError, MemoryError):
+            for kind, value in (
+                (ACCEPTANCE, state.acceptance.to_bytes()),
+                (SUCCESSORS, state.successors.to_bytes()),
+                *([(LEVELS, _levels_to_bytes(state.levels))] if state.levels else []),
+            ):
+                self._store.learn(*key, kind, value, deletions=state.deletions)
+
+
+def _levels_to_bytes(levels: Mapping[str, Acceptance]) -> bytes:
+    return json.dumps(
+        {name: base64.b64encode(one.to_bytes()).decode() for name, one in levels.items()}
+    ).encode()
+
+
+def _levels_from_bytes(data: bytes) -> dict[str, Acceptance]:
+    """Raises ValueError."""
+    return {name: Acceptance.from_bytes(base64.b64decode(one)) for name, one in json.loads(data).items()}
+
+
+def counted(store: Store, user_id: int, model_key: str | None = None) -> Acceptance:
+    """What acceptance models counted of their estimates, of one model or of all, as it was written down last. Nothing
+    else of it is learned."""
+    found = Acceptance()
+    for key, value in store.all_learned(user_id, ACCEPTANCE).items():
+        if model_key in (None, key):
+            with suppress(ValueError):  # of another version: it is learned anew
+                found.add(Acceptance.from_bytes(value))
+    return found

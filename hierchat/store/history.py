@@ -1,0 +1,413 @@
+"""What drafts are made from: the tokens of earlier messages, and the orders of their suffixes. Neither hidden
+conversations nor copies of messages that are there are among them."""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlite_utils import Database
+
+from hierchat.store.connection import Connected, owned_message
+from hierchat.store.replies import TOKEN
+
+# Orders of suffixes as they are stored: which texts one covers, and what of it stays when some of them go.
+
+
+TEXT, POSITION = np.dtype("<i8"), np.dtype("<i4")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SuffixRun:
+    """The order of the suffixes of some texts, each followed by one token that is in no order."""
+
+    texts: NDArray[np.int64]  # [texts, 2]: its name (drafting_texts.TextKind) and number of tokens
+    order: NDArray[np.int32]  # positions, counted from the first token of the first text
+
+    @property
+    def length(self) -> int:
+        """Tokens that it covers, those behind the texts included."""
+        return int((self.texts[:, 1] + 1).sum())
+
+    @property
+    def sound(self) -> bool:
+        """Whether each position of the texts stands in the order once."""
+        lengths = self.texts[:, 1]
+        if lengths.min(initial=1) < 1 or self.order.size != lengths.sum():
+            return False
+        if self.order.min(initial=0) < 0 or self.order.max(initial=0) >= self.length:
+            return False
+        seen = np.zeros(self.length, np.bool_)
+        seen[self.order] = True
+        seen[np.cumsum(lengths + 1) - 1] = True
+        return bool(seen.all())
+
+    def without(self, message_ids: NDArray[np.int64]) -> Self:
+        """The same without some of its texts."""
+        stays = ~np.isin(self.texts[:, 0], message_ids)
+        if stays.all():
+            return self
+        kept = np.repeat(stays, self.texts[:, 1] + 1)
+        order = self.order[kept[self.order]]
+        return type(self)(self.texts[stays], (np.cumsum(kept, dtype=np.int32) - 1)[order])
+
+    def to_row(self) -> dict[str, bytes | int]:
+        """Columns of the table suffix_runs."""
+        texts, positions = self.texts.astype(TEXT).tobytes(), self.order.astype(POSITION).tobytes()
+        return {"texts": texts, "positions": positions, "checksum": zlib.crc32(positions, zlib.crc32(texts))}
+
+    @classmethod
+    def from_row(cls, texts: bytes, positions: bytes, checksum: int) -> Self | None:
+        """What to_row made; None where it is damaged."""
+        if zlib.crc32(positions, zlib.crc32(texts)) != checksum:
+            return None
+        if len(texts) % (2 * TEXT.itemsize) or len(positions) % POSITION.itemsize:
+            return None
+        run = cls(np.frombuffer(texts, TEXT).reshape(-1, 2), np.frombuffer(positions, POSITION))
+        return run if run.sound else None
+
+
+def covered(texts: bytes) -> NDArray[np.int64]:
+    """The messages in that column of a row, which may be damaged."""
+    return np.frombuffer(texts[: len(texts) // 16 * 16], TEXT)[::2]
+
+
+def _ids(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
+    return np.array([id for (id,) in rows], np.int64)
+
+
+def forget_texts(db: Database, user_id: int, conversation_id: int) -> None:
+    """As part of the transaction that deletes a conversation: an order tells much of the texts that it covers."""
+    messages = _ids(db.execute("SELECT id FROM messages WHERE conversation_id = ?", [conversation_id]))
+    made_of_them = _ids(
+        db.execute(
+            "SELECT self_texts.id FROM self_texts JOIN messages ON messages.id = origin_id"
+            " WHERE conversation_id = ?",
+            [conversation_id],
+        )
+    )
+    for id, kind, *row in db.execute(
+        "SELECT id, kind, texts, positions, checksum FROM suffix_runs WHERE user_id = ?", [user_id]
+    ).fetchall():
+        run = SuffixRun.from_row(*row)
+        left = run and run.without(made_of_them if kind == "self" else messages)
+        if left is None or not len(left.texts):
+            db.execute("DELETE FROM suffix_runs WHERE id = ?", [id])
+        elif left is not run:
+            db.execute(
+                "UPDATE suffix_runs SET texts = :texts, positions = :positions, checksum = :checksum"
+                " WHERE id = :id",
+                left.to_row() | {"id": id},
+            )
+
+
+TextKind = Literal["written", "asked", "self"]
+"""What models wrote, imported replies among it; what the user wrote, edited replies among it; what a model wrote for
+itself. Texts of the last kind are named by numbers of their own, all others by their message."""
+
+_LOGGED = """
+    FROM turns
+    JOIN token_log USING (message_id)
+    JOIN messages ON messages.id = message_id
+    JOIN conversations ON conversations.id = conversation_id
+    WHERE :kind = 'written' AND model_key = :model AND message_id > :message
+        AND user_id = :user AND state <> 'writing' AND length(ids) > 0 AND hidden_by IS NULL AND copy_of IS NULL
+"""
+_TOKENISED = """
+    FROM message_tokens
+    JOIN messages ON messages.id = message_id
+    JOIN conversations ON conversations.id = conversation_id
+    WHERE message_tokens.id > :tokenised AND model_key = :model AND user_id = :user
+        AND iif(role = 'user' OR edited, 'asked', 'written') = :kind
+        AND length(ids) > 0 AND hidden_by IS NULL
+"""
+_SELF = """
+    FROM self_texts
+    LEFT JOIN messages ON messages.id = origin_id
+    LEFT JOIN conversations ON conversations.id = conversation_id
+    WHERE :kind = 'self' AND self_texts.id > :message AND model_key = :model AND self_texts.user_id = :user
+        AND done AND length(ids) > 0 AND hidden_by IS NULL
+"""
+_WITHOUT_TOKENS = """
+    SELECT messages.id, text
+    FROM messages
+    JOIN conversations ON conversations.id = conversation_id
+    LEFT JOIN turns ON turns.message_id = messages.id
+    WHERE messages.id > :after AND messages.id < ifnull(:before, messages.id + 1) AND user_id = :user
+        AND text <> '' AND role <> 'system' AND turns.message_id IS NULL AND hidden_by IS NULL AND copy_of IS NULL
+        AND NOT EXISTS (SELECT 1 FROM message_tokens WHERE message_id = messages.id AND model_key = :model)
+    ORDER BY messages.id LIMIT :limit
+"""
+_log = logging.getLogger("hierchat.history")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far texts were read: all replies up to a message, for no earlier one is still being written, or all texts
+    that a model wrote for itself up to one; and all other texts up to a row of their own table."""
+
+    message: int = 0
+    tokenised: int = 0
+
+
+class DraftingTexts(Connected):
+    """The part of Store that drafts are made from."""
+
+    def drafting_texts(
+        self, user_id: int, model_key: str, kind: TextKind, since: Mark
+    ) -> tuple[list[tuple[int, bytes]], Mark]:
+        """Name and tokens (TOKEN) of every text since a mark, and the next mark; some may come again."""
+        values = _values(user_id, model_key, kind, since)
+        with self._read() as db:
+            texts = db.execute(
+                f"SELECT message_id, ids {_LOGGED} UNION ALL SELECT message_id, ids {_TOKENISED}"
+                f" UNION ALL SELECT self_texts.id, ids {_SELF}",
+                values,
+            ).fetchall()
+            (message,) = db.execute(
+                "SELECT ifnull(max(id), 0) FROM self_texts"
+                if kind == "self"
+                else "SELECT coalesce((SELECT min(id) - 1 FROM messages WHERE state = 'writing'), max(id), 0)"
+                " FROM messages"
+            ).fetchone()
+            (tokenised,) = db.execute("SELECT ifnull(max(id), 0) FROM message_tokens").fetchone()
+        texts.sort(key=lambda text: text[0])
+        return texts, Mark(message, tokenised)
+
+    def drafting_ids(self, user_id: int, model_key: str, kind: TextKind) -> set[int]:
+        """The names of all texts that are there."""
+        values = _values(user_id, model_key, kind, Mark())
+        with self._read() as db:
+            rows = db.execute(
+                f"SELECT message_id {_LOGGED} UNION ALL SELECT message_id {_TOKENISED}"
+                f" UNION ALL SELECT self_texts.id {_SELF}",
+                values,
+            )
+            return {id for (id,) in rows}
+
+    def drafting_tokens(self, user_id: int, model_key: str) -> int:
+        """How many tokens all texts have that can draft for this model."""
+        parts = []
+        kinds: tuple[TextKind, TextKind] = ("written", "asked")
+        with self._read() as db:
+            for kind in kinds:
+                values = _values(user_id, model_key, kind, Mark())
+                for texts in (_LOGGED, _TOKENISED):
+                    parts.append(
+                        db.execute(f"SELECT ifnull(sum(length(ids)), 0) {texts}", values).fetchone()[0]
+                    )
+        return sum(parts) // TOKEN.itemsize
+
+    def texts_without_tokens(
+        self, user_id: int, model_key: str, after: int, before: int | None, limit: int
+    ) -> list[tuple[int, str]]:
+        """Message and text of what the user wrote or imported and `keep_tokens` was not told of, oldest first;
+        of the messages between two, or to the last."""
+        values = {"user": user_id, "model": model_key, "after": after, "before": before, "limit": limit}
+        with self._read() as db:
+            return list(db.execute(_WITHOUT_TOKENS, values).fetchall())
+
+    def keep_tokens(self, model_key: str, texts: Iterable[tuple[int, Sequence[int]]]) -> None:
+        """The tokens of messages that no model wrote here; those that were deleted meanwhile are left out."""
+        rows = [(model_key, np.asarray(ids, TOKEN).tobytes(), id) for id, ids in texts]
+        with self._write() as db:
+            db.conn.executemany(
+                "INSERT OR IGNORE INTO message_tokens (message_id, model_key, ids)"
+                " SELECT id, ?, ? FROM messages WHERE id = ?",
+                rows,
+            )
+
+    def suffix_runs(self, user_id: int, model_key: str, kind: TextKind) -> list[SuffixRun]:
+        """The orders that were kept. A damaged one is dropped: the texts are there to sort them again."""
+        with self._read() as db:
+            rows = db.execute(
+                "SELECT id, texts, positions, checksum FROM suffix_runs"
+                " WHERE user_id = ? AND model_key = ? AND kind = ?",
+                [user_id, model_key, kind],
+            ).fetchall()
+        runs = {id: SuffixRun.from_row(*row) for id, *row in rows}
+        damaged = [id for id, run in runs.items() if run is None]
+        if damaged:
+            _log.warning("%d stored parts of the draft index were damaged and are made anew.", len(damaged))
+            with self._write() as db:
+                db.conn.executemany("DELETE FROM suffix_runs WHERE id = ?", [[id] for id in damaged])
+        return [run for run in runs.values() if run is not None]
+
+    def keep_suffix_runs(
+        self, user_id: int, model_key: str, kind: TextKind, runs: Sequence[SuffixRun], *, deletions: int
+    ) -> bool:
+        """Keep orders in place of those that cover some of the same texts.
+
+        `deletions`: how many there were when the orders were made. Where there have been more since, nothing is
+        written, and the answer is False: they may hold traces of what was deleted.
+        """
+        new = np.concatenate([np.empty(0, np.int64), *(run.texts[:, 0] for run in runs)])
+        key = {"user_id": user_id, "model_key": model_key, "kind": kind}
+        with self._write() as db:
+            now = db.execute("SELECT deletions FROM users WHERE id = ?", [user_id]).fetchone()
+            if now is None or now[0] != deletions:
+                return False
+            held = db.execute(
+                "SELECT id, texts FROM suffix_runs WHERE user_id = ? AND model_key = ? AND kind = ?",
+                [*key.values()],
+            ).fetchall()
+            for id, texts in held:
+                if np.isin(covered(texts), new).any():
+                    db.execute("DELETE FROM suffix_runs WHERE id = ?", [id])
+            for run in runs:
+                db.table("suffix_runs").insert(key | run.to_row())
+        return True
+
+
+def _values(user_id: int, model_key: str, kind: TextKind, since: Mark) -> dict[str, int | str]:
+    return {
+        "user": user_id,
+        "model": model_key,
+        "kind": kind,
+        "message": since.message,
+        "tokenised": since.tokenised,
+    }
+
+
+# What was learned from replies: per user and model, and what a model's steps cost on a machine.
+
+
+class LearnedValues(Connected):
+    """The part of Store that keeps what was learned. It is derived data: losing it costs speed alone."""
+
+    def learned(self, user_id: int, model_key: str, kind: str) -> bytes | None:
+        """What `learn` kept last."""
+        with self._read() as db:
+            row = db.execute(
+                "SELECT value FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?",
+                [user_id, model_key, kind],
+            ).fetchone()
+            return row and row[0]
+
+    def all_learned(self, user_id: int, kind: str) -> dict[str, bytes]:
+        """The values of one kind, by model_key."""
+        with self._read() as db:
+            rows = db.execute(
+                "SELECT model_key, value FROM learned WHERE user_id = ? AND kind = ? ORDER BY updated_at",
+                [user_id, kind],
+            )
+            return dict(rows.fetchall())
+
+    def learn(
+        self, user_id: int, model_key: str, kind: str, value: bytes, *, deletions: int | None = None
+    ) -> bool:
+        """Keep a value of one kind in place of the last.
+
+        `deletions`: how many there were when learning began. Where there have been more since, nothing is written,
+        and the answer is False: the value may hold traces of what was deleted.
+        """
+        with self._write() as db:
+            changed = db.execute(
+                "INSERT INTO learned (user_id, model_key, kind, value, updated_at)"
+                " SELECT id, ?, ?, ?, ? FROM users WHERE id = ? AND deletions = ifnull(?, deletions)"
+                " ON CONFLICT DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at",
+                [model_key, kind, value, time.time(), user_id, deletions],
+            ).rowcount
+        return changed > 0
+
+    def deletions(self, user_id: int) -> int:
+        """How often something of this user's was deleted: after one more, what was learned is to be dropped.
+        -1 where the user was forgotten."""
+        with self._read() as db:
+            row = db.execute("SELECT deletions FROM users WHERE id = ?", [user_id]).fetchone()
+            return row[0] if row else -1
+
+    def forget_learned(self, user_id: int) -> None:
+        """Drop all that was learned from this user's replies, with every model."""
+        with self._write() as db:
+            forget_learned(db, user_id)
+
+    def latency(self, model_key: str, machine: str) -> bytes | None:
+        """The costs that `keep_latency` kept last."""
+        with self._read() as db:
+            row = db.execute(
+                "SELECT value FROM latency WHERE model_key = ? AND machine = ?", [model_key, machine]
+            ).fetchone()
+            return row and row[0]
+
+    def keep_latency(self, model_key: str, machine: str, value: bytes) -> None:
+        """Keep what steps of a model cost on a machine. It tells nothing of what was written."""
+        with self._write() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO latency (model_key, machine, value, updated_at) VALUES (?, ?, ?, ?)",
+                [model_key, machine, value, time.time()],
+            )
+
+
+def forget_learned(db: Database, user_id: int) -> None:
+    """As part of a transaction that deletes something of this user's."""
+    db.execute("DELETE FROM learned WHERE user_id = ?", [user_id])
+    db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
+
+
+# What drafters outside of this program were told of, so that they forget what is deleted here, even if they
+# cannot be reached at that moment.
+
+
+_AT_ONCE = 1000
+_GONE = """
+    SELECT told_drafters.id, user, reply FROM told_drafters
+    LEFT JOIN messages ON messages.id = message_id
+    LEFT JOIN conversations ON conversations.id = messages.conversation_id
+    WHERE place = ? AND (messages.id IS NULL OR hidden_by IS NOT NULL)
+    ORDER BY told_drafters.id LIMIT ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One reply, as the drafter calls it and its user."""
+
+    id: int
+    user: str
+    reply: str
+
+
+class ToldDrafters(Connected):
+    """The part of Store that knows what stands elsewhere."""
+
+    def called_by_drafters(self, user_id: int) -> str:
+        """What drafters call a user."""
+        with self._read() as db:
+            return _called(db, user_id)
+
+    def tell_drafter(self, place: str, user_id: int, message_id: int, begun: int = 0) -> tuple[str, str]:
+        """Note that the drafter there is told of a reply, or of what follows its first `begun` tokens; what it calls
+        the user and the reply. Raises NotFound."""
+        with self._write() as db:
+            owned_message(db, user_id, message_id)
+            names = (_called(db, user_id), f"m{message_id}-{begun}" if begun else f"m{message_id}")
+            db.execute(
+                "INSERT INTO told_drafters (place, user, reply, message_id) VALUES (?, ?, ?, ?)",
+                [place, *names, message_id],
+            )
+        return names
+
+    def to_forget(self, place: str) -> list[Told]:
+        """What the drafter there has to forget: it was deleted here, or hidden until then. Some thousand at most."""
+        with self._read() as db:
+            return [Told(*row) for row in db.execute(_GONE, [place, _AT_ONCE]).fetchall()]
+
+    def drafter_forgot(self, told: Iterable[Told]) -> None:
+        """It has."""
+        with self._write() as db:
+            db.execute(
+                "DELETE FROM told_drafters WHERE id IN (SELECT value FROM json_each(?))",
+                [str([one.id for one in told])],
+            )
+
+
+def _called(db: Database, user_id: int) -> str:
+    (ours,) = db.execute("SELECT name FROM drafters").fetchone()
+    return f"{ours}-{user_id}"

@@ -1,1 +1,0 @@
-"""The third door over chat: `hierchat chat`, in the terminal and in scripts."""

@@ -1,0 +1,114 @@
+"""The text of a file that somebody attaches: text in any usual encoding, code, PDF. Its name decides nothing."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from hierchat.store import Attachment, storable
+from hierchat.texts.pdf_text import PdfError, text_of
+
+MOST_BYTES = 20_000_000
+MOST_CHARACTERS = 2_000_000
+_MEGABYTE = 1_000_000
+_PDF_SECONDS = 60
+_NAME = 120
+_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# Control characters that no text has, in whatever encoding: tab, line ends, form feed and escape are none of them.
+_BINARY = frozenset(range(32)) - {*b"\t\n\r\f\x1b"}
+_KINDS = (
+    (b"PK\x03\x04", "an Office document or an archive", "Save what you need of it as PDF or as text."),
+    (b"\xd0\xcf\x11\xe0", "an Office document", "Save it as PDF or as text."),
+    (b"\x89PNG", "a picture", "Only text can be read so far."),
+    (b"\xff\xd8\xff", "a picture", "Only text can be read so far."),
+    (b"GIF8", "a picture", "Only text can be read so far."),
+    (b"\x1f\x8b", "an archive", "Unpack it first."),
+)
+
+
+class Unreadable(ValueError):
+    """A file cannot be attached; the message is for the page and says what to do."""
+
+
+def read(name: str, raw: bytes) -> Attachment:
+    """The file as text. Takes up to a minute for a PDF. Raises Unreadable."""
+    name = _clean(name)
+    if len(raw) > MOST_BYTES:
+        raise too_big(name, len(raw))
+    text = _pdf(name, raw) if b"%PDF-" in raw[:1024] else _text(name, raw)
+    text = storable(text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""))
+    if not text.strip():
+        raise Unreadable(f"{name} holds no text.")
+    if len(text) > MOST_CHARACTERS:
+        raise Unreadable(
+            f"{name} holds more than {MOST_CHARACTERS:,} characters, which is more than a model can read at once. "
+            "Attach the part of it that you need."
+        )
+    return Attachment(name, len(raw), text)
+
+
+def too_big(name: str, size: int) -> Unreadable:
+    """What is said of a file of so many bytes."""
+    return Unreadable(
+        f"{_clean(name)} has {size / _MEGABYTE:,.0f} MB; files of up to {MOST_BYTES // _MEGABYTE} MB can be attached. "
+        "Attach the part of it that you need."
+    )
+
+
+def _clean(name: str) -> str:
+    """A name for the eye and for the prompt: one line, no folders."""
+    line = " ".join(storable(name).replace("\\", "/").rsplit("/", 1)[-1].split())
+    line = "".join(character for character in line if character.isprintable())
+    if len(line) > _NAME:
+        stem, dot, end = line.rpartition(".")
+        kept = f"{dot}{end}" if stem and len(end) < 12 else ""
+        line = line[: _NAME - 1 - len(kept)] + "…" + kept
+    return line or "File"
+
+
+def _text(name: str, raw: bytes) -> str:
+    for begins, what, then in _KINDS:
+        if raw.startswith(begins):
+            raise Unreadable(f"{name} is {what}. {then}")
+    encoding = next((encoding for bom, encoding in _BOMS.items() if raw.startswith(bom)), "utf-8")
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError:
+        text = raw.decode("cp1252", "replace")
+        found = _BINARY.intersection(raw)
+    else:
+        found = _BINARY.intersection(map(ord, set(text)))
+    if found:
+        raise Unreadable(f"{name} is neither text nor PDF, so it cannot be read. Save it as one of them.")
+    return text
+
+
+def _pdf(name: str, raw: bytes) -> str:
+    try:
+        return text_of(raw, MOST_CHARACTERS + 1, _PDF_SECONDS)
+    except PdfError as error:
+        raise Unreadable(f"{name} {error}") from error
+
+
+# How a message holds the files that were sent with it, in the prompt and in exports.
+
+
+_FENCES = re.compile(r"`{3,}")
+_SUFFIX = re.compile(r"\.[A-Za-z0-9+]{1,12}")
+
+
+def with_files(text: str, files: Iterable[Attachment]) -> str:
+    """The files, each in a Markdown fence under its name, then the text: a file that is asked about once more stands
+    at the beginning as it did before."""
+    return "\n\n".join([*map(fenced, files), *([text] if text else [])])
+
+
+def fenced(file: Attachment) -> str:
+    """One file. The fence is longer than any inside, so that nothing in the file ends it."""
+    longest = max((len(run) for run in _FENCES.findall(file.text)), default=2)
+    fence = "`" * (longest + 1)
+    suffix = PurePath(file.name).suffix
+    language = suffix[1:].lower() if _SUFFIX.fullmatch(suffix) else ""
+    return f"File: {file.name}\n{fence}{language}\n{file.text.rstrip()}\n{fence}"

@@ -1,0 +1,310 @@
+"""From texts to tokens: in batches, with memory for the tokens alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, ValidationError
+
+from hierchat.drafting.suffix_index import BREAK
+from hierchat.models import cache
+from hierchat.models.cache import gigabytes
+from hierchat.models.fetch.hub import fetch_hub
+from hierchat.models.load.loaded import tokens_sha256
+from hierchat.models.progress import MissingError, Progress, Report
+from hierchat.texts.text_files import CorpusError, Reader
+
+# How a corpus lies on disk: tokens.npy, order.npy, meta.json and begins.json, which tells where its files
+# begin; in a folder of its own, whole or not at all.
+
+
+FORM = 1
+"""A new number makes what older versions stored unreadable: raise it when the order of suffixes changes."""
+_META, _TOKENS, _ORDER, _BEGINS = "meta.json", "tokens.npy", "order.npy", "begins.json"
+
+Tokens = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Texts that draft: token ids with a BREAK after each text, and where each but a BREAK stands, in the order of
+    their suffixes."""
+
+    name: str
+    tokens: Tokens
+    order: Tokens
+    folder: Path | None = None
+    """Where it lies."""
+
+    def title_at(self, position: int) -> str:
+        """What holds a position of the tokens, for a reader: the file, where it is known, and the corpus."""
+        starts, files = self._begins
+        at = bisect_right(starts, position) - 1
+        return f"{files[at]} (corpus {self.name})" if at >= 0 else f"corpus {self.name}"
+
+    @cached_property
+    def _begins(self) -> tuple[list[int], list[str]]:
+        """Where each file begins; nothing where an earlier version wrote the corpus."""
+        try:
+            begins = json.loads((self.folder / _BEGINS).read_bytes()) if self.folder else []
+            return [int(start) for start, _ in begins], [str(file) for _, file in begins]
+        except (OSError, ValueError, TypeError):
+            return [], []
+
+
+class File(BaseModel, frozen=True):
+    """A file as it was written."""
+
+    size: int
+    sha256: str
+
+
+class Meta(BaseModel, frozen=True):
+    """What a stored corpus is."""
+
+    form: int
+    name: str
+    tokenizer: str = Field(description="tokens.tokens_sha256")
+    model: str = Field(description="the model that it was added for")
+    texts: int
+    tokens: int
+    sources: tuple[str, ...]
+    made: datetime
+    files: dict[str, File]
+
+
+class Damaged(Exception):
+    """A stored corpus cannot be used, for the reason that the text gives."""
+
+
+def write(
+    target: Path,
+    name: str,
+    tokens: Tokens,
+    texts: int,
+    tokenizer: str,
+    model: str,
+    sources: Sequence[str],
+    begins: Sequence[tuple[int, str]] = (),
+) -> Statistics:
+    """Sorts the tokens and writes all of it to `target`, in place of what is there. `begins`: at which token which
+    file begins. Raises CorpusError."""
+    from hierchat.drafting.growing.suffix_sort import suffix_order  # brings the compiler with it
+
+    part = part_of(target)
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        order = suffix_order(tokens)
+        np.save(part / _TOKENS, tokens)
+        np.save(part / _ORDER, order)
+        files = {
+            file: File(size=(part / file).stat().st_size, sha256=cache.sha256(part / file))
+            for file in (_TOKENS, _ORDER)
+        }
+        meta = Meta(
+            form=FORM,
+            name=name,
+            tokenizer=tokenizer,
+            model=model,
+            texts=texts,
+            tokens=order.size,
+            sources=tuple(sources),
+            made=datetime.now().astimezone(),
+            files=files,
+        )
+        (part / _BEGINS).write_text(json.dumps(begins), encoding="utf-8")
+        (part / _META).write_text(meta.model_dump_json(indent=1), encoding="utf-8")
+        cache.publish(part, target)
+        return read(target)
+    except Damaged as error:
+        raise CorpusError(f"{target} came out damaged: {error}. Check the disk.") from error
+    except OSError as error:
+        raise CorpusError(
+            f"{target} cannot be written: {error.strerror or error}. Free some space, or make its folder writable."
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def part_of(target: Path) -> Path:
+    """Where a corpus lies while it is written."""
+    return target.with_name(f"{target.name}.part")
+
+
+def read_meta(folder: Path) -> Meta:
+    """Raises Damaged."""
+    try:
+        meta = Meta.model_validate_json((folder / _META).read_bytes())
+    except OSError as error:
+        raise Damaged(f"{_META} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise Damaged(f"{_META} is altered") from error
+    if meta.form != FORM:
+        raise Damaged("another version of hierchat wrote it")
+    return meta
+
+
+def read(folder: Path) -> Statistics:
+    """The corpus, memory-mapped: nothing is read before it is used. Raises Damaged.
+
+    Its files are hashed when they are new to this machine: a position out of range would be read from anywhere.
+    """
+    meta = read_meta(folder)
+    for name in (_TOKENS, _ORDER):
+        expected = meta.files.get(name)
+        try:
+            size = os.stat(folder / name).st_size
+            if expected is None or size != expected.size or _sha256(folder / name) != expected.sha256:
+                raise Damaged(f"{name} is altered")
+        except OSError as error:
+            raise Damaged(f"{name} cannot be read: {error.strerror or error}") from error
+    try:
+        tokens, order = (np.load(folder / name, mmap_mode="r") for name in (_TOKENS, _ORDER))
+    except (OSError, ValueError) as error:
+        raise Damaged(f"it cannot be mapped into memory: {error}") from error
+    return Statistics(meta.name, tokens, order, folder)
+
+
+def _sha256(file: Path) -> str:
+    try:
+        return cache.known_sha256(file)
+    except OSError:  # the cache cannot be written
+        return cache.sha256(file)
+
+
+BATCH = 1 << 20
+"""Characters that are tokenised at once, at least."""
+_DISK, _MEMORY = 8, 16
+"""Bytes that a token takes, at the end on disk and on the way there in memory."""
+_SPARE = 64 * 2**20
+
+
+def build(
+    target: Path,
+    name: str,
+    reader: Reader,
+    tokenizer: Any,
+    model: str,
+    sources: Iterable[str],
+    report: Report,
+) -> Statistics:
+    """A corpus at `target`, in place of what is there. Raises CorpusError; nothing is changed then."""
+    if not reader.total:
+        raise _nothing(reader)
+    tokens, texts, begins = _tokenised(reader, tokenizer, target, name, report)
+    if not texts:
+        raise _nothing(reader)
+    report(Progress("sorting", 0, None, f"{tokens.size - texts:,} tokens"))
+    return write(target, name, tokens, texts, tokens_sha256(tokenizer), model, tuple(sources), begins)
+
+
+def _tokenised(
+    reader: Reader, tokenizer: Any, target: Path, name: str, report: Report
+) -> tuple[Tokens, int, list[tuple[int, str]]]:
+    """The tokens of all texts, a BREAK after each; how many texts there are; and where each file begins."""
+    tokens, texts = array("i"), 0
+    begins: list[tuple[int, str]] = []
+    report(Progress("reading", 0, reader.total, name))
+    for batch in _batches(reader):
+        for (file, _), ids in zip(batch, encoded(tokenizer, [text for _, text in batch]), strict=True):
+            if ids:
+                if not begins or begins[-1][1] != file:
+                    begins.append((len(tokens), file))
+                tokens.extend(ids)
+                tokens.append(BREAK)
+                texts += 1
+        _require_room(len(tokens), target)
+        report(Progress("reading", reader.done, reader.total, name))
+    return np.frombuffer(tokens, np.int32), texts, begins
+
+
+def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """The tokens of each text alone."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        return list(encoded["input_ids"])
+    backend.no_truncation()
+    backend.no_padding()
+    # Half the time of the call above, which makes more than ids
+    return [encoded.ids for encoded in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def _batches(reader: Reader) -> Iterator[list[tuple[str, str]]]:
+    """File and text of each."""
+    batch: list[tuple[str, str]] = []
+    size = 0
+    for text in reader:
+        batch.append((reader.reading, text))
+        size += len(text)
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _require_room(tokens: int, target: Path) -> None:
+    """Raises CorpusError before disk or memory are full."""
+    if tokens >= np.iinfo(np.int32).max:
+        raise CorpusError("That is more than 2 billion tokens: add it in parts.")
+    free = shutil.disk_usage(next(folder for folder in target.parents if folder.exists())).free
+    if _DISK * tokens + _SPARE > free:
+        raise CorpusError(
+            f"The disk that holds {target.parent} has only {gigabytes(free)} free. Free some space, or add less."
+        )
+    # Of which the tokens so far are taken already
+    if (_MEMORY - 4) * tokens > psutil.virtual_memory().available:
+        raise CorpusError(
+            "That is more text than fits into memory. Close other programs, or add it in parts."
+        )
+
+
+def _nothing(reader: Reader) -> CorpusError:
+    """Nobody shall have to guess why there is nothing."""
+    if not reader.files and not reader.passed_over:
+        return CorpusError("There are no files of text in it. Name the files if their kind is unusual.")
+    reasons = "; ".join(reader.passed_over[:3]) or "what is there is empty, or has no text in it"
+    return CorpusError(
+        f"There is no usable text ({reasons}). Give files of text, code, Markdown or JSON lines."
+    )
+
+
+# Datasets of the model hub: 'hub:owner/name', fetched into the cache.
+
+
+PREFIX = "hub:"
+_LINES = ("*.jsonl", "*.jsonl.gz", "*.ndjson")
+
+
+def fetch(source: str, report: Report) -> Path:
+    """The folder with the dataset's JSON lines and, where pyarrow is there, Parquet files.
+
+    Raises CorpusError or a ModelError.
+    """
+    repo = source.removeprefix(PREFIX)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
+        raise CorpusError(f"{source!r} is no dataset: write {PREFIX}owner/name.")
+    parquet = importlib.util.find_spec("pyarrow") is not None
+    try:
+        return fetch_hub(repo, "main", report, (*_LINES, "*.parquet") if parquet else _LINES, "dataset")
+    except MissingError as error:
+        if parquet or " has none of " not in str(error):
+            raise
+        raise MissingError(f"{error} Datasets in Parquet need `pip install pyarrow`.") from error

@@ -1,0 +1,323 @@
+"""The user's own corpora: a folder for each name, in it one for each tokenizer that it was built for."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import logging
+import re
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache as once
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from hierchat.config import cache_dir, data_dir, shipped
+from hierchat.models.cache import known_sha256, locked
+from hierchat.models.catalogue import ModelEntry
+from hierchat.models.load.loaded import tokens_sha256
+from hierchat.models.load.tokenizer import note_tokens
+from hierchat.models.progress import Report, silent
+from hierchat.texts.build import FORM, Damaged, Meta, Statistics, build, read, read_meta
+from hierchat.texts.text_files import CorpusError, Reader, find
+
+# The texts that ship, as a database of the model that is loaded: tokenised once for its tokenizer, into the
+# cache. They are replies of small models to prompts that were written for this project, one file for each
+# model that wrote: assets/seeds/MODEL.jsonl.xz.
+
+
+log = logging.getLogger(__name__)
+
+SEED_NAME = "seed"
+"""What the texts that ship are called among the corpora."""
+SUFFIX = ".jsonl.xz"
+
+
+def seeds_dir() -> Path:
+    """Where the texts lie, each file called after the model that wrote it: MODEL.jsonl.xz."""
+    return shipped("assets") / "seeds"
+
+
+def seed_files(entry: ModelEntry) -> list[Path]:
+    """Those that draft for a model: all, what it wrote itself last, since of equal matches the last one is the newest.
+    Where it wrote more than all others together, theirs would only dilute it: its own alone."""
+    files = sorted(seeds_dir().glob(f"*{SUFFIX}"))
+    own = [file for file in files if writer(file) == entry.name]
+    others = [file for file in files if file not in own]
+    return own if _size(own) > _size(others) else [*others, *own]
+
+
+def writer(file: Path) -> str:
+    """The model that wrote a file."""
+    return file.name.removesuffix(SUFFIX)
+
+
+def kept_seed(files: Sequence[Path], tokenizer: Any) -> Statistics | None:
+    """These texts, if they were tokenised earlier."""
+    try:
+        return read(_target(files, tokenizer)) if files else None
+    except (Damaged, OSError):
+        return None
+
+
+def seed(
+    files: Sequence[Path], tokenizer: Any, model: str = "", report: Report = silent
+) -> Statistics | None:
+    """These texts, tokenised now if they are not yet; None where there are none. What cannot be used only leaves a line
+    in the log."""
+    if not files:
+        return None
+    try:
+        target = _target(files, tokenizer)
+        with locked(target, report, "reading"):
+            if found := kept_seed(files, tokenizer):
+                return found
+            reader = Reader(files)
+            made = build(target, SEED_NAME, reader, tokenizer, model, [file.name for file in files], report)
+        for trouble in reader.passed_over:
+            log.warning("Texts that ship are not used: %s", trouble)
+        return made
+    except (OSError, CorpusError) as error:
+        log.warning("The texts that ship are not used: %s", error)
+        return None
+
+
+def _size(files: Sequence[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
+def _target(files: Sequence[Path], tokenizer: Any) -> Path:
+    """Where they lie in the cache. Raises OSError."""
+    digest = hashlib.sha256(f"{FORM} {tokens_sha256(tokenizer)}".encode())
+    for file in files:
+        digest.update(known_sha256(file).encode())
+    return cache_dir() / "seeds" / digest.hexdigest()
+
+
+_LONGEST = 80
+_NAME = re.compile(r"[\w-][\w.-]{0,79}")
+_DIGITS = 16
+"""Of a tokenizer's hash in the name of a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A corpus built for one tokenizer. `trouble`: why it cannot be used; `meta` is None where it cannot be read."""
+
+    name: str
+    folder: Path
+    meta: Meta | None
+    trouble: str | None
+
+
+def corpora_dir() -> Path:
+    """Where the user's corpora lie. Not created here."""
+    return data_dir() / "corpora"
+
+
+def add(
+    name: str,
+    reader: Reader,
+    tokenizer: Any,
+    model: str,
+    sources: Sequence[str],
+    report: Report = silent,
+    replace: bool = False,
+) -> Statistics:
+    """Build a corpus and store it. Raises CorpusError; then, and when it is interrupted, nothing was changed."""
+    target = _folder(name, tokens_sha256(tokenizer))
+    require_free_name(name, tokens_sha256(tokenizer), replace)
+    _sweep()
+    try:
+        with locked(target, report, "reading"):
+            return build(target, name, reader, tokenizer, model, sources, report)
+    except OSError as error:
+        raise CorpusError(
+            f"{error.filename or target} cannot be written: {error.strerror}. Make {corpora_dir()} writable, "
+            "or move it by HIERCHAT_DATA."
+        ) from error
+    finally:
+        if not _builds(target.parent):
+            shutil.rmtree(target.parent, ignore_errors=True)
+            with suppress(OSError):
+                corpora_dir().rmdir()
+
+
+def _sweep() -> None:
+    """Deletes what processes that were killed left half; the lock of a living one is held."""
+    for part in corpora_dir().glob("*/*.part"):
+        with suppress(Timeout, OSError), FileLock(part.with_suffix(".lock"), timeout=0):
+            shutil.rmtree(part)
+            if not _builds(part.parent):
+                shutil.rmtree(part.parent)
+
+
+def require_free_name(name: str, tokenizer: str, replace: bool) -> None:
+    """Raises CorpusError where the name is no name, or taken."""
+    if not _NAME.fullmatch(name):
+        raise CorpusError(
+            f"{name!r} is no name: use letters, digits, '-', '_' and '.', such as --name my-notes."
+        )
+    if name == SEED_NAME:
+        raise CorpusError(
+            f"{name!r} is what the texts are called that ship with hierchat. Give another --name."
+        )
+    if _folder(name, tokenizer).exists() and not replace:
+        raise CorpusError(
+            f"There is a corpus {name} for this tokenizer. Give another --name, or --replace to build it anew."
+        )
+
+
+def remove(name: str) -> int:
+    """Delete a corpus, for all tokenizers; returns the bytes that it took. Raises CorpusError."""
+    names = sorted({corpus.name for corpus in listed()} | {files.parent.name for files in unfinished()})
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        hint = f"There are {', '.join(names)}." if names else "There are none yet."
+        if near:
+            hint = f"Did you mean {' or '.join(near)}?"
+        raise CorpusError(f"No corpus is called {name!r}. {hint}")
+    folder = corpora_dir() / name
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise CorpusError(
+            f"{error.filename or folder} cannot be deleted: {error.strerror}. Stop hierchat, and make it writable."
+        ) from error
+    return size
+
+
+def listed() -> list[Stored]:
+    """All that is stored, by name, each looked into."""
+    found = []
+    for folder in sorted(corpora_dir().glob("*/*")) if corpora_dir().is_dir() else ():
+        if not _is_build(folder):
+            continue
+        meta, trouble = None, None
+        try:
+            meta = read_meta(folder)
+            read(folder)
+        except Damaged as error:
+            trouble = str(error)
+        found.append(Stored(folder.parent.name, folder, meta, trouble))
+    return found
+
+
+def unfinished() -> list[Path]:
+    """Files that were dropped and of which no corpus came: the program ended in the middle."""
+    found = sorted(corpora_dir().glob("*/files")) if corpora_dir().is_dir() else []
+    return [files for files in found if not _builds(files.parent)]
+
+
+def stored_for(tokenizer: str) -> tuple[list[Statistics], list[str]]:
+    """The corpora of a tokenizer (its tokens_sha256), and what is wrong with those that cannot be used."""
+    usable, wrong = [], []
+    for folder in sorted(corpora_dir().glob(f"*/{tokenizer[:_DIGITS]}")):
+        try:
+            usable.append(read(folder))
+        except Damaged as error:
+            wrong.append(
+                f"The corpus {folder.parent.name} is not used: {error}. Add it again with --replace, or remove it."
+            )
+    return usable, wrong
+
+
+def name_of(said: str) -> str:
+    """A corpus's name after the first thing in it: 'replies' for replies.jsonl.gz, 'owner-name' for a dataset."""
+    stem = said if "/" in said else said.split(".")[0]
+    return re.sub(r"[^\w-]+", "-", stem).strip("-")[:_LONGEST] or "corpus"
+
+
+def free_name(wanted: str) -> str:
+    """This name, or the same with a number where there is a corpus of that name for any tokenizer."""
+    taken = {folder.name for folder in corpora_dir().glob("*")} | {SEED_NAME}
+    names = (wanted, *(f"{wanted[: _LONGEST - 4]}-{number}" for number in range(2, len(taken) + 2)))
+    return next(name for name in names if name not in taken)
+
+
+def files_of(name: str) -> Path:
+    """Where files lie that were dropped on the page, and go with their corpus. Not created here."""
+    return corpora_dir() / name / "files"
+
+
+def _folder(name: str, tokenizer: str) -> Path:
+    return corpora_dir() / name / tokenizer[:_DIGITS]
+
+
+def _builds(folder: Path) -> list[Path]:
+    return [inner for inner in folder.glob("*") if _is_build(inner)]
+
+
+def _is_build(folder: Path) -> bool:
+    return folder.is_dir() and re.fullmatch(f"[0-9a-f]{{{_DIGITS}}}", folder.name) is not None
+
+
+# What of lowest temporal locality may draft for a model: texts that ship, the user's corpora, one more.
+
+
+EXTRA_NAME = "extra"
+"""Of the texts that one run has beside the others."""
+
+
+def statistics(
+    entry: ModelEntry,
+    tokenizer: Any,
+    corpus: Path | None = None,
+    stored: bool = True,
+    report: Report = silent,
+    waits: bool = True,
+) -> list[Statistics]:
+    """The texts that ship, the user's corpora unless not `stored`, and the texts in `corpus`.
+
+    Where not `waits`, the texts that ship are left out if they are not tokenised yet. What is damaged only leaves a
+    line in the log. Raises CorpusError about `corpus` alone.
+    """
+    tokens = tokens_sha256(tokenizer)
+    note_tokens(entry, tokens)
+    files = seed_files(entry)
+    shipped = seed(files, tokenizer, entry.name, report) if waits else kept_seed(files, tokenizer)
+    found = [shipped] if shipped else []
+    if stored:
+        usable, wrong = stored_for(tokens)
+        found += usable
+        for trouble in wrong:
+            _warn(trouble)
+    if corpus:
+        found.append(_extra(corpus, tokenizer, entry.name, report))
+    return found
+
+
+def require_readable(corpus: Path) -> None:
+    """Raises CorpusError where there is nothing to read."""
+    passed_over: list[str] = []
+    if not find([corpus], passed_over):
+        raise CorpusError(f"{corpus} has no files of text. {'; '.join(passed_over)}".rstrip())
+
+
+def _extra(corpus: Path, tokenizer: Any, model: str, report: Report) -> Statistics:
+    """Built once for its content, and kept in the cache."""
+    passed_over: list[str] = []
+    files = find([corpus], passed_over)
+    digest = hashlib.sha256(f"{FORM} {tokens_sha256(tokenizer)}".encode())
+    try:
+        for file in files:
+            digest.update(f"{file.suffixes} {known_sha256(file)}".encode())
+        target = cache_dir() / "corpora" / digest.hexdigest()
+        with locked(target, report, "reading"):
+            try:
+                return read(target)
+            except Damaged:
+                reader = Reader(files, passed_over)
+                return build(target, EXTRA_NAME, reader, tokenizer, model, [str(corpus)], report)
+    except OSError as error:
+        raise CorpusError(f"{error.filename or corpus}: {error.strerror}. Check its permissions.") from error
+
+
+@once
+def _warn(trouble: str) -> None:
+    log.warning(trouble)

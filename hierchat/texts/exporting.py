@@ -1,0 +1,145 @@
+"""Chats of the store as files: JSON that holds everything, Markdown that people read."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from hierchat.store import Chat, ChatMessage, NotFound, Preset, Store, StoreError
+from hierchat.store.connection import new_file, translated
+from hierchat.texts.attachments import with_files
+from hierchat.texts.importers import own
+from hierchat.thoughts import parted
+
+_NOT_IN_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]+')
+_NAME = 50
+"""Characters of a title in a file's name: four bytes each at most, of the 255 that a name may have."""
+
+
+def export_json(
+    store: Store, user_id: int, conversation_ids: Sequence[int], out: Path, presets: Sequence[Preset] = ()
+) -> Iterator[int]:
+    """One file with these presets, and the conversations with all branches; yields how many of those are written. It is
+    there when the iterator ends.
+
+    Raises StoreError where the file exists or cannot be written.
+    """
+    with (
+        new_file(out) as part,
+        translated(out),
+        part.open("w", encoding="utf-8", errors="replace", newline="\n") as file,
+    ):
+        between = "["
+        for preset in presets:
+            file.write(between + "\n" + json.dumps(own.written_preset(preset), ensure_ascii=False))
+            between = ","
+        for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
+            file.write(between + "\n" + json.dumps(own.written(chat), ensure_ascii=False))
+            between = ","
+            yield number
+        file.write("[]\n" if between == "[" else "\n]\n")
+
+
+def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
+    """A folder with a file for each conversation: its open branch. Yields how many are written.
+
+    Raises StoreError where the folder holds something or cannot be written.
+    """
+    with translated(out):
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise StoreError(f"{out} already exists. Name an empty folder, or one that is not there yet.")
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    taken: set[str] = set()
+    for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
+        save_markdown(chat, out / file_name(chat, taken))
+        yield number
+
+
+def save_markdown(chat: Chat, out: Path) -> None:
+    """A conversation's open branch as a file. Raises StoreError where the file exists or cannot be written."""
+    with new_file(out) as part, translated(part):
+        part.write_text(_markdown(chat), encoding="utf-8", newline="\n")
+
+
+def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
+    """The same files in a zip. Yields how many are written; the zip is there when the iterator ends.
+
+    Raises StoreError where it exists or cannot be written.
+    """
+    taken: set[str] = set()
+    with new_file(out) as part, translated(out), zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
+        for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
+            packed.writestr(file_name(chat, taken), _markdown(chat))
+            yield number
+
+
+def _chats(store: Store, user_id: int, conversation_ids: Sequence[int]) -> Iterator[Chat]:
+    """Those that are still there, and in which something was said."""
+    for conversation_id in conversation_ids:
+        with suppress(NotFound):
+            chat = store.chat(user_id, conversation_id)
+            if chat.messages:
+                yield chat
+
+
+def _markdown(chat: Chat) -> str:
+    branch = open_branch(chat)
+    parts = [f"# {chat.title or 'Chat'}"]
+    if chat.tags:
+        parts.append(f"Tags: {', '.join(chat.tags)}")
+    for message in branch:
+        parts += [
+            f"## {_writer(message)}, {_time(message.created_at)}",
+            with_files(_text(message).strip(), message.attachments),
+        ]
+    if left := len(chat.messages) - len(branch):
+        parts.append(f"*Other versions are left out: {left} messages. The export as JSON has them.*")
+    return "\n\n".join(parts) + "\n"
+
+
+def _text(message: ChatMessage) -> str:
+    """What was thought before an answer becomes a part that can be opened."""
+    parts = parted(message.text)
+    if message.role != "assistant" or not parts.thought:
+        return message.text
+    return f"<details>\n<summary>Thoughts</summary>\n\n{parts.thought}\n\n</details>\n\n{parts.answer}"
+
+
+def open_branch(chat: Chat) -> list[ChatMessage]:
+    """Its messages, from the first on."""
+    known = {message.name: message for message in chat.messages}
+    branch = []
+    at = known.get(chat.current or chat.messages[-1].name)
+    while at is not None:
+        branch.append(at)
+        at = known.get(at.parent or "")
+    return branch[::-1]
+
+
+def _writer(message: ChatMessage) -> str:
+    if message.role != "assistant":
+        return "You" if message.role == "user" else "System"
+    if message.edited:
+        return "Reply, edited by you"
+    return str(message.written_by["model"]) if message.written_by else "Reply"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def file_name(chat: Chat, taken: set[str]) -> str:
+    """Date and title, as every file system takes it, and none twice, whatever it thinks of case: it joins `taken`."""
+    title = " ".join(_NOT_IN_NAMES.sub(" ", chat.title).split())[:_NAME].strip(" .")
+    stem = f"{_time(chat.created_at)[:10]} {title or 'Chat'}"
+    name, number = stem, 1
+    while name.casefold() in taken:
+        number += 1
+        name = f"{stem} {number}"
+    taken.add(name.casefold())
+    return f"{name}.md"

@@ -1,0 +1,69 @@
+"""ChatGPT's conversations.json: in each conversation a `mapping` of nodes, a tree by `parent`, and `current_node`.
+
+System messages, tools and what was said to tools are hidden. Code that ChatGPT ran stands as a code block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hierchat.store import Chat
+from hierchat.texts.importers.tree import Node, array, chat, label, name, record, seconds, text
+
+NAME = "ChatGPT"
+_SHOWN = ("text", "multimodal_text", "code")
+_LISTENERS = (None, "", "all", "python")
+"""Whom a shown message is for."""
+
+
+def recognises(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("mapping"), dict)
+
+
+def read(value: dict[str, Any]) -> Chat:
+    """Raises BadChat."""
+    return chat(
+        source="chatgpt:" + name(value.get("conversation_id") or value.get("id")),
+        title=text(value.get("title")),
+        created_at=seconds(value.get("create_time")),
+        updated_at=seconds(value.get("update_time")),
+        nodes=[_node(name(key), record(node)) for key, node in value["mapping"].items()],
+        current=name(value.get("current_node")),
+    )
+
+
+def _node(key: str, node: dict[str, Any]) -> Node:
+    message = record(node.get("message"))
+    content, metadata = record(message.get("content")), record(message.get("metadata"))
+    role = record(message.get("author")).get("role")
+    shown = (
+        role in ("user", "assistant")
+        and message.get("recipient") in _LISTENERS
+        and content.get("content_type") in _SHOWN
+        and not metadata.get("is_visually_hidden_from_conversation")
+    )
+    model = label(metadata.get("model_slug"))
+    return Node(
+        name=key,
+        parent=name(node.get("parent")) or None,
+        role=role if shown else None,
+        text=_said(content),
+        created_at=seconds(message.get("create_time")),
+        written_by={"model": model} if model and role == "assistant" else None,
+    )
+
+
+def _said(content: dict[str, Any]) -> str:
+    if content.get("content_type") == "code":
+        code, language = text(content.get("text")), text(content.get("language"))
+        return f"```{'' if language == 'unknown' else language}\n{code}\n```" if code else ""
+    return "\n\n".join(filter(None, map(_part, array(content.get("parts")))))
+
+
+def _part(part: Any) -> str:
+    """A part that is no text is named in brackets, so that a message of a picture alone is still there."""
+    if not isinstance(part, dict):
+        return text(part)
+    kind = text(part.get("content_type"))
+    named = next((word for word in ("image", "audio", "video") if word in kind), "file")
+    return text(part.get("text")) or (f"[{named}]" if kind else "")

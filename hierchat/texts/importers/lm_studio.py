@@ -1,0 +1,87 @@
+"""LM Studio's *.conversation.json: one conversation, `messages` in a row, each with `versions`, one of them open.
+
+The file has no id, and times of the whole alone. A conversation is known by when it began and how.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hierchat.store import Chat, Role
+from hierchat.texts.importers.tree import Node, array, chat, digest, label, name, record, seconds, text
+
+NAME = "LM Studio"
+_ROLES: dict[Any, Role] = {"user": "user", "assistant": "assistant"}
+
+
+def recognises(value: Any) -> bool:
+    messages = array(record(value).get("messages"))
+    return any("versions" in record(message) for message in messages)
+
+
+def read(value: dict[str, Any]) -> Chat:
+    """Raises BadChat."""
+    created_at = seconds(value.get("createdAt"))
+    nodes: list[Node] = []
+    above: str | None = None
+    for place, message in enumerate(map(record, value["messages"])):
+        versions = [record(version) for version in array(message.get("versions"))]
+        made = [_node(f"{place}.{number}", above, version) for number, version in enumerate(versions)]
+        nodes += made
+        selected: Any = message.get("currentlySelected")
+        if made:
+            # What follows was said to the version that is open.
+            known = isinstance(selected, int) and 0 <= selected < len(made)
+            above = made[int(selected) if known else -1].name
+    began = next((node.text for node in nodes if node.text), "")
+    return chat(
+        source="lm-studio:" + (f"{name(value['createdAt'])}-{digest([began])[:16]}" if created_at else ""),
+        title=text(value.get("name")),
+        created_at=created_at,
+        updated_at=max(
+            (
+                at
+                for key in ("userLastMessagedAt", "assistantLastMessagedAt")
+                if (at := seconds(value.get(key)))
+            ),
+            default=None,
+        ),
+        nodes=nodes,
+        current=above,
+    )
+
+
+def _node(key: str, above: str | None, version: dict[str, Any]) -> Node:
+    role = version.get("role")
+    steps = [record(step) for step in array(version.get("steps"))]
+    model = next(
+        (found for step in steps if (found := label(record(step.get("genInfo")).get("identifier")))), ""
+    )
+    return Node(
+        name=key,
+        parent=above,
+        role=_ROLES.get(role) if isinstance(role, str) else None,
+        text=_said(version, steps),
+        written_by={"model": model} if model and role == "assistant" else None,
+    )
+
+
+def _said(version: dict[str, Any], steps: list[dict[str, Any]]) -> str:
+    """The text of a message, or of the steps of a reply that are no thoughts and no tools."""
+    shown = [
+        step
+        for step in steps
+        if step.get("type") == "contentBlock" and record(step.get("style")).get("type") != "thinking"
+    ]
+    return "\n\n".join(filter(None, (_blocks(one.get("content")) for one in shown or [version])))
+
+
+def _blocks(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n\n".join(filter(None, (_block(record(block)) for block in content)))
+    return text(content)
+
+
+def _block(block: dict[str, Any]) -> str:
+    kind = text(block.get("type"))
+    return text(block.get("text")) or (f"[{kind}]" if kind in ("file", "image") else "")

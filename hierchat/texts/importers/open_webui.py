@@ -1,0 +1,63 @@
+"""Open WebUI's export: in each conversation `chat.history.messages`, a tree by `parentId`, and `currentId`.
+
+Older ones have the conversation without what stands around it, or a list of messages alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hierchat.store import Chat, Role
+from hierchat.texts.importers.tree import Node, array, chat, label, labels, name, record, seconds, text
+
+NAME = "Open WebUI"
+_ROLES: dict[Any, Role] = {"user": "user", "assistant": "assistant"}
+
+
+def recognises(value: Any) -> bool:
+    inside = record(record(value).get("chat")) or record(value)
+    return "messages" in record(inside.get("history")) or ("chat" in record(value) and "messages" in inside)
+
+
+def read(value: dict[str, Any]) -> Chat:
+    """Raises BadChat."""
+    inside = record(value.get("chat")) or value
+    history = record(inside.get("history"))
+    tree = record(history.get("messages"))
+    nodes = [_node(name(key), record(message)) for key, message in tree.items()] or _in_a_row(inside)
+    return chat(
+        source="open-webui:" + name(value.get("id")),
+        title=text(value.get("title")) or text(inside.get("title")),
+        created_at=seconds(value.get("created_at")) or seconds(inside.get("timestamp")),
+        updated_at=seconds(value.get("updated_at")),
+        nodes=nodes,
+        current=name(history.get("currentId")),
+        tags=labels(inside.get("tags")) or labels(record(value.get("meta")).get("tags")),
+    )
+
+
+def _in_a_row(inside: dict[str, Any]) -> list[Node]:
+    nodes: list[Node] = []
+    for message in map(record, array(inside.get("messages"))):
+        above = {"parentId": nodes[-1].name if nodes else None}
+        nodes.append(_node(name(message.get("id")) or str(len(nodes)), message | above))
+    return nodes
+
+
+def _node(key: str, message: dict[str, Any]) -> Node:
+    role = message.get("role")
+    model = label(message.get("model"))
+    return Node(
+        name=key,
+        parent=name(message.get("parentId")) or None,
+        role=_ROLES.get(role) if isinstance(role, str) else None,
+        text=_said(message.get("content")),
+        created_at=seconds(message.get("timestamp")),
+        written_by={"model": model} if model and role == "assistant" else None,
+    )
+
+
+def _said(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n\n".join(filter(None, (text(record(part).get("text")) for part in content)))
+    return text(content)

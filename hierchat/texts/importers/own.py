@@ -1,0 +1,159 @@
+"""hierchat's own JSON: an array of presets and conversations, each of which says in which version it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from hierchat.config import GenerationSettings
+from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, Preset
+from hierchat.texts.importers.tree import (
+    BadChat,
+    Node,
+    array,
+    chat,
+    label,
+    labels,
+    name,
+    plain,
+    record,
+    seconds,
+    text,
+)
+
+NAME = "hierchat"
+VERSION = 1
+_ROLES = ("system", "user", "assistant")
+_STATES = ("complete", "stopped", "interrupted")
+_SAMPLING = set(GenerationSettings.model_fields) - {"logit_bias"}
+"""What a chat can set; token ids of one model mean nothing to another."""
+_WRITTEN_BY = ("model", "model_key", "settings", "seed", "drafted")
+
+
+def written(made: Chat) -> dict[str, Any]:
+    """A conversation as JSON can hold it."""
+    return {
+        "hierchat": VERSION,
+        "id": made.source,
+        "title": made.title,
+        "created_at": made.created_at,
+        "updated_at": made.updated_at,
+        **({"tags": list(made.tags)} if made.tags else {}),
+        **({"settings": _settings(made.settings) | {"preset": made.preset}} if made.settings else {}),
+        "current": made.current,
+        "messages": [_message(message) for message in made.messages],
+    }
+
+
+def recognises(value: Any) -> bool:
+    return isinstance(value, dict) and "hierchat" in value
+
+
+def read(value: dict[str, Any]) -> Chat:
+    """What `written` made. Raises BadChat."""
+    if value["hierchat"] != VERSION:
+        raise BadChat("a newer hierchat wrote it; update this one")
+    made = chat(
+        source=name(value.get("id")) or "hierchat:",
+        title=text(value.get("title")),
+        created_at=seconds(value.get("created_at")),
+        updated_at=seconds(value.get("updated_at")),
+        nodes=[_node(record(message)) for message in array(value.get("messages"))],
+        current=name(value.get("current")),
+        tags=labels(value.get("tags")),
+    )
+    if not (sets := record(value.get("settings"))):
+        return made
+    return replace(made, settings=read_settings(sets), preset=label(sets.get("preset")))
+
+
+def written_preset(preset: Preset) -> dict[str, Any]:
+    """A preset as JSON can hold it."""
+    return {
+        "hierchat": VERSION,
+        "preset": preset.name,
+        "default": preset.is_default,
+        "settings": _settings(preset.settings),
+    }
+
+
+def is_preset(value: Any) -> bool:
+    return recognises(value) and "preset" in value
+
+
+def read_preset(value: dict[str, Any]) -> tuple[str, ChatSettings, bool]:
+    """Name and settings of what `written_preset` made, and whether new chats began with it. Raises BadChat."""
+    name, settings = label(value.get("preset")), read_settings(record(value.get("settings")))
+    if value["hierchat"] != VERSION or not name or settings is None:
+        raise BadChat("a preset without a name, or with settings that this hierchat does not know")
+    return name, settings, value.get("default") is True
+
+
+def read_settings(value: dict[str, Any]) -> ChatSettings | None:
+    """What a chat or a preset sets; None where its values make no settings."""
+    given = {key: one for key, one in record(value.get("sampling")).items() if key in _SAMPLING}
+    random = "seed" in given and given["seed"] is None
+    try:
+        known = GenerationSettings(**{key: one for key, one in given.items() if one is not None})
+    except ValidationError:
+        return None
+    dumped = known.model_dump(mode="json")
+    sampling = {key: dumped[key] for key in given} | ({"seed": None} if random else {})
+    return ChatSettings(text(value.get("system_prompt")), sampling)
+
+
+def _settings(settings: ChatSettings) -> dict[str, Any]:
+    return {"system_prompt": settings.system_prompt, "sampling": dict(settings.sampling)}
+
+
+def _message(message: ChatMessage) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "id": message.name,
+        "parent": message.parent,
+        "role": message.role,
+        "text": message.text,
+        "created_at": message.created_at,
+        "state": message.state,
+    }
+    made |= {"edited": True} if message.edited else {}
+    if message.written_by:
+        made["written_by"] = dict(message.written_by)
+    if message.attachments:
+        made["attachments"] = [
+            {"name": file.name, "size": file.size, "text": file.text} for file in message.attachments
+        ]
+    return made
+
+
+def _node(message: dict[str, Any]) -> Node:
+    role, state = message.get("role"), message.get("state")
+    if role not in _ROLES or not name(message.get("id")):
+        raise BadChat("one of its messages has no id or no known role")
+    return Node(
+        name=name(message["id"]),
+        parent=name(message.get("parent")) or None,
+        role=role,
+        text=text(message.get("text")),
+        created_at=seconds(message.get("created_at")),
+        state=state if state in _STATES else "complete",
+        written_by=_writer(record(message.get("written_by"))),
+        attachments=[_file(record(file)) for file in array(message.get("attachments"))],
+        edited=role == "assistant" and message.get("edited") is True,
+    )
+
+
+def _file(value: dict[str, Any]) -> Attachment:
+    size, held = value.get("size"), text(value.get("text"))
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**53:
+        size = len(held.encode())
+    return Attachment(label(value.get("name")) or "File", size, held)
+
+
+def _writer(value: dict[str, Any]) -> Mapping[str, Any] | None:
+    if not (model := label(value.get("model"))):
+        return None
+    known = {key: value[key] for key in _WRITTEN_BY if key in value and plain(value[key])}
+    return known | {"model": model}

@@ -1,0 +1,179 @@
+"""Messages of a tree, in the order in which the store takes them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hierchat.store import Attachment, Chat, ChatMessage, Role
+from hierchat.store.connection import storable
+from hierchat.store.records import FinalState
+
+# What can go wrong with a file of chats, each with a sentence for the user.
+
+
+class TransferError(Exception):
+    """Nothing can be brought in or out; the text says what to do."""
+
+
+class BadChat(Exception):
+    """One conversation cannot be read; the text is the reason, as the end of a sentence."""
+
+
+# Values out of files that anybody may have written: of the expected type, or a default.
+
+
+_LATEST = 4e9
+"""Seconds: the year 2096. A time above is in milliseconds."""
+_LONGEST_NAME = 200
+
+
+def text(value: Any) -> str:
+    """A string that can be stored; no string is an empty one."""
+    return storable(value).replace("\0", "") if isinstance(value, str) else ""
+
+
+def label(value: Any) -> str:
+    """A name to be shown: one line."""
+    return " ".join(text(value)[:_LONGEST_NAME].split())
+
+
+def labels(value: Any) -> list[str]:
+    """Names to be shown, those that are any."""
+    return list(filter(None, map(label, array(value))))
+
+
+def record(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def array(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def name(value: Any) -> str:
+    """An id: short, and the same for the same value; empty where there is none."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = f"{value:x}"  # hexadecimal has no limit of digits
+    found = text(value)
+    return found if len(found) <= _LONGEST_NAME else digest([found])
+
+
+def seconds(value: Any) -> float | None:
+    """Unix time out of seconds or milliseconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LATEST * 1e3:
+        return None
+    return float(value) if value < _LATEST else value / 1e3
+
+
+def digest(parts: Iterable[str]) -> str:
+    """A name for what was said."""
+    found = hashlib.sha256()
+    for part in parts:
+        raw = part.encode("utf-8", "replace")
+        found.update(len(raw).to_bytes(8, "little") + raw)
+    return found.hexdigest()
+
+
+def plain(value: Any, depth: int = 3) -> bool:
+    """Whether it can be written as JSON again, for any reader: numbers are finite, and nesting is shallow."""
+    if isinstance(value, dict | list):
+        inside = value.values() if isinstance(value, dict) else value
+        return depth > 0 and all(plain(one, depth - 1) for one in inside)
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A message as the source has it. One without a role is hidden: its answers hang below what it answers."""
+
+    name: str
+    parent: str | None
+    role: Role | None
+    text: str = ""
+    created_at: float | None = None
+    state: FinalState = "complete"
+    written_by: Mapping[str, Any] | None = None
+    attachments: Sequence[Attachment] = ()
+    edited: bool = False
+
+
+def chat(
+    source: str,
+    title: str,
+    created_at: float | None,
+    updated_at: float | None,
+    nodes: Sequence[Node],
+    current: str | None,
+    tags: Sequence[str] = (),
+) -> Chat:
+    """The conversation. `source`: the program, a colon, and its id there; without an id it is known by what was said.
+
+    Messages whose parent is missing begin the conversation. Raises BadChat.
+    """
+    messages, at = _ordered(nodes, created_at)
+    if not messages:
+        raise BadChat("it holds no text")
+    times = [message.created_at for message in messages]
+    if source.endswith(":"):
+        source += digest(part for one in messages for part in (one.role, one.text))
+    return Chat(
+        source=source,
+        title=title,
+        created_at=min(times) if created_at is None else created_at,
+        updated_at=max(times) if updated_at is None else updated_at,
+        messages=messages,
+        current=at.get(current or "") or messages[-1].name,
+        tags=tags,
+    )
+
+
+def _ordered(
+    nodes: Sequence[Node], created_at: float | None
+) -> tuple[list[ChatMessage], dict[str, str | None]]:
+    """Visible messages, parents first; and for every node the visible message at it or above."""
+    known = {node.name: node for node in nodes}
+    if len(known) < len(nodes):
+        raise BadChat("two of its messages have the same id")
+    below: dict[str | None, list[Node]] = defaultdict(list)
+    for node in nodes:
+        below[node.parent if node.parent in known else None].append(node)
+    messages: list[ChatMessage] = []
+    visible: dict[str, str | None] = {}
+    began = created_at or next((node.created_at for node in nodes if node.created_at), time.time())
+    waiting: list[tuple[Node, str | None, float]] = [
+        (node, None, began) for node in reversed(_versions(below[None]))
+    ]
+    while waiting:
+        node, above, before = waiting.pop()
+        at = node.created_at or before
+        visible[node.name] = above
+        if node.role and (node.text.strip() or node.attachments):
+            visible[node.name] = node.name
+            messages.append(
+                ChatMessage(
+                    node.name,
+                    above,
+                    node.role,
+                    node.text,
+                    at,
+                    node.state,
+                    node.written_by,
+                    attachments=node.attachments,
+                    edited=node.edited,
+                )
+            )
+        waiting += [(one, visible[node.name], at) for one in reversed(_versions(below[node.name]))]
+    if len(visible) < len(nodes):
+        raise BadChat("its messages answer each other in a circle")
+    return messages, visible
+
+
+def _versions(nodes: list[Node]) -> list[Node]:
+    """Oldest first; those without a time stand first, as they stood."""
+    return sorted(nodes, key=lambda node: node.created_at or 0.0)

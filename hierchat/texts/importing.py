@@ -1,0 +1,337 @@
+"""Chats of files into the store. Each conversation is there whole or not at all, so that a killed import can be run
+again."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import threading
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self, cast
+
+from hierchat.store import Store
+from hierchat.store.portable import Outcome
+from hierchat.texts.importers import own, read, recognised
+from hierchat.texts.importers.tree import BadChat, TransferError, record, text
+
+# The objects of a JSON file, one by one: those of its array, or those that stand behind each other. Whole
+# objects are cut out by their brackets and parsed alone. So what is wrong inside one (half a surrogate
+# pair, NaN, a missing comma) costs that one, and no more than one is in memory.
+
+
+PIECE = 1 << 18
+"""Bytes that are read at once."""
+LARGEST = 1 << 28
+"""Bytes of one object at most. Open WebUI keeps images in its chats."""
+MOST_COMMAS = 1 << 22
+"""In one object, texts included: an array of a hundred million numbers would take gigabytes of memory."""
+DEEPEST, MANY = 1 << 20, 1 << 16
+"""Brackets that are open at once, behind which a file is given up, and those after which somebody may look up."""
+_INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+"""Past whole strings too; to the quote of one that has no end yet."""
+
+
+def elements(stream: BinaryIO) -> Iterator[Any]:
+    """Each object or array as Python values; in place of one that is broken, a BadChat that says why. None where there
+    is no more than a further piece of one."""
+    for raw in _cut(stream):
+        yield _parsed(raw) if isinstance(raw, bytes) else raw
+
+
+def _parsed(raw: bytes) -> Any:
+    if raw.count(b",") > MOST_COMMAS:
+        return BadChat(f"it has more than {MOST_COMMAS:,} parts")
+    try:
+        return json.loads(raw.decode("utf-8", "replace"))
+    except RecursionError:
+        return BadChat("it is nested too deep")
+    except ValueError as error:  # not only JSONDecodeError: a number may have too many digits
+        return BadChat(f"it is no JSON ({error})")
+
+
+def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
+    """The bytes of each object; None after each piece of the file, and after many brackets."""
+    data = stream.read(PIECE).removeprefix(codecs.BOM_UTF8)
+    outside = 1 if data.lstrip()[:1] == b"[" else 0
+    depth = at = start = seen = 0
+    large = in_string = False
+    while True:
+        while at < len(data):
+            if in_string:
+                at = _INSIDE_STRING.match(data, at).end()  # type: ignore[union-attr]  # matches everywhere
+                if data[at : at + 1] != b'"':
+                    break  # the rest of it, and maybe of an escape, comes with the next piece
+                at += 1
+                in_string = False
+                continue
+            at = _TO_BRACKET.match(data, at).end()  # type: ignore[union-attr]  # matches everywhere
+            if at == len(data):
+                break
+            sign = data[at : at + 1]
+            at += 1
+            seen += 1
+            if seen % MANY == 0:
+                yield None
+            if sign == b'"':
+                in_string = True
+            elif sign in b"{[":
+                if depth == outside:
+                    start = at - 1
+                depth += 1
+                if depth > DEEPEST:
+                    yield BadChat("it is nested too deep, and what stands behind it was not read")
+                    return
+            elif depth > outside:
+                depth -= 1
+                if depth == outside:
+                    yield _too_large() if large else data[start:at]
+                    large = False
+            else:
+                depth = outside = 0  # the end of the array
+        inside = depth > outside
+        if inside and at - start > LARGEST:
+            large = True
+        keep = at if large or not inside else start
+        more = stream.read(PIECE if len(data) - keep < PIECE else len(data) - keep)
+        if not more:
+            break
+        data, at, start = data[keep:] + more, at - keep, start - keep
+        yield None
+    if depth:
+        yield BadChat("the file ends here, in the middle")
+
+
+def _too_large() -> BadChat:
+    return BadChat(f"it has more than {LARGEST >> 20} MB")
+
+
+# Files of chats, as they are given: JSON, zips that hold JSON, folders of both.
+
+
+_READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 1
+MOST_FILES, MOST_UNPACKED = 100_000, 1 << 35
+"""In a zip, and bytes of all that is read of it. An export of ten years has a hundredth of that."""
+_MOST_DIRECTORY = 1 << 24
+"""Bytes of a zip's list of files, looked at before it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One JSON file, which may lie in a zip."""
+
+    path: Path
+    member: str | None
+    size: int
+    """Bytes, unpacked."""
+
+    @property
+    def name(self) -> str:
+        return self.path.name if self.member is None else f"{self.path.name}, {self.member}"
+
+
+class Place:
+    """A file that sources lie in. A zip is opened once for all that is read of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._packed: zipfile.ZipFile | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._packed:
+            self._packed.close()
+
+    @contextmanager
+    def opened(self, source: Source) -> Iterator[BinaryIO]:
+        """Raises TransferError where it cannot be read, from inside the block too."""
+        try:
+            if source.member is None:
+                with self._path.open("rb") as stream:
+                    yield stream
+            else:
+                self._packed = self._packed or zipfile.ZipFile(self._path)
+                with self._packed.open(source.member) as stream:
+                    yield cast(BinaryIO, stream)
+        except OSError as error:
+            raise unreadable(self._path, error.strerror or error) from error
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise unreadable(self._path, f"no whole zip: {error}") from error
+
+
+def sources(paths: Iterable[Path]) -> list[Source]:
+    """What there is to read in files and folders. Raises TransferError."""
+    return [source for path in paths for file in _files(path) for source in _of(file)]
+
+
+def unreadable(path: Path, what: object) -> TransferError:
+    return TransferError(f"{path} cannot be read ({what}). Get it again, or name another file.")
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise TransferError(f"There is no {path}. Name the file or folder that you were given.")
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for kind in ("*.json", "*.zip") for file in path.rglob(kind) if file.is_file())
+    if not found:
+        raise TransferError(f"There is no JSON file and no zip in {path}.")
+    return found
+
+
+def _of(path: Path) -> list[Source]:
+    try:
+        if not zipfile.is_zipfile(path):
+            return [Source(path, None, path.stat().st_size)]
+        _require_few(path)
+        with zipfile.ZipFile(path) as packed:
+            found = [
+                Source(path, one.filename, one.file_size)
+                for one in packed.infolist()
+                if one.filename.endswith(".json") and one.compress_type in _READABLE
+            ]
+    except OSError as error:
+        raise unreadable(path, error.strerror or error) from error
+    except (zipfile.BadZipFile, NotImplementedError) as error:
+        raise unreadable(path, f"no whole zip: {error}") from error
+    if not found:
+        raise TransferError(f"There is no JSON file in {path}.")
+    if len(found) > MOST_FILES:
+        raise _too_many(path)
+    if (unpacked := sum(source.size for source in found)) > MOST_UNPACKED:
+        raise TransferError(
+            f"{path} holds {unpacked >> 30:,} GB of JSON, and {MOST_UNPACKED >> 30} GB are read at most. Unpack it, "
+            "and import the files that hold chats."
+        )
+    if any(packed.getinfo(one.member or "").flag_bits & _ENCRYPTED for one in found):
+        raise TransferError(f"{path} needs a password. Unpack it, and import what is in it.")
+    return found
+
+
+def _require_few(path: Path) -> None:
+    """Raises TransferError where a zip has too many files, before the list of them is read, which takes memory."""
+    with path.open("rb") as stream:
+        end = zipfile._EndRecData(stream)  # type: ignore[attr-defined]
+    if end and end[zipfile._ECD_SIZE] > _MOST_DIRECTORY:  # type: ignore[attr-defined]
+        raise _too_many(path)
+
+
+def _too_many(path: Path) -> TransferError:
+    return TransferError(
+        f"{path} holds more than {MOST_FILES:,} files. Unpack it, and import the files that hold chats."
+    )
+
+
+KNOWN = (
+    "ChatGPT's conversations.json or the zip that holds it, Open WebUI's export of chats, LM Studio's "
+    "*.conversation.json, or what hierchat exported as JSON"
+)
+"""What can be read, as the end of a sentence."""
+NAMED = 100
+"""Conversations that are named at most, of those that could not be read."""
+_TITLE = 60
+
+
+class Import:
+    """Iterate over it to import: it yields after each conversation, file, and piece of a large one. Meanwhile and
+    afterwards, it tells how it went.
+
+    Raises TransferError at once where a file is not there; StoreError while it runs. A file that turns out to be broken
+    is named among the bad.
+    """
+
+    def __init__(self, store: Store, user_id: int, paths: Iterable[Path]) -> None:
+        self._store = store
+        self._user = user_id
+        self._sources = sources(paths)
+        self.total = sum(source.size for source in self._sources)
+        """Bytes to read."""
+        self.done = 0
+        """Bytes read, of `total`."""
+        self.stop = threading.Event()
+        """Set to end it: what came in stays."""
+        self.outcomes: Counter[Outcome] = Counter()
+        """Conversations: new ones, those that have grown, those that were here."""
+        self.kinds: Counter[str] = Counter()
+        """Conversations by the program that wrote them."""
+        self.presets = 0
+        """Presets that are new."""
+        self.messages = 0
+        self.characters = 0
+        self.others = 0
+        """Objects that are no conversation of any program that is known."""
+        self.bad = 0
+        self.reasons: list[str] = []
+        """Conversations and files that could not be read, with the reason: the first NAMED."""
+
+    @property
+    def taken(self) -> int:
+        """Conversations that could be read, those that were here too."""
+        return sum(self.outcomes.values())
+
+    def __iter__(self) -> Iterator[None]:
+        before = 0
+        for path, inside in groupby(self._sources, attrgetter("path")):
+            with Place(path) as place:
+                for source in inside:
+                    for read in self._read(place, source):
+                        self.done = before + min(read, source.size)
+                        yield
+                        if self.stop.is_set():
+                            return
+                    before += source.size
+
+    def _read(self, place: Place, source: Source) -> Iterator[int]:
+        """The bytes that are read, again and again, and in the end."""
+        number = 0
+        try:
+            with place.opened(source) as stream:
+                for value in elements(stream):
+                    if value is not None:
+                        number += 1
+                        self._take(source, number, value)
+                    yield stream.tell()
+        except TransferError as error:
+            self._pass_over(str(error))
+        yield source.size
+
+    def _take(self, source: Source, number: int, value: Any) -> None:
+        which = f"number {number}"
+        try:
+            if isinstance(value, BadChat):
+                raise value
+            if own.is_preset(value):
+                name, settings, is_default = own.read_preset(value)
+                self.presets += self._store.take_in_preset(self._user, name, settings, is_default=is_default)
+                return
+            kind = recognised(value)
+            if kind is None:
+                self.others += 1
+                return
+            which = text(record(value).get("title") or record(value).get("name")) or which
+            outcome, added = self._store.take_in(self._user, read(value))
+        except BadChat as reason:
+            self._pass_over(f"{source.name}, {which[:_TITLE]}: {reason}.")
+            return
+        self.kinds[kind] += 1
+        self.outcomes[outcome] += 1
+        self.messages += len(added)
+        self.characters += sum(len(message.text) for message in added)
+
+    def _pass_over(self, reason: str) -> None:
+        self.bad += 1
+        if len(self.reasons) < NAMED:
+            self.reasons.append("".join(sign if sign.isprintable() else " " for sign in reason))

@@ -1,0 +1,182 @@
+"""Which texts of one's own are watched, and how their files were when they were read: watched.json beside a corpus."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hierchat.models.progress import Progress, Report, silent
+from hierchat.texts.build import encoded
+from hierchat.texts.corpora import corpora_dir
+from hierchat.texts.text_files import LINES, PACKED, PDFS, TABLES, Reader, find, kind
+
+EVERY = 30.0
+"""Seconds from one look to the next."""
+
+
+def is_watched(name: str) -> bool:
+    """Whether the user asked for it."""
+    return _file(name).is_file()
+
+
+def any_watched() -> bool:
+    """Whether there is anything to look at."""
+    return any(corpora_dir().glob("*/watched.json"))
+
+
+def watch(name: str) -> None:
+    """From now on. What changed since the texts were read is seen at the first look."""
+    _write(name, {})
+
+
+def unwatch(name: str) -> None:
+    """The texts stay as they are."""
+    _file(name).unlink(missing_ok=True)
+
+
+def stamp(sources: Sequence[str]) -> str:
+    """Names the present state of these files and folders: other where a file came, went or changed. Raises CorpusError
+    where one is gone."""
+    digest = hashlib.sha256()
+    for file in sorted(find([Path(source) for source in sources], [])):
+        try:
+            state = file.stat()
+        except OSError:  # gone since
+            continue
+        digest.update(f"{file}\0{state.st_size}\0{state.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def was_read(name: str, model: str, state: str) -> None:
+    """The texts were read for this model when their files were in this state."""
+    if is_watched(name):
+        _write(name, _stamps(name) | {model: state})
+
+
+def has_changed(name: str, model: str, state: str) -> bool:
+    """Whether that is not the state in which the files were last read for the model."""
+    return _stamps(name).get(model) != state
+
+
+def _file(name: str) -> Path:
+    return corpora_dir() / name / "watched.json"
+
+
+def _stamps(name: str) -> dict[str, str]:
+    try:
+        found = json.loads(_file(name).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(name: str, stamps: dict[str, str]) -> None:
+    part = _file(name).with_suffix(".part")
+    part.write_text(json.dumps(stamps), encoding="utf-8")
+    os.replace(part, _file(name))
+
+
+# What files and folders hold, before a corpus is made of them: found by looking at a few files only.
+
+
+SAMPLES = 8
+"""Files that are read for the estimate, at most."""
+_SAMPLE, _JSON_SAMPLE = 1 << 16, 1 << 19
+"""Characters of each: of JSON more, since it is read in large pieces."""
+_SMALL = 1 << 23
+"""Bytes of a file that is read to its end to find its charset without anybody noticing."""
+_BYTES_PER_TOKEN = 4
+"""Roughly, of any text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """`size`: bytes. `tokens`: roughly, of all files but the `closed` ones, whose size does not tell how much text they
+    hold: PDF, Parquet, packed files."""
+
+    files: int
+    size: int
+    tokens: int
+    closed: int
+    left_out: Mapping[str, int]
+    """What of the folders is not read: how many, by what it is."""
+    passed_over: tuple[str, ...]
+    """What cannot be looked into, with the reason."""
+
+
+def preview(paths: Iterable[Path], tokenizer: Any, report: Report = silent) -> Preview:
+    """Of these files and folders. `report` is called between its parts. Raises CorpusError for what is not there."""
+    passed_over: list[str] = []
+    left_out: Counter[str] = Counter()
+    files = find(paths, passed_over, left_out)
+    report(Progress("reading", 0, None, ""))
+    sizes = {file: _size(file) for file in files}
+    open_ones = [file for file in files if not _is_closed(file) and sizes[file]]
+    read = tokens = 0
+    for file in _spread([file for file in open_ones if sizes[file] <= _SMALL] or open_ones[:1]):
+        report(Progress("reading", 0, None, ""))
+        texts, done = _beginning(file)
+        tokens += sum(map(len, encoded(tokenizer, texts))) if texts else 0
+        read += done
+    size = sum(sizes[file] for file in open_ones)
+    return Preview(
+        len(files),
+        sum(sizes.values()),
+        round(tokens / read * size) if read else 0,
+        sum(map(_is_closed, files)),
+        {what: count for what, count in left_out.most_common() if count},
+        tuple(passed_over),
+    )
+
+
+def sample(paths: Iterable[Path], tokenizer: Any, most: int) -> Iterator[list[int]]:
+    """The tokens of some texts of these files and folders, from first to last, `most` in all; none of the closed
+    ones. Raises CorpusError for what is not there."""
+    sizes = {file: _size(file) for file in find(paths, []) if not _is_closed(file)}
+    step = max(sum(sizes.values()) // (most * _BYTES_PER_TOKEN), 1)
+    total = 0
+    for text in Reader(list(sizes)[::step]):
+        (tokens,) = encoded(tokenizer, [text[:_JSON_SAMPLE]])
+        yield tokens[: most - total]
+        total += len(tokens)
+        if total >= most:
+            return
+
+
+def _is_closed(file: Path) -> bool:
+    return kind(file) in PDFS | TABLES or file.suffix.lower() in PACKED
+
+
+def _spread(files: list[Path]) -> list[Path]:
+    """Some of them, from first to last."""
+    step = max(len(files) / SAMPLES, 1)
+    return [files[int(number * step)] for number in range(min(len(files), SAMPLES))]
+
+
+def _beginning(file: Path) -> tuple[list[str], int]:
+    """Texts of a file, and of how many of its bytes they are."""
+    reader = Reader([file])
+    if kind(file) not in LINES | {".json"}:
+        text = next(iter(reader), "")[:_SAMPLE]
+        return [text], len(text.encode())
+    texts: list[str] = []
+    characters = 0
+    for text in reader:
+        texts.append(text)
+        characters += len(text)
+        if characters >= _JSON_SAMPLE:
+            break
+    return texts, reader.done
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

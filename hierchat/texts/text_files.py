@@ -1,0 +1,440 @@
+"""Which files of a corpus are read, and how their bytes become characters. A file is never held whole in memory."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import importlib
+import io
+import json
+import lzma
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+from hierchat.texts.pdf_text import PdfError, text_of
+
+# What can go wrong with a corpus. Each message is one line that says what happened and what to do.
+
+
+class CorpusError(Exception):
+    """A corpus cannot be built, found or removed; nothing was changed."""
+
+
+_TEXT = (
+    ".txt .text .md .markdown .rst .adoc .tex .org .html .htm"
+    " .py .pyi .js .mjs .jsx .ts .tsx .java .kt .scala .c .h .cc .cpp .cxx .hpp .cs .go .rs .swift .rb .php .pl .lua .r"
+    " .jl .hs .ml .ex .exs .erl .clj .dart .sh .bash .zsh .ps1 .bat .sql .css .scss .vue .svelte .xml .yaml .yml .toml"
+    " .ini .cfg .cmake .gradle .proto .tf .vim .el .lisp .f90 .m"
+)
+LINES = frozenset((".jsonl", ".ndjson"))
+TABLES = frozenset((".parquet",))
+PDFS = frozenset((".pdf",))
+PACKED = (".gz", ".xz")
+KNOWN = LINES | TABLES | PDFS | {".json"} | set(_TEXT.split())
+"""What is read of a folder; a file that is named is read whatever it is called."""
+PASSED_OVER = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
+"""Folders that nobody wrote, beside the hidden ones."""
+
+_CHUNK = 1 << 20
+_FEW = 100
+"""Bytes per bad one from which a text is UTF-8 with a few bytes spoilt, rather than another charset."""
+_GARBLED = 10
+"""Bytes per control character up to which a file is binary."""
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\x1b"))
+_SPOILT = "utf-8?"
+"""UTF-8 but for a few bytes."""
+_BOMS = (  # UTF-32's begins like UTF-16's
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_CHARSETS = (
+    "cp1252",
+    "cp1250",
+    "cp1251",
+    "cp1253",
+    "koi8_r",
+    "shift_jis",
+    "euc_jp",
+    "gb18030",
+    "big5",
+    "euc_kr",
+)
+
+
+class Unreadable(Exception):
+    """A file is passed over, for the reason that the text gives; the others are read."""
+
+
+def kind(path: Path) -> str:
+    """The suffix that decides how a file is read: 'a.jsonl.gz' is read as '.jsonl'."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in PACKED:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] | None = None) -> list[Path]:
+    """The files that these name, and those of known kinds in the folders that they name; each once.
+
+    What cannot be looked into goes to `passed_over`; what else of a folder is not read is counted in `left_out`, by
+    what it is. Raises CorpusError for what is not there.
+    """
+    found: dict[Path, Path] = {}
+    left_out = Counter() if left_out is None else left_out
+    for path in paths:
+        if os.path.isdir(path):
+            for file in _walk(path, passed_over, left_out):
+                found.setdefault(file.resolve(), file)
+        elif os.path.isfile(path):
+            found.setdefault(path.resolve(), path)
+        else:
+            raise CorpusError(f"{path}: {_why_none(path)}")
+    return list(found.values())
+
+
+def _why_none(path: Path) -> str:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return "there is no such file or folder. Check the path."
+    except OSError as error:
+        return f"{error.strerror}. Make it readable, or name another."
+    return "this is neither a file nor a folder. Give files or folders of text."
+
+
+def _walk(folder: Path, passed_over: list[str], left_out: Counter[str]) -> Iterator[Path]:
+    def closed(error: OSError) -> None:
+        passed_over.append(f"{error.filename}: {error.strerror}")
+
+    def wanted(name: str, kind: str) -> bool:
+        left = "hidden" if name[0] == "." else "of libraries" if name in PASSED_OVER else ""
+        left_out[f"{kind} {left}" if left == "of libraries" else f"{left} {kind}"] += bool(left)
+        return not left
+
+    for here, folders, names in os.walk(folder, onerror=closed):
+        folders[:] = sorted(name for name in folders if wanted(name, "folders"))
+        for name in sorted(names):
+            file = Path(here, name)
+            if not wanted(name, "files") or not os.path.isfile(file):
+                continue
+            if kind(file) in KNOWN:
+                yield file
+            else:
+                left_out[f"{kind(file)} files" if kind(file) else "files without a suffix"] += 1
+
+
+@contextmanager
+def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
+    """The characters of an open file, out of gzip or xz where it is packed. Lines end in '\\n', whatever they ended in.
+
+    Says in `notes` how a file was read that is not UTF-8. Raises Unreadable for what is no text.
+    """
+    try:
+        charset = _charset(_unpacked(path, raw))
+        raw.seek(0)
+        if charset != "utf-8":
+            notes.append(
+                f"{path}: " + ("a few bytes are not UTF-8" if charset == _SPOILT else f"read as {charset}")
+            )
+        text = io.TextIOWrapper(_unpacked(path, raw), charset.rstrip("?"), errors="replace")
+        try:
+            yield text
+        finally:
+            text.detach()
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise Unreadable(f"no whole {path.suffix.lower()[1:]} file ({error})") from error
+
+
+def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
+    match path.suffix.lower():
+        case ".gz":
+            return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+        case ".xz":
+            return cast(BinaryIO, lzma.LZMAFile(raw))
+    return raw
+
+
+def _charset(stream: BinaryIO) -> str:
+    """What all of a stream's bytes are written in."""
+    beginning = stream.read(_CHUNK)
+    for bom, charset in _BOMS:
+        if beginning.startswith(bom):
+            return charset
+    if _is_garbled(beginning):
+        raise Unreadable("binary")
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    size = characters = bad = 0
+    sample, chunk = b"", beginning
+    while chunk:
+        if b"\0" in chunk:
+            raise Unreadable("binary")
+        text = decoder.decode(chunk)
+        spoilt = max(text.count("\ufffd") - chunk.count(b"\xef\xbf\xbd"), 0)
+        sample = sample or (chunk if spoilt else b"")
+        bad += spoilt
+        size += len(chunk)
+        characters += len(text)
+        chunk = stream.read(_CHUNK)
+    if not bad:
+        return "utf-8"
+    if size - characters > bad and size > _FEW * bad:  # characters of several bytes are no accident
+        return _SPOILT
+    return _guess(sample)
+
+
+def _is_garbled(beginning: bytes) -> bool:
+    control = len(beginning) - len(beginning.translate(None, _CONTROL))
+    return control * _GARBLED > len(beginning)
+
+
+def _guess(sample: bytes) -> str:
+    """The charset of bytes that are not UTF-8: by the letters that they would be, else Western European."""
+    try:
+        from charset_normalizer import from_bytes
+    except ImportError:
+        return "cp1252"
+    best = from_bytes(sample[: 1 << 16], cp_isolation=list(_CHARSETS)).best()
+    if best is None or "cp1252" in best.could_be_from_charset:  # as likely as any other
+        return "cp1252"
+    return best.encoding
+
+
+# What of a JSON value is text: fields that hold text, and conversations in the forms that are about.
+
+
+TEXT = ("text", "content", "reply", "response", "output", "completion", "answer")
+TALK = ("messages", "conversations", "conversation", "turns", "dialogue", "chat_messages")
+MODEL = frozenset(("assistant", "gpt", "chatgpt", "model", "bot", "ai"))
+"""Roles of a model: it is a model that the corpus drafts for."""
+LEAST = 40
+"""Characters of a string that counts as text though no name says so."""
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """All texts in a value. Of a conversation, the model's part; where nobody is the model, all of it."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        yield from _listed(value)
+    elif isinstance(value, dict):
+        talks = [value[name] for name in TALK if isinstance(value.get(name), list)]
+        fields = [value[name] for name in TEXT if isinstance(value.get(name), str)]
+        if isinstance(mapping := value.get("mapping"), dict):  # ChatGPT's export
+            nodes = [node.get("message") for node in mapping.values() if isinstance(node, dict)]
+            yield from _said([node for node in nodes if isinstance(node, dict)])
+        elif talks or fields:
+            for talk in talks:
+                yield from _listed(talk)
+            yield from fields
+        else:
+            yield from _long(value)
+
+
+def _listed(values: list[Any]) -> Iterator[str]:
+    if any(isinstance(value, dict) and _role(value) for value in values):
+        yield from _said([value for value in values if isinstance(value, dict)])
+    else:
+        for value in values:
+            yield from texts_of(value)
+
+
+def _said(messages: list[dict[str, Any]]) -> Iterator[str]:
+    replies = [message for message in messages if _role(message) in MODEL]
+    for message in replies or messages:
+        content = message.get("content", message.get("value", message.get("text")))
+        if isinstance(content, dict):
+            content = content.get("parts")
+        parts = content if isinstance(content, list) else [content]
+        for part in parts:  # the others are images and calls of tools
+            text = part.get("text") if isinstance(part, dict) else part
+            if isinstance(text, str):
+                yield text
+
+
+def _role(message: dict[str, Any]) -> str:
+    author = message.get("author")
+    role = message.get("role") or message.get("from") or message.get("sender")
+    if role is None and isinstance(author, dict):
+        role = author.get("role")
+    return role.lower() if isinstance(role, str) else ""
+
+
+def _long(value: Any) -> Iterator[str]:
+    """Every string of some length, wherever it stands."""
+    if isinstance(value, str):
+        if len(value) >= LEAST:
+            yield value
+    elif isinstance(value, (list, dict)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _long(inner) if not isinstance(inner, dict) else texts_of(inner)
+
+
+# The texts of files: plain text in pieces, and out of JSON, Parquet and PDF what holds text. Nothing but a
+# PDF is held whole.
+
+
+PIECE = 1 << 18
+"""Characters of a text at most: what is longer becomes several."""
+LARGEST_VALUE = 1 << 28
+"""Characters of one JSON value at most."""
+LARGEST_PDF = 1 << 28
+"""Bytes of a PDF at most."""
+_PDF_CHARACTERS, _PDF_SECONDS = 1 << 26, 120
+_SPACE = re.compile(r"[\s,]*")
+
+
+class Reader:
+    """Iterates over the texts of files, and says how it went. A file that cannot be read stops nothing."""
+
+    def __init__(self, files: Iterable[Path], passed_over: Iterable[str] = ()) -> None:
+        self.files = list(files)
+        self.total = sum(_size(file) for file in self.files)
+        self.done = 0
+        """Bytes read, of `total`."""
+        self.passed_over = list(passed_over)
+        """Files that were not read, or not to their end, with the reason."""
+        self.reading = ""
+        """The file that the last text is of."""
+        self.notes: list[str] = []
+        """Files that were read otherwise than as UTF-8."""
+
+    def __iter__(self) -> Iterator[str]:
+        before = 0
+        for file in self.files:
+            self.reading = str(file)
+            try:
+                with file.open("rb") as raw:
+                    for text in self._texts(file, raw):
+                        self.done = before + min(raw.tell(), _size(file))
+                        yield from _pieces(text)
+            except Unreadable as reason:
+                self.passed_over.append(f"{file}: {reason}")
+            except OSError as error:
+                self.passed_over.append(f"{file}: {error.strerror or error}")
+            before += _size(file)
+            self.done = before
+
+    def _texts(self, file: Path, raw: BinaryIO) -> Iterator[str]:
+        if kind(file) in TABLES:
+            for row in _rows(raw):
+                yield from texts_of(row)
+            return
+        if kind(file) in PDFS:
+            yield _pdf(raw)
+            return
+        with opened(file, raw, self.notes) as stream:
+            if kind(file) in LINES:
+                values = self._lines(file, stream)
+            elif kind(file) == ".json":
+                values = _values(stream)
+            else:
+                yield from _blocks(stream)
+                return
+            for value in values:
+                yield from texts_of(value)
+
+    def _lines(self, file: Path, stream: IO[str]) -> Iterator[Any]:
+        bad = 0
+        while line := stream.readline(LARGEST_VALUE):
+            if line.isspace():
+                continue
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
+                bad += 1
+        if bad:
+            self.passed_over.append(f"{file}: {bad} line{'s' * (bad > 1)} not JSON")
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A text as the tokenizer can take it: in pieces, cut between lines or words where it has any."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode("utf-8")  # JSON may hold halves of surrogate pairs
+    while len(text) > PIECE:
+        end = text.rfind("\n", PIECE // 2, PIECE) + 1 or text.rfind(" ", PIECE // 2, PIECE) + 1 or PIECE
+        yield text[:end]
+        text = text[end:]
+    if text and not text.isspace():
+        yield text
+
+
+def _blocks(stream: IO[str]) -> Iterator[str]:
+    """A plain text: whole, or in blocks that end between lines."""
+    block = stream.read(PIECE)
+    while more := stream.read(PIECE):
+        end = block.rfind("\n") + 1 or len(block)
+        yield block[:end]
+        block = block[end:] + more
+    yield block
+
+
+def _values(stream: IO[str]) -> Iterator[Any]:
+    """The elements of a JSON array one by one; or other JSON values, one behind the other."""
+    decoder = json.JSONDecoder()
+    text = stream.read(PIECE)
+    at = _SPACE.match(text).end()  # type: ignore[union-attr]  # matches everywhere
+    inside = text.startswith("[", at)
+    at += inside
+    while True:
+        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
+        if inside and text.startswith("]", at):
+            return
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except RecursionError:
+            raise Unreadable("its JSON is nested too deep") from None
+        except ValueError as error:
+            text, at = text[at:], 0
+            if len(text) > LARGEST_VALUE:
+                raise Unreadable(f"one JSON value of more than {LARGEST_VALUE >> 20} MB; split it") from None
+            # Twice as much each time, so that a large value is not parsed often
+            if more := stream.read(max(PIECE, len(text))):
+                text += more
+            elif text or inside:
+                raise Unreadable(f"no whole JSON ({error})") from None
+            else:
+                return
+        else:
+            yield value
+            at = end
+
+
+def _pdf(raw: BinaryIO) -> str:
+    """All pages of a PDF."""
+    held = raw.read(LARGEST_PDF + 1)
+    if len(held) > LARGEST_PDF:
+        raise Unreadable(f"a PDF of more than {LARGEST_PDF >> 20} MB; split it")
+    try:
+        return text_of(held, _PDF_CHARACTERS, _PDF_SECONDS)
+    except PdfError as error:
+        raise Unreadable(f"it {error}".rstrip(".")) from error
+
+
+def _rows(raw: BinaryIO) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet file."""
+    try:
+        pyarrow: Any = importlib.import_module("pyarrow")
+        parquet: Any = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise Unreadable("Parquet needs `pip install pyarrow`") from None
+    try:
+        for batch in parquet.ParquetFile(raw).iter_batches(batch_size=256):
+            yield from batch.to_pylist()
+    except pyarrow.ArrowException as error:
+        raise Unreadable(f"no whole Parquet file ({error})") from error

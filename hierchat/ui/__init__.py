@@ -1,1 +1,0 @@
-"""The page. Knows the chat service and what it yields; knows neither torch nor SQL."""

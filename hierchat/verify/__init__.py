@@ -1,1 +1,0 @@
-"""`hierchat verify`: the proof that drafting changes no word."""

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_host, scripted, serving
+from tests.testing.threads import one_thread
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _every_step_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.chat.reply.FRAME_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_titles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
+
+
+@pytest.fixture(scope="module")
+def tiny_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A random model that is computed here; programs on this machine need no key."""
+    with serving(tmp_path_factory.mktemp("tiny"), make_host()) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Script, Served]]:
+    """A model that writes what its script says, and knows of tools."""
+    script = Script()
+    host = make_host(scripted(script, TOOLS_TEMPLATE))
+    with serving(tmp_path_factory.mktemp("script"), host) as served:
+        yield script, served
+
+
+@pytest.fixture
+def script(written: tuple[Script, Served]) -> Script:
+    written[0].__init__()  # type: ignore[misc]
+    return written[0]

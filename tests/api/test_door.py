@@ -1,0 +1,317 @@
+"""Who may ask: keys, this machine, other pages; and what a key may use and leaves behind."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import threading
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from hierchat.api.keys import Limits, Refused
+from hierchat.drafting.successors import Successors
+from hierchat.store import Access, Key, Store
+from tests.api.raw import Answer, ask, bearer
+from tests.api.scripted import Script, Served, make_host, scripted, serving
+
+CHAT = "/v1/chat/completions"
+SECRET = "the longest river"
+ASKED = {"messages": [{"role": "user", "content": SECRET}], "max_tokens": 12}
+ADDRESSES = [("POST", CHAT), ("POST", "/v1/completions"), ("GET", "/v1/models"), ("POST", "/tokenize")]
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory):
+    """Programs need a key, on this machine too."""
+    with serving(tmp_path_factory.mktemp("keyed"), make_host(), "keys") as served:
+        yield served
+
+
+@pytest.mark.parametrize(("method", "path"), ADDRESSES)
+def test_nothing_is_answered_without_a_key(keyed: Served, method: str, path: str) -> None:
+    for headers in (
+        {},
+        bearer("hc-wrong"),
+        bearer(""),
+        {"Authorization": "Basic eDp5"},
+        {"X-Api-Key": "hc-no"},
+    ):
+        answer = ask(keyed.address, method, path, ASKED, headers)
+        assert (answer.status, answer.error["type"]) == (401, "authentication_error")
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_a_key_opens_until_it_is_removed(keyed: Served) -> None:
+    key = keyed.store.add_key("editor")
+    for headers in (bearer(key), {"X-Api-Key": key}):
+        assert ask(keyed.address, "POST", CHAT, ASKED, headers).status == 200
+    keyed.store.remove_key("editor")
+    assert ask(keyed.address, "POST", CHAT, ASKED, bearer(key)).status == 401
+
+
+@pytest.mark.parametrize("end", ["key removed", "switched off"])
+def test_what_is_being_written_ends_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr("hierchat.api.endpoint.LOOK_SECONDS", 0.05)
+    script = Script()
+    user = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 50}
+    bodies = {
+        CHAT: user,
+        "/v1/messages": user,
+        "/v1/completions": {"prompt": "x"},
+        "/v1/responses": {"input": "x"},
+    }
+    with serving(tmp_path, make_host(scripted(script)), "keys") as served:
+        for (path, body), stream in itertools.product(bodies.items(), (True, False)):
+            script.__init__("one two three")  # type: ignore[misc]
+            script.holds_at = 3
+            served.store.set_access("keys")
+            key = served.store.add_key("editor")
+            answers = ended_by(served, end, script, path, body | {"stream": stream}, key)
+            assert "three" not in answers.text
+            assert answers.status == (200 if stream else 401 if end == "key removed" else 403)
+            told = "opens nothing" if end == "key removed" else "switched off"
+            assert told in answers.text.rpartition("data: ")[2]
+            assert "[DONE]" not in answers.text
+            if end != "key removed":
+                served.store.remove_key("editor")
+
+
+def ended_by(
+    served: Served, end: str, script: Script, path: str, body: dict[str, object], key: str
+) -> Answer:
+    """What a program got that was answered when it happened."""
+    answers: list[Answer] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(ask(served.address, "POST", path, body, bearer(key)))
+    )
+    asking.start()
+    while not script.asked:
+        time.sleep(0.01)
+    time.sleep(0.2)  # some looks find the key where it was
+    assert not script.stopped.is_set()
+    if end == "switched off":
+        served.store.set_access("off")
+    else:
+        served.store.remove_key("editor")
+    assert script.stopped.wait(60)
+    asking.join(60)
+    return answers[0]
+
+
+def test_a_key_is_nowhere_in_the_file(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "chat.db") as store:
+        key = store.add_key("editor", history=True)
+        assert store.find_key(key) == store.all_keys()[0]
+        assert store.find_key(key + "x") is None
+    for file in tmp_path.iterdir():
+        assert key.encode() not in file.read_bytes()
+        assert key[3:].encode() not in file.read_bytes()
+
+
+def test_the_switch_in_the_store_counts(tmp_path: Path) -> None:
+    with serving(tmp_path, make_host(), "off") as served:
+        key = served.store.add_key("editor")
+        expected: list[tuple[Access, int, int]] = [("off", 404, 404), ("keys", 401, 200), ("open", 200, 200)]
+        for access, without, having in expected:
+            served.store.set_access(access)
+            assert ask(served.address, "GET", "/v1/models").status == without
+            assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == having
+        # What the program was started with holds until something is chosen, and is not kept.
+        served.store.set_access("off")
+        served.store.started_with = "keys"
+        assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 200
+        served.store.set_access("off")
+        assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 404
+
+
+def test_the_login_of_the_page_is_no_way_in_and_no_hindrance(tmp_path: Path) -> None:
+    with serving(tmp_path, make_host(), "keys", ("me", "a long password")) as served:
+        key = served.store.add_key("editor")
+        assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 200
+        assert ask(served.address, "GET", "/v1/models").status == 401
+        assert ask(served.address, "GET", "/gradio_api/info", headers=bearer(key)).status == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "http://localhost:3000"},
+        {"Origin": "null"},
+        {"Origin": "app://obsidian.md"},
+        {"Host": "evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_no_page_of_another_site_comes_in(tiny_served: Served, headers: dict[str, str]) -> None:
+    for method, path in (*ADDRESSES, ("OPTIONS", CHAT), ("GET", "/health")):
+        answer = ask(tiny_served.address, method, path, ASKED, headers)
+        assert answer.status == 403
+        assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+
+
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via", "X-Forwarded-Host"])
+def test_what_is_handed_on_from_elsewhere_needs_a_key(tiny_served: Served, name: str) -> None:
+    answer = ask(tiny_served.address, "GET", "/v1/models", headers={name: "203.0.113.7"})
+    assert answer.status == 401
+    key = tiny_served.store.add_key(f"over {name}")
+    assert (
+        ask(tiny_served.address, "GET", "/v1/models", headers={name: "127.0.0.1", **bearer(key)}).status
+        == 200
+    )
+
+
+def test_off_loopback_nothing_is_answered_without_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path, make_host()) as served:
+        monkeypatch.setattr(
+            "hierchat.access.origins.LOOPBACK", ()
+        )  # as if asked under an address of the network
+        for method, path in (*ADDRESSES, ("GET", "/health")):
+            assert ask(served.address, method, path, ASKED).status == 401
+
+
+def test_a_client_that_hangs_up_frees_the_engine(written: tuple[Script, Served], script: Script) -> None:
+    served = written[1]
+    for stream in (False, True):
+        script.__init__("one two three")  # type: ignore[misc]
+        script.holds_at = 2
+        body = json.dumps({**ASKED, "stream": stream})
+        address = urlsplit(served.address)
+        with socket.create_connection((address.hostname, address.port)) as client:
+            client.sendall(
+                f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+            )
+            if stream:
+                assert b"200 OK" in client.recv(65536)
+            else:
+                while not script.asked:
+                    time.sleep(0.01)
+        assert script.stopped.wait(60)
+        script.go.set()
+        assert ask(served.address, "POST", CHAT, ASKED).status == 200
+
+
+def test_one_that_waits_and_hangs_up_leaves_the_queue(written: tuple[Script, Served], script: Script) -> None:
+    served, scheduler = written[1], written[1].service.host.scheduler
+    script.holds_at = 1
+    first = threading.Thread(target=ask, args=(served.address, "POST", CHAT, ASKED))
+    first.start()
+    while not script.asked:
+        time.sleep(0.01)
+    address = urlsplit(served.address)
+    body = json.dumps(ASKED)
+    with socket.create_connection((address.hostname, address.port)) as client:
+        client.sendall(
+            f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        while not scheduler._waiting:
+            time.sleep(0.01)
+    while scheduler._waiting:
+        time.sleep(0.01)
+    script.go.set()
+    first.join()
+    assert len(script.asked) == 1
+
+
+def texts_of(store: Store) -> str:
+    """All that is kept of anybody's conversations."""
+    with store._read() as db:
+        rows = db.execute("SELECT text FROM messages UNION ALL SELECT title FROM conversations").fetchall()
+        return "\n".join(text for (text,) in rows)
+
+
+def test_without_a_history_nothing_is_kept(keyed: Served) -> None:
+    key = keyed.store.add_key("forgetful")
+    before = texts_of(keyed.store)
+    assert ask(keyed.address, "POST", CHAT, ASKED, bearer(key)).status == 200
+    assert texts_of(keyed.store) == before
+    user = -next(one.id for one in keyed.store.all_keys() if one.name == "forgetful")
+    nobody = keyed.service._histories.held(user, "key of tiny")
+    assert not any(len(source.index) for source in nobody.sources)
+    learned = keyed.service._learned.held(user, "key of tiny")
+    assert learned.successors.to_bytes() == Successors().to_bytes()
+
+
+def test_a_history_drafts_for_its_own_key_alone(keyed: Served) -> None:
+    person = keyed.store.ensure_user("local")
+    keys = {name: keyed.store.add_key(name, history=True) for name in ("first", "second")}
+    users = {key.name: key.user_id for key in keyed.store.all_keys() if key.user_id}
+    asked = {**ASKED, "max_tokens": 60, "temperature": 0, "logit_bias": {"2": -100}}
+
+    def drafted(name: str) -> tuple[str, int]:
+        answer = ask(keyed.address, "POST", CHAT, asked, bearer(keys[name])).json
+        return answer["choices"][0]["message"]["content"], answer["usage"]["hierchat"]["accepted"]
+
+    words, fresh = drafted("first")
+    again, helped = drafted("first")
+    other, strange = drafted("second")
+    assert words == again == other  # drafts change no word
+    assert helped > fresh
+    assert strange == fresh
+    assert len(keyed.store.conversations(users["first"])) == 2
+    assert len(keyed.store.conversations(users["second"])) == 1
+    assert keyed.store.conversations(person) == []
+    # And what a person wrote drafts for no key.
+    mine = keyed.store.create_conversation(person)
+    keyed.store.add_message(person, mine, None, "user", words)
+    bare = keyed.store.add_key("bare")
+    answer = ask(keyed.address, "POST", CHAT, asked, bearer(bare)).json
+    assert (answer["choices"][0]["message"]["content"], answer["usage"]["hierchat"]["accepted"]) == (
+        words,
+        fresh,
+    )
+
+
+def test_tokens_are_counted_and_limits_hold(keyed: Served) -> None:
+    key = keyed.store.add_key("small", per_minute=100, tokens_per_day=10)
+    used = ask(keyed.address, "POST", CHAT, ASKED, bearer(key)).json["usage"]["total_tokens"]
+    while (known := keyed.store.find_key(key)) is None or known.today == 0:
+        time.sleep(0.01)
+    assert (known.today, known.used_at is not None) == (used, True)
+    answer = ask(keyed.address, "POST", CHAT, ASKED, bearer(key))
+    assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
+    assert "10 tokens a day" in answer.error["message"]
+    assert ask(keyed.address, "GET", "/v1/models", headers=bearer(key)).status == 200
+    one = keyed.store.add_key("one by one", at_once=1)
+    answer = ask(keyed.address, "POST", CHAT, {**ASKED, "n": 2}, bearer(one))
+    assert answer.status == 429
+    for _ in range(2):
+        assert ask(keyed.address, "POST", CHAT, ASKED, bearer(one)).status == 200
+
+
+def test_limits() -> None:
+    now = [0.0]
+    limits = Limits(lambda: now[0])
+    key = Key(1, "k", 0.0, None, None, at_once=2, per_minute=3, tokens_per_day=None)
+    first = limits.enter(key, 1)
+    limits.enter(key, 1)()
+    second = limits.enter(key, 1)
+    with pytest.raises(Refused, match="2 replies at once"):
+        limits.enter(key, 1)
+    first()
+    second()
+    with pytest.raises(Refused, match="3 requests a minute") as refused:
+        limits.enter(key, 1)
+    assert refused.value.headers == {"Retry-After": "60"}
+    now[0] = 60.0
+    limits.enter(key, 2)()
+    limits.enter(Key(2, "other", 0.0, None, None, None, None, None), 50)
+
+
+def test_scripts_are_no_endpoint_of_their_own(tmp_path: Path) -> None:
+    """A model elsewhere: what only an engine here can do is refused by name."""
+    with serving(tmp_path, make_host(scripted(Script()))) as served:
+        for more in ({"logprobs": True}, {"response_format": {"type": "json_object"}}):
+            answer = ask(served.address, "POST", CHAT, {**ASKED, **more})
+            assert answer.status == 400
+            assert "computed elsewhere" in answer.error["message"]

@@ -1,0 +1,160 @@
+"""Every field of every address with what nobody should send: it is refused with 400, or does no harm; never 500."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from hierchat import logs
+from hierchat.api.anthropic import MessagesRequest
+from hierchat.api.completions import CompletionRequest, Detokenize, Tokenize
+from hierchat.api.messages import ChatRequest
+from hierchat.api.responses import ResponseRequest
+from hierchat.config import data_dir
+from hierchat.store import DatabaseCorrupt
+from tests.api.raw import Answer, ask
+from tests.api.scripted import Script, Served
+
+Json = dict[str, Any]
+QUESTION = {"role": "user", "content": "hello"}
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+BODIES: list[tuple[str, type[BaseModel], Json]] = [
+    ("/v1/chat/completions", ChatRequest, {
+        "messages": [QUESTION, {"role": "assistant", "content": "", "tool_calls": [CALL]},
+                     {"role": "tool", "content": [{"type": "text", "text": "x"}], "tool_call_id": "a"}],
+        "max_tokens": 1, "tools": [TOOL]}),
+    ("/v1/chat/completions", ChatRequest, {"messages": [QUESTION], "max_tokens": 1, "response_format": SCHEMA,
+                                           "chat_template_kwargs": {}, "stream_options": {}}),
+    ("/v1/completions", CompletionRequest, {"prompt": "hello", "max_tokens": 1}),
+    ("/v1/responses", ResponseRequest, {
+        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]},
+                  {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+                  {"type": "function_call_output", "call_id": "a", "output": "x"}],
+        "max_output_tokens": 1, "text": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+        "metadata": {"a": "b"}}),
+    ("/v1/messages", MessagesRequest, {
+        "messages": [QUESTION, {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "a", "name": "f", "input": {"a": 1}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}],
+        "max_tokens": 1, "tools": [{"name": "f", "input_schema": {"type": "object"}}]}),
+    ("/tokenize", Tokenize, {"content": "hello"}),
+    ("/detokenize", Detokenize, {"tokens": [5]}),
+]  # fmt: skip
+
+
+def deep(levels: int, opens: str = "[", closes: str = "]") -> str:
+    return opens * levels + closes * levels
+
+
+HOSTILE = [
+    '"\\ud800"', '"a\\udfffb"', '"\\u0000"', '"\x7f\u202e\ufeff"', '""', "NaN", "-Infinity", "1e999", "-1", "0",
+    "9" * 30, "9" * 5000, "1e308", "-0.0", "0.1", "true", "[]", "{}", '[[]]', '{"":{}}', "[null]", '["\\ud800"]',
+    deep(90), deep(101), deep(100_000), deep(95, '{"a":', "1" + "}")[:-96] + "}" * 95,
+    '{"type": "object", "type": 1}', '{"$ref": "#"}', '{"type": "string", "pattern": "(a*)*b{1,99999}"}',
+    '{"minimum": 1e300, "type": "integer"}', '"' + "a" * 100_000 + '"',
+]  # fmt: skip
+"""As JSON, since some of it cannot be written by json.dumps."""
+MARK = "@here@"
+
+
+def places(value: Any) -> Iterator[Any]:
+    """`value` with MARK in place of each of its parts, down to the last."""
+    for key in value if isinstance(value, dict) else range(len(value)):
+        copied = value.copy()
+        copied[key] = MARK
+        yield copied
+        if isinstance(value[key], dict | list) and value[key]:
+            for inside in places(value[key]):
+                copied = value.copy()
+                copied[key] = inside
+                yield copied
+
+
+def bodies(body: Json, kind: type[BaseModel]) -> Iterator[Json]:
+    """With MARK in each field that there is, and in each part of what is given."""
+    yield from places(body)
+    for name, field in kind.model_fields.items():
+        if (said := field.alias or name) not in body:
+            yield body | {said: MARK}
+
+
+def sound(answer: Answer) -> bool:
+    return answer.status == 200 or (answer.status in (400, 404) and "error" in answer.json)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=lambda said: said[:20].encode("unicode_escape").decode())
+@pytest.mark.parametrize("which", ["computed here", "with tools"])
+def test_no_field_fails(
+    tiny_served: Served, written: tuple[Script, Served], which: str, hostile: str
+) -> None:
+    """With tools: by a model that takes them, which is computed elsewhere and so knows no grammars."""
+    failed, count = [], 0
+    served = tiny_served if which == "computed here" else written[1]
+    for path, kind, body in BODIES:
+        if which == "with tools" and "tools" not in body:
+            continue
+        for marked in bodies(body, kind):
+            said = json.dumps(marked).replace(f'"{MARK}"', hostile)
+            answer = ask(served.address, "POST", path, said.encode("utf-8", "surrogatepass"))
+            count += 1
+            if not sound(answer):
+                failed.append((path, said[:200], answer.status, answer.text[:300]))
+    assert failed == []
+    assert count > 60
+
+
+def test_arguments_that_are_nested_without_end(written: tuple[Script, Served]) -> None:
+    calls = [CALL | {"function": {"name": "f", "arguments": deep(100_000)}}]
+    body = {"messages": [QUESTION, {"role": "assistant", "tool_calls": calls}]}
+    answer = ask(written[1].address, "POST", "/v1/chat/completions", body)
+    assert answer.status == 400
+    assert "nested more than 100 levels" in answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models/%00", "/v1/models/%ff%ed%a0%80", "/v1/models/" + "x" * 9000, "/v1/%2e%2e/x"]
+)
+def test_no_name_fails(tiny_served: Served, path: str) -> None:
+    for headers in ({}, {"Authorization": "Bearer \xff\x00"[:-1]}, {"x-api-key": "\xed\xa0\x80"}):
+        assert ask(tiny_served.address, "GET", path, headers=headers).status == 404
+
+
+def test_no_error_tells_a_program_where_files_lie(
+    written: tuple[Script, Served], script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what was not expected, of a database that fails, and of both while the reply is written."""
+    served = written[1]
+    place = str(served.store.path)
+    errors = [
+        ZeroDivisionError(place),
+        DatabaseCorrupt(f"{place} cannot be read"),
+        OSError(28, "full", place),
+    ]
+    generate = script.generate
+    for error in errors:
+        for begun in (False, True):
+
+            def failing(*args: Any, error: Exception = error, begun: bool = begun, **more: Any) -> Any:
+                for number, step in enumerate(generate(*args, **more)):
+                    if number == 2 * begun:
+                        raise error
+                    yield step
+
+            monkeypatch.setattr(script, "generate", failing)
+            for path, _, body in BODIES[:5]:
+                body = {
+                    name: value for name, value in body.items() if name not in ("response_format", "text")
+                }
+                for stream in (False, True):
+                    answer = ask(served.address, "POST", path, body | {"stream": stream, "max_tokens": 9})
+                    said = answer.text.replace("\\/", "/")
+                    assert "error" in said or answer.status == 400
+                    assert place not in said
+                    assert str(data_dir()) not in said
+                    assert str(logs.log_path()) not in said

@@ -1,0 +1,282 @@
+"""The official client, unmodified, against a real server."""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import openai
+import pytest
+
+from hierchat.runtime.prompt import PromptBuilder
+from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_host, serving, tiny, with_template
+from tests.chat.tiny import tokenizer
+
+ASKED = [{"role": "user", "content": "hello"}]
+
+
+def client(served: Served, key: str = "none", **options: object) -> openai.OpenAI:
+    return openai.OpenAI(base_url=served.base, api_key=key, max_retries=0, **options)  # type: ignore[arg-type]
+
+
+def test_a_reply(written: tuple[Script, Served], script: Script) -> None:
+    answer = client(written[1]).chat.completions.create(model="tiny", messages=ASKED)
+    choice = answer.choices[0]
+    assert (choice.message.content, choice.finish_reason, answer.model) == ("Hello there.", "stop", "tiny")
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert answer.usage.hierchat["drafted"] == 0
+
+
+def test_a_stream_comes_as_it_is_written(written: tuple[Script, Served], script: Script) -> None:
+    script.holds_at = 3
+    stream = client(written[1]).chat.completions.create(
+        model="tiny", messages=ASKED, stream=True, stream_options={"include_usage": True}
+    )
+    words, usage, finish = "", None, None
+    for chunk in stream:
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            words += choice.delta.content or ""
+            finish = choice.finish_reason or finish
+        if words and not script.go.is_set():
+            assert "Hello there.".startswith(words)
+            assert words != "Hello there."
+            script.go.set()
+    assert (words, finish) == ("Hello there.", "stop")
+    assert usage is not None
+    assert usage.completion_tokens > 3
+
+
+def test_an_asynchronous_stream(written: tuple[Script, Served], script: Script) -> None:
+    async def read() -> str:
+        async with openai.AsyncOpenAI(base_url=written[1].base, api_key="x", max_retries=0) as asking:
+            stream = await asking.chat.completions.create(model="tiny", messages=ASKED, stream=True)
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    assert asyncio.run(read()) == "Hello there."
+
+
+def test_several_at_once(tiny_served: Served) -> None:
+    async def both() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=tiny_served.base, api_key="none", max_retries=0) as asking:
+            answers = await asyncio.gather(
+                *(
+                    asking.chat.completions.create(
+                        model="tiny", messages=ASKED, max_tokens=12, temperature=1.0, seed=seed
+                    )
+                    for seed in (1, 2, 1)
+                )
+            )
+        return [answer.choices[0].message.content or "" for answer in answers]
+
+    first, second, third = asyncio.run(both())
+    assert first == third != second
+
+
+def test_an_unknown_model(tiny_served: Served) -> None:
+    with pytest.raises(openai.NotFoundError, match="There are: tiny"):
+        client(tiny_served).chat.completions.create(model="gpt-4o", messages=ASKED)
+
+
+def test_text_goes_on(tiny_served: Served) -> None:
+    whole = client(tiny_served).completions.create(model="tiny", prompt="The river", max_tokens=8, seed=1)
+    stream = client(tiny_served).completions.create(
+        model="tiny", prompt="The river", max_tokens=8, seed=1, stream=True, echo=True
+    )
+    assert "".join(chunk.choices[0].text for chunk in stream) == "The river" + whole.choices[0].text
+    ids = [5, 6, 7]
+    several = client(tiny_served).completions.create(model="tiny", prompt=[ids, ids], n=2, max_tokens=4)
+    texts = [choice.text for choice in several.choices]
+    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
+    assert len(set(texts)) == 1  # the model's own temperature is 0
+    assert several.usage.prompt_tokens == 6
+    assert several.usage.completion_tokens == 16
+
+
+def test_models(tiny_served: Served) -> None:
+    asking = client(tiny_served)
+    assert [one.id for one in asking.models.list()] == ["tiny"]
+    assert asking.models.retrieve("tiny").owned_by == "hierchat"
+    with pytest.raises(openai.NotFoundError):
+        asking.models.retrieve("nobody")
+
+
+def test_n_replies_differ_by_their_seeds(tiny_served: Served) -> None:
+    def texts(**more: object) -> list[str]:
+        answer = client(tiny_served).chat.completions.create(
+            model="tiny", messages=ASKED, max_tokens=16, temperature=1.0, **more
+        )
+        return [choice.message.content for choice in answer.choices]
+
+    three = texts(n=3, seed=5)
+    assert len(set(three)) == 3
+    assert texts(seed=6) == [three[1]]
+
+
+def test_logprobs(tiny_served: Served) -> None:
+    def ask(**more: object) -> object:
+        return client(tiny_served).chat.completions.create(
+            model="tiny",
+            messages=ASKED,
+            max_tokens=10,
+            logprobs=True,
+            top_logprobs=3,
+            logit_bias={"2": -100},
+            **more,
+        )
+
+    whole = ask()
+    content = whole.choices[0].logprobs.content
+    assert len(content) == 10
+    assert (
+        b"".join(bytes(one.bytes) for one in content)
+        .decode(errors="replace")
+        .startswith(whole.choices[0].message.content[:-1])
+    )
+    for one in content:
+        assert one.top_logprobs[0].logprob == one.logprob < 0  # greedy: the likeliest was chosen
+        assert [other.logprob for other in one.top_logprobs] == sorted(
+            (other.logprob for other in one.top_logprobs), reverse=True
+        )
+    parts = [
+        one
+        for chunk in ask(stream=True)
+        for one in (chunk.choices[0].logprobs.content if chunk.choices[0].logprobs else [])
+    ]
+    assert [(one.token, one.logprob) for one in parts] == [(one.token, one.logprob) for one in content]
+    legacy = client(tiny_served).completions.create(model="tiny", prompt="The", max_tokens=5, logprobs=2)
+    told = legacy.choices[0].logprobs
+    assert len(told.tokens) == len(told.token_logprobs) == len(told.text_offset) == len(told.top_logprobs)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "river": {"type": "string", "maxLength": 5},
+        "long": {"type": "integer", "minimum": 0, "maximum": 9},
+    },
+    "required": ["river", "long"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_a_reply_has_the_form_that_was_asked_for(tiny_served: Served, temperature: float) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "river", "schema": SCHEMA, "strict": True}}
+    for seed in range(4):
+        answer = client(tiny_served).chat.completions.create(
+            model="tiny",
+            messages=ASKED,
+            response_format=form,
+            temperature=temperature,
+            seed=seed,
+            max_tokens=300,
+        )
+        said = json.loads(answer.choices[0].message.content)
+        assert set(said) == {"river", "long"}
+        assert len(said["river"]) <= 5
+        assert 0 <= said["long"] <= 9
+    with pytest.raises(openai.BadRequestError, match="form that the reply is to have"):
+        client(tiny_served).chat.completions.create(
+            model="tiny",
+            messages=ASKED,
+            response_format={
+                "type": "json_schema",
+                "json_schema": {"name": "x", "schema": {"type": "nothing"}},
+            },
+        )
+
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 12}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+TOOL = {
+    "type": "function",
+    "function": {"name": "weather", "description": "The weather.", "parameters": CITY},
+}
+OTHER = {"type": "function", "function": {"name": "time", "parameters": NOTHING}}
+CALLS = (
+    'Let me look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "a \\"}b"}}\n</tool_call>\n'
+    '<tool_call>\n{"arguments": {"city": "Bern"}, "name": "weather"}\n</tool_call>'
+)
+
+
+def test_tools_are_called(written: tuple[Script, Served], script: Script) -> None:
+    script.text = CALLS
+    asking = client(written[1])
+    answer = asking.chat.completions.create(model="tiny", messages=ASKED, tools=[TOOL])
+    message = answer.choices[0].message
+    assert (answer.choices[0].finish_reason, message.content) == ("tool_calls", "Let me look.")
+    called = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls]
+    assert called == [("weather", {"city": 'a "}b'}), ("weather", {"city": "Bern"})]
+    ids, names, arguments, text, finish = {}, {}, {0: "", 1: ""}, "", None
+    for chunk in asking.chat.completions.create(model="tiny", messages=ASKED, tools=[TOOL], stream=True):
+        delta = chunk.choices[0].delta
+        text += delta.content or ""
+        finish = chunk.choices[0].finish_reason or finish
+        for call in delta.tool_calls or []:
+            ids[call.index] = call.id or ids[call.index]
+            names[call.index] = call.function.name or names[call.index]
+            arguments[call.index] += call.function.arguments or ""
+    assert (text.strip(), finish, names) == ("Let me look.", "tool_calls", {0: "weather", 1: "weather"})
+    assert [json.loads(one) for one in arguments.values()] == [one for _, one in called]
+    assert len(set(ids.values())) == 2
+    alone = asking.chat.completions.create(
+        model="tiny", messages=ASKED, tools=[TOOL], parallel_tool_calls=False
+    )
+    assert len(alone.choices[0].message.tool_calls) == 1
+    assert alone.choices[0].finish_reason == "tool_calls"
+    # The call and its result go back to the model.
+    script.text = "It rains."
+    result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}
+    again = asking.chat.completions.create(
+        model="tiny", messages=[*ASKED, message.model_dump(exclude_none=True), result], tools=[TOOL]
+    )
+    assert again.choices[0].message.content == "It rains."
+    told = tokenizer().decode(script.asked[-1][0])
+    assert '"description": "The weather."' in told
+    assert '<tool_call>\n{"name": "weather"' in told
+    assert "rain" in told.rpartition("</tool_call>")[2]
+    assert asking.chat.completions.create(model="tiny", messages=ASKED).choices[0].message.tool_calls is None
+
+
+def test_a_model_that_knows_no_tools_says_so(tiny_served: Served) -> None:
+    with pytest.raises(openai.BadRequestError, match="not made to call tools") as refused:
+        client(tiny_served).chat.completions.create(model="tiny", messages=ASKED, tools=[TOOL])
+    assert refused.value.body["param"] == "tools"
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_call_can_be_forced(tmp_path, choice: object) -> None:
+    def knows_tools(name: str, report: object) -> object:
+        loaded = tiny(name, report)
+        before = loaded.prompts
+        prompts = PromptBuilder(with_template(TOOLS_TEMPLATE), before.context_length, before.system_prompt)
+        return replace(loaded, prompts=prompts)
+
+    finished = 0
+    with serving(tmp_path, make_host(knows_tools)) as served:
+        for seed in range(6):
+            answer = client(served).chat.completions.create(
+                model="tiny",
+                messages=ASKED,
+                tools=[TOOL, OTHER],
+                tool_choice=choice,
+                temperature=1.0,
+                seed=seed,
+            )
+            (call,) = answer.choices[0].message.tool_calls
+            assert call.function.name in (("weather", "time") if choice == "required" else ("weather",))
+            assert not answer.choices[0].message.content
+            if answer.choices[0].finish_reason == "tool_calls":  # the context had room for all of it
+                finished += 1
+                given = json.loads(call.function.arguments)
+                assert set(given) == ({"city"} if call.function.name == "weather" else set())
+    assert finished

@@ -1,0 +1,226 @@
+"""What is answered, and what is refused with which status and words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hierchat.engine.scheduler import QueueFull
+from hierchat.models.progress import Report
+from hierchat.runtime.loaded import Hosted
+from tests.api.raw import ask
+from tests.api.scripted import Script, Served, make_host, scripted, serving, tiny
+from tests.chat.tiny import CONTEXT
+
+CHAT = "/v1/chat/completions"
+ASKED = {"messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.mark.parametrize(
+    ("more", "param", "words"),
+    [
+        ({"audio": {}}, "audio", "not supported"),
+        ({"reasoning_effort": "endless"}, "reasoning_effort", "none"),
+        ({"typo": 1}, "typo", "not supported"),
+        ({"store": True}, "store", "False"),
+        ({"temperature": -1}, "temperature", "greater than or equal to 0"),
+        ({"temperature": "hot"}, "temperature", "number"),
+        ({"n": 100}, "n", "less than or equal"),
+        ({"top_logprobs": 3}, None, "needs logprobs"),
+        ({"stop": ""}, "stop", "at least 1"),
+        ({"logit_bias": {"999999": 1}}, "logit_bias", "names token 999999"),
+        ({"logit_bias": {"word": 1}}, "logit_bias.word", "integer"),
+        ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema stands"),
+        ({"tool_choice": "required"}, None, "not among tools"),
+        ({"messages": []}, "messages", "at least 1"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages.0", "robot"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages.0.user.content",
+            "",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "word " * CONTEXT}]},
+            "messages",
+            f"context holds {CONTEXT}",
+        ),
+    ],
+)
+def test_a_field_that_cannot_be_served_is_named(
+    tiny_served: Served, more: dict[str, object], param: str | None, words: str
+) -> None:
+    for stream in (False, True):
+        answer = ask(tiny_served.address, "POST", CHAT, {**ASKED, "stream": stream, **more})
+        assert answer.status == 400, answer.text
+        assert answer.headers["Content-Type"] == "application/json"
+        assert set(answer.error) == {"message", "type", "param", "code"}
+        assert answer.error["type"] == "invalid_request_error"
+        assert words in answer.error["message"]
+        assert (answer.error["param"] or "").startswith(param or "")
+
+
+def test_what_asks_for_nothing_special_is_taken(tiny_served: Served) -> None:
+    usual = {
+        "user": "me", "metadata": {"a": "b"}, "store": False, "service_tier": "auto", "n": 1, "logprobs": False,
+        "parallel_tool_calls": True, "modalities": ["text"], "response_format": {"type": "text"}, "audio": None,
+        "temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "presence_penalty": 0.1, "seed": -1,
+        "frequency_penalty": 0.1, "repetition_penalty": 1.1, "max_completion_tokens": 5, "stream_options": {},
+        "messages": [
+            {"role": "developer", "content": "Be kind."},
+            {"role": "user", "content": [{"type": "text", "text": "hello"}, {"type": "text", "text": "you"}]},
+            {"role": "assistant", "content": "hi", "refusal": None, "annotations": []},
+            {"role": "user", "content": "again"},
+        ],
+    }  # fmt: skip
+    answer = ask(tiny_served.address, "POST", CHAT, usual)
+    assert answer.status == 200, answer.text
+    assert answer.json["usage"]["completion_tokens"] <= 5
+
+
+def test_context_too_long_has_its_own_code(tiny_served: Served) -> None:
+    asked = {"prompt": [5] * CONTEXT, "max_tokens": 1}
+    answer = ask(tiny_served.address, "POST", "/v1/completions", asked)
+    assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
+    asked = {"prompt": [5] * (CONTEXT - 3), "max_tokens": 50}
+    answer = ask(tiny_served.address, "POST", "/v1/completions", asked)
+    assert answer.json["usage"]["completion_tokens"] <= 3
+
+
+@pytest.mark.parametrize("body", ["", "no json", "[1]", "{", '{"messages": 1e999}', "[" * 100_000])
+def test_what_is_no_request(tiny_served: Served, body: str) -> None:
+    assert ask(tiny_served.address, "POST", CHAT, body).status == 400
+
+
+def test_what_is_too_large(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.api.requests.MOST_BYTES", 1000)
+    long = {"messages": [{"role": "user", "content": "x" * 2000}]}
+    assert ask(tiny_served.address, "POST", CHAT, long).status == 413
+    assert ask(tiny_served.address, "POST", CHAT, {**ASKED, "max_tokens": 2}).status == 200
+
+
+def test_other_addresses_and_methods(tiny_served: Served) -> None:
+    answer = ask(tiny_served.address, "POST", "/v1/images/generations", {})
+    assert (answer.status, answer.error["type"]) == (404, "not_found_error")
+    assert ask(tiny_served.address, "GET", CHAT).status == 405
+    assert ask(tiny_served.address, "GET", "/v1/").status == 404
+
+
+def test_stop_strings_never_come_out_in_part(written: tuple[Script, Served], script: Script) -> None:
+    script.text = "one two STOP three"
+    for stop in ("STOP", ["nothing", "STOP"]):
+        whole = ask(written[1].address, "POST", CHAT, {**ASKED, "stop": stop}).json
+        assert whole["choices"][0]["message"]["content"] == "one two "
+        assert whole["choices"][0]["finish_reason"] == "stop"
+        stream = ask(written[1].address, "POST", CHAT, {**ASKED, "stop": stop, "stream": True}).text
+        assert "one" in stream
+        assert '"content": "S' not in stream
+        assert "STO" not in stream
+
+
+def test_tokens_as_llama_cpp_has_them(tiny_served: Served) -> None:
+    def tokens(**asked: object) -> list:
+        return ask(tiny_served.address, "POST", "/tokenize", asked).json["tokens"]
+
+    text = "What is the longest river? <|im_end|>ü"
+    plain = tokens(content=text)
+    assert 2 in plain  # <|im_end|>
+    assert 2 not in tokens(content=text, parse_special=False)
+    back = ask(tiny_served.address, "POST", "/detokenize", {"tokens": plain}).json["content"]
+    assert back == text
+    pieces = tokens(content=text, with_pieces=True)
+    assert [one["id"] for one in pieces] == plain
+    joined = b"".join(
+        bytes(one["piece"]) if isinstance(one["piece"], list) else one["piece"].encode() for one in pieces
+    )
+    assert joined.decode() == text
+    assert ask(tiny_served.address, "POST", "/detokenize", {"tokens": [10**9]}).status == 400
+
+
+def test_health(tiny_served: Served) -> None:
+    assert ask(tiny_served.address, "GET", "/health").json == {"status": "ok"}
+
+
+def test_without_a_model(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = tiny_served.service.host
+    monkeypatch.setattr(host, "hosted", None)
+    monkeypatch.setattr(host, "status", type(host.status)())
+    answer = ask(tiny_served.address, "POST", CHAT, ASKED)
+    assert (answer.status, answer.error["code"]) == (503, "model_not_loaded")
+    assert ask(tiny_served.address, "GET", "/health").status == 503
+    assert ask(tiny_served.address, "POST", "/tokenize", {"content": "x"}).status == 503
+
+
+def test_a_full_queue(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **more: object) -> None:
+        raise QueueFull("Too many replies are waiting. Please try again in a moment.")
+
+    monkeypatch.setattr(tiny_served.service.host.scheduler, "join", full)
+    for stream in (False, True):
+        answer = ask(tiny_served.address, "POST", CHAT, {**ASKED, "stream": stream})
+        assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
+        assert answer.headers["Retry-After"]
+
+
+def test_a_reply_that_fails(
+    written: tuple[Script, Served], script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: object, **more: object) -> object:
+        for number, step in enumerate(original(*args, **more)):
+            if number == 3:
+                raise OSError("secret words")
+            yield step
+
+    original = script.generate
+    monkeypatch.setattr(script, "generate", broken)
+    for stream in (False, True):
+        answer = ask(written[1].address, "POST", CHAT, {**ASKED, "stream": stream})
+        assert answer.status == (200 if stream else 500)
+        # A stream that began ends with the error, in place of a reason and of [DONE].
+        error = json.loads(answer.text.strip().rpartition("data: ")[2]) if stream else answer.json
+        assert error["error"]["type"] == "server_error"
+        assert "secret" not in answer.text
+
+
+def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str, report: Report) -> Hosted:
+        if name == "broken":
+            raise MemoryError
+        return tiny(name, report)
+
+    host = make_host(load, "one", "two", "broken")
+    with serving(tmp_path, host) as served:
+        here = ["one", "two", "broken"]
+        monkeypatch.setattr(type(served.service.models), "names", property(lambda shelf: here))
+        answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "two", "max_tokens": 3})
+        assert answer.json["model"] == "two", answer.text
+        assert answer.json["usage"]["hierchat"]["load_seconds"] > 0
+        assert host.hosted is not None
+        assert host.hosted.name == "two"
+        named = {one["id"]: one["loaded"] for one in ask(served.address, "GET", "/v1/models").json["data"]}
+        assert named == {"one": False, "two": True, "broken": False}
+        answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "broken"})
+        assert answer.status == 503
+        assert "ran out of memory" in answer.error["message"]
+        assert host.hosted.name == "two"
+        here.remove("one")
+        answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "one"})
+        assert (answer.status, answer.error["code"]) == (404, "model_not_found")
+        assert ask(served.address, "POST", CHAT, {**ASKED, "max_tokens": 3}).json["model"] == "two"
+
+
+def test_an_editor_asks_for_what_fills_a_gap(tmp_path) -> None:
+    """The request of minuet.nvim and of Continue for code: control tokens in the prompt, or a suffix."""
+    script = Script("return a + b")
+    host = make_host(scripted(script))
+    with serving(tmp_path, host) as served:
+        asked = {
+            "model": "tiny", "max_tokens": 56, "stream": True, "stop": ["\n\n"], "temperature": 0.01, "top_p": 0.9,
+            "prompt": "<|im_start|>def add(a, b):\n    <|im_end|>",
+        }  # fmt: skip
+        stream = ask(served.address, "POST", "/v1/completions", asked).text
+        assert stream.endswith("data: [DONE]\n\n")
+        assert script.asked[-1][0][0] == 1  # a control token, not its letters
+        assert script.asked[-1][0][-1] == 2
+        answer = ask(served.address, "POST", "/v1/completions", {"prompt": "def", "suffix": "end"})
+        assert (answer.status, answer.error["param"]) == (400, "suffix")

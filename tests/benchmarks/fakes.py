@@ -1,0 +1,64 @@
+"""Arms and peers that a test knows, and a run over them; ../verify/fakes.py has what they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.arms import Answer
+from benchmarks.decode import Measured
+from benchmarks.published import PUBLISHED
+from hierchat.config import GenerationSettings
+
+QUICK = [name for name in PUBLISHED if name != "arctic-suffix"]
+"""Published methods that need not be compiled first; for the other see test_arctic.py."""
+
+
+class FakeArm:
+    """Answers at once; remembers what it was asked. `fails`: the answer that it dies of, from 0."""
+
+    def __init__(self, name: str, log: list[str] | None = None, fails: int | None = None) -> None:
+        self.name = name
+        self.log = log if log is not None else []
+        self.prompts: list[list[int]] = []
+        self.history: list[list[int]] = []
+        self.fails = fails
+        self.closed = False
+        self.asked = 0
+
+    def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
+        self.asked += 1
+        if self.fails is not None and self.asked > self.fails:
+            raise RuntimeError("out of breath")
+        self.log.append(self.name)
+        self.prompts.append(list(prompt))
+        return Answer([5, 6, 7], 0.5, 0.25, 2, 1.0, {"target": 2, "history": 1})
+
+    def learn(self, reply: Sequence[int]) -> None:
+        self.history.append(list(reply))
+
+    def forget(self) -> None:
+        self.history = []
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def result(folder: Path, names: Sequence[str]) -> Measured:
+    return Measured(folder / "out.json", {"machine": {}, "settings": {}}, names)
+
+
+FAKE_PEER = """
+import json, sys
+print(json.dumps({"versions": {"fake": "1"}}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["seed"] == 13:
+        print("unlucky", file=sys.stderr)
+        sys.exit(3)
+    if asked["seed"] == 14:
+        said = {"error": "ValueError: too long"}
+    else:
+        said = {"tokens": asked["prompt"][:2] + asked["end_ids"], "seconds": 0.5, "first_seconds": 0.25}
+    print(json.dumps(said), flush=True)
+"""

@@ -1,0 +1,107 @@
+"""The replies that ship: those of plain decoding, loops cut, and an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.makers import seeds
+from benchmarks.makers.seeds import Streams, WorkFile, Writer
+from hierchat.chat.prompts import Script
+from hierchat.config import GenerationSettings
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.generation import loop_at_end
+from hierchat.engine.local import LocalEngine
+from hierchat.models.formats.blocks import pack
+from hierchat.runtime.prompt import PromptBuilder, Said
+from tests.chat.tiny import CONTEXT, END, SYSTEM, model, tokenizer
+from tests.testing.tiny import block_model
+
+ASKED = [
+    Script(f"k{number}", "kind", turns, 0.7 if number % 2 else 0.0, number)
+    for number, turns in enumerate(
+        [("What?",), ("List it.", "Shorter."), ("The weekend.", "Sum up: {reply}"), ("x " * 500,), ("Why?",)]
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def runner() -> CpuRunner:
+    return CpuRunner(
+        block_model(model(), lambda floats: pack(floats, 8)), context_length=CONTEXT, threads=2, sequences=3
+    )
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds, "MOST_TOKENS", 20)
+
+
+def prompts() -> PromptBuilder:
+    return PromptBuilder(tokenizer(), CONTEXT, SYSTEM)
+
+
+def run(runner: CpuRunner, file: WorkFile, steps: int = 10**6, asked: list[Script] = ASKED) -> None:
+    left = [steps]
+
+    def tell(tokens: int, finished: int) -> bool:
+        left[0] -= 1
+        return left[0] > 0
+
+    with closing(Streams(runner, 2)) as streams:
+        Writer(prompts(), {END}, streams, file, tell).write(asked)
+
+
+def test_replies_are_those_of_plain_decoding(runner: CpuRunner, tmp_path: Path) -> None:
+    file = WorkFile(tmp_path / "work.jsonl")
+    run(runner, file)
+    rows = {row["key"]: row["replies"] for row in file.rows()}
+    assert set(rows) == {"k0", "k1", "k2", "k4"}  # the long one does not fit
+    engine = LocalEngine(runner.open(), {END}, tokenizer().decode)
+    for conversation in ASKED:
+        said: list[Said] = []
+        for turn, reply in zip(conversation.turns, rows.get(conversation.key, []), strict=False):
+            if "{reply}" in turn:
+                turn = turn.replace("{reply}", tokenizer().decode(said[-1].tokens, skip_special_tokens=True))
+                said = []
+            said.append(Said("user", turn))
+            settings = GenerationSettings(
+                temperature=conversation.temperature, seed=conversation.seed, max_new_tokens=20
+            )
+            steps = engine.generate(prompts().build(said, 20, {END}).ids, settings)
+            expected = [token for step in steps for token in step.tokens]
+            assert reply == expected
+            said.append(Said("assistant", tokenizer().decode(reply), tuple(reply)))
+
+
+def test_an_interrupted_run_goes_on(runner: CpuRunner, tmp_path: Path) -> None:
+    whole, file = WorkFile(tmp_path / "whole.jsonl"), WorkFile(tmp_path / "work.jsonl")
+    run(runner, whole)
+    run(runner, file, steps=25)
+    done = {row["key"] for row in file.rows()}
+    assert 0 < len(done) < 4
+    with file.path.open("a") as half:
+        half.write('{"key": "k4", "repl')  # what a crash leaves
+    again = WorkFile(file.path)
+    assert {row["key"] for row in again.rows()} == done
+    again.mend()
+    run(runner, again, asked=[one for one in ASKED if one.key not in done])
+    by_key = [sorted(map(json.dumps, one.rows())) for one in (whole, again)]
+    assert by_key[0] == by_key[1]
+
+
+def test_loops_are_found_at_the_end() -> None:
+    text = np.random.default_rng(0).integers(0, 1000, 100).tolist()
+    assert loop_at_end(text) == 0
+    for period in (1, 2, 7, 8, 39, 40):
+        part = list(range(2000, 2000 + period))
+        times = max(3, -(-24 // period))
+        assert loop_at_end(text + part * times) == period * (times - 1)
+        assert loop_at_end(text + part * (times - 1)) == 0
+        assert loop_at_end([*text, *part * times, 1]) == 0
+    assert loop_at_end(text + list(range(2000, 2041)) * 3) == 0  # longer than what counts
+    assert loop_at_end([]) == 0

@@ -1,0 +1,67 @@
+"""The command line of the measurements, as a user types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import main
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders of the test's own, for a command in this process."""
+    for name in ("CACHE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """What a command says that cannot do what it was asked for."""
+    assert main([str(argument) for argument in arguments]) in (1, 2)
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert "did not expect" not in said
+    return said
+
+
+def test_wrong_arguments_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["session", "--turns", "x"])
+    assert left.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: python -m benchmarks")
+
+
+BENCH = {
+    "decode": ["--arms", "vanilla", "--questions"],
+    "record": ["--questions"],
+    "agreement": ["--questions"],
+    "tokens": ["--questions"],
+    "session": ["--questions"],
+    "replay": ["--arms", "hierchat", "--width", "4", "--traces"],
+    "report": [],
+}
+OUT = {"record": "--out", "report": "--out"}
+
+
+@pytest.mark.parametrize("kind", BENCH)
+def test_files_that_bench_cannot_use(kind: str, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (places / "binary").write_bytes(bytes(range(128, 256)))
+    (places / "odd").write_text('{"a": 1}\n')
+    (places / "list").write_text("[1]\n")
+    for file in ("nowhere", "binary", "odd", "list"):
+        said = refused(capsys, kind, *BENCH[kind], places / file, OUT.get(kind, "--json"), places / "out")
+        assert str(places / file) in said
+        assert "Error" not in said  # no class names
+        assert "Errno" not in said
+        assert "codec" not in said
+
+
+@pytest.mark.parametrize("command", [["simulate"], ["forward"], ["session"], ["index"]])
+def test_figures_that_could_not_be_written_are_not_measured(
+    command: list[str], places: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"{places / 'no' / 'out'} cannot be written" in refused(
+        capsys, *command, "--json", places / "no" / "out"
+    )

@@ -1,0 +1,223 @@
+"""benchmarks decode and log: who is asked what, in what order, with which history."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.arms import OwnArm, parse_arms, rotated
+from benchmarks.decode import Measured, measure
+from hierchat.checks.questions import Question, RequestError
+from hierchat.runtime.loaded import Hosted
+from tests.chat.tiny import hosted as tiny
+from tests.checks.fakes import SETTINGS, questions, questions_file, tell
+
+from .fakes import FakeArm, result
+
+WARM_UPS = 2
+
+
+@pytest.fixture(scope="module")
+def hosted() -> Hosted:
+    return tiny()
+
+
+def run(hosted: Hosted, arms: list[Any], asked: list[Question], out: Measured, carry: bool = False) -> None:
+    measure(hosted, arms, asked, SETTINGS, out, tell, carry=carry)
+
+
+def test_each_arm_leads_in_turn(hosted: Hosted, tmp_path: Path) -> None:
+    log: list[str] = []
+    arms = [FakeArm(name, log) for name in "abc"]
+    run(hosted, arms, questions(6), result(tmp_path, "abc"))
+    orders = ["".join(log[at : at + 3]) for at in range(3 * WARM_UPS, len(log), 3)]
+    assert orders == ["abc", "bca", "cab", "bca", "cab", "abc"]
+
+
+def test_the_order_is_not_in_step_with_the_groups() -> None:
+    arms: list[Any] = [FakeArm(name) for name in "abcdef"]
+    assert {rotated(arms, 6 * turn)[0].name for turn in range(6)} == set("abcdef")
+    assert [rotated(arms[:2], turn)[0].name for turn in range(4)] == ["a", "b", "b", "a"]
+
+
+def test_history_carries_along_in_a_log_only(hosted: Hosted, tmp_path: Path) -> None:
+    for carry, held in ((True, 6), (False, 2)):
+        arm = FakeArm("a")
+        run(hosted, [arm], questions(3, turns=2), result(tmp_path, "a"), carry)
+        assert len(arm.history) == held
+
+
+def test_a_repeat_begins_anew(hosted: Hosted, tmp_path: Path) -> None:
+    arm, out = FakeArm("a"), result(tmp_path, ["a"])
+    measure(hosted, [arm], questions(3), SETTINGS, out, tell, carry=True, repeats=2)
+    assert [(row["repeat"], row["question"]) for row in out.rows] == [
+        (n, q) for n in (0, 1) for q in (0, 1, 2)
+    ]
+    assert len(arm.history) == 3
+    assert json.loads(out.path.read_text())["arms"][0]["questions"] == 3
+    again = Measured(out.path, out.head, ["a"], out.rows[:4])
+    resumed = FakeArm("a")
+    measure(hosted, [resumed], questions(3), SETTINGS, again, tell, carry=True, repeats=2)
+    assert resumed.asked == WARM_UPS + 2
+    assert len(resumed.history) == 3
+
+
+def test_a_prompt_holds_the_arms_own_replies(hosted: Hosted, tmp_path: Path) -> None:
+    arm = FakeArm("a")
+    run(hosted, [arm], questions(1, turns=2), result(tmp_path, "a"))
+    first, second = arm.prompts[WARM_UPS:]
+    at = len(first)
+    assert second[: at + 3] == [*first, 5, 6, 7]
+
+
+def test_what_an_arm_dies_of_is_listed_and_the_others_go_on(hosted: Hosted, tmp_path: Path) -> None:
+    out = result(tmp_path, ["a", "b"])
+    arms = [FakeArm("a"), FakeArm("b", fails=WARM_UPS + 1)]
+    run(hosted, arms, questions(3), out)
+    written = json.loads(out.path.read_text())
+    assert written["absent"] == [{"arm": "b", "reason": "RuntimeError: out of breath"}]
+    assert {figures["arm"]: figures["questions"] for figures in written["arms"]} == {"a": 3, "b": 1}
+    assert arms[1].closed
+
+
+def test_no_arm_is_left(hosted: Hosted, tmp_path: Path) -> None:
+    out = result(tmp_path, ["a"])
+    with pytest.raises(RequestError, match="out of breath"):
+        run(hosted, [FakeArm("a", fails=0)], questions(3), out)
+    assert json.loads(out.path.read_text())["absent"]
+
+
+def test_a_question_that_does_not_fit_is_skipped(hosted: Hosted, tmp_path: Path) -> None:
+    out = result(tmp_path, ["a"])
+    long = Question(0, "long", ("no " * 2000,), "qa")
+    run(hosted, [FakeArm("a")], [long, *questions(2)[1:]], out)
+    assert [row.get("skipped", "")[:12] for row in out.rows] == ["This message", ""]
+
+
+def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(hosted: Hosted, tmp_path: Path) -> None:
+    class Interrupted(FakeArm):
+        def answer(self, *asked: Any) -> Any:
+            if len(self.prompts) == WARM_UPS + 2:
+                raise KeyboardInterrupt
+            return super().answer(*asked)
+
+    out = result(tmp_path, ["a"])
+    with pytest.raises(KeyboardInterrupt):
+        run(hosted, [Interrupted("a")], questions(4), out, carry=True)
+    rows = json.loads(out.path.read_text())["questions"]
+    assert [row["question"] for row in rows] == [0, 1]
+
+    again = Measured(out.path, out.head, out.names, rows)
+    arm = FakeArm("a")
+    run(hosted, [arm], questions(4), again, carry=True)
+    assert arm.asked == WARM_UPS + 2
+    assert len(arm.history) == 4  # the earlier replies, too
+    assert [row["question"] for row in json.loads(out.path.read_text())["questions"]] == [0, 1, 2, 3]
+
+
+def test_our_arms_on_a_model(hosted: Hosted, tmp_path: Path) -> None:
+    names = ["vanilla", "context", "context+history", "hierchat"]
+    out = result(tmp_path, names)
+    asked = [Question(n, str(n), ("the same thing", "and again"), "again") for n in range(3)]
+    run(hosted, [OwnArm(name, hosted) for name in names], asked, out, carry=True)
+    figures = {arm["arm"]: arm for arm in out.as_dict()["arms"]}
+    assert [figures[name]["mismatches"] for name in names] == [0, 0, 0, 0]
+    assert all(figures[name]["tokens"] == 3 * 2 * 24 for name in names)
+    assert figures["vanilla"]["tokens_per_forward"] == figures["vanilla"]["speedup"] == 1
+    assert figures["context+history"]["sources"]["history"] > 0
+    assert "history" not in figures["context"]["sources"]
+
+
+def test_an_arm_finds_only_its_own_slots(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = OwnArm("vanilla", hosted), OwnArm("context", hosted)
+    target = hosted.engine.sequence
+    prompt = list(range(3, 60))
+    read: list[int] = []
+    monkeypatch.setattr(
+        target, "read", lambda tokens, read_=target.read: (read.append(len(tokens)), read_(tokens))
+    )
+    answer = first.answer(prompt, SETTINGS)
+    second.answer(prompt, SETTINGS)
+    assert sum(read) == 2 * (len(prompt) - 1)
+    second.answer([*prompt, *answer.reply, 4, 5], SETTINGS)
+    assert sum(read) == 2 * (len(prompt) - 1) + 2
+
+
+def test_a_fixed_width(hosted: Hosted) -> None:
+    arm = OwnArm("hierchat", hosted, width=1)
+    answer = arm.answer(list(range(3, 30)) * 2, SETTINGS)
+    assert answer.forwards == len(answer.reply)
+
+
+def test_arms_are_known_by_name() -> None:
+    assert parse_arms("vanilla, hierchat,vanilla") == ["vanilla", "hierchat"]
+    with pytest.raises(RequestError, match=r"Did you mean context"):
+        parse_arms("vanilla,kontext")
+    with pytest.raises(RequestError, match="There are vanilla, "):
+        parse_arms(",")
+
+
+@pytest.mark.usefixtures("tiny_in_the_catalogue")
+class TestCommand:
+    """As a user types it."""
+
+    def ask(self, folder: Path, *more: str, kind: str = "decode", arms: str = "vanilla,hierchat") -> int:
+        flag = "--log" if kind == "log" else "--questions"
+        fixed = ["--model", "tiny", "--json", str(folder / "out.json"), "--max-new-tokens", "8"]
+        file = str(folder / "questions.jsonl")
+        return main([kind, flag, file, "--arms", arms, *fixed, *more])
+
+    def test_a_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        questions_file(tmp_path)
+        assert (
+            self.ask(tmp_path, "--limit", "3", "--temperature", "0.8", arms="vanilla,hierchat,llama.cpp") == 0
+        )
+        written = json.loads((tmp_path / "out.json").read_text())
+        assert {"machine", "model", "backend", "arms", "absent", "questions"} <= set(written)
+        assert {"revision", "threads", "processor"} <= set(written["machine"])
+        assert {row["group"] for row in written["questions"]} == {"qa", "mt_bench", "rag"}
+        assert [arm["arm"] for arm in written["arms"]] == ["vanilla", "hierchat"]
+        assert written["arms"][1]["mismatches"] == 0
+        assert written["absent"] == [{"arm": "llama.cpp", "reason": "tiny does not come from a GGUF file"}]
+        shown = capsys.readouterr()
+        assert "hierchat" in shown.out
+        assert "llama.cpp is absent" in shown.err
+
+    def test_resume(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        questions_file(tmp_path)
+        assert self.ask(tmp_path, "--resume", kind="log") == 0
+        path = tmp_path / "out.json"
+        whole = json.loads(path.read_text())
+        path.write_text(json.dumps({**whole, "questions": whole["questions"][:2]}))
+        assert self.ask(tmp_path, "--resume", kind="log") == 0
+        again = json.loads(path.read_text())
+        assert again["questions"][:2] == whole["questions"][:2]
+        replies = [
+            [row["arms"]["hierchat"][0]["reply"] for row in found["questions"]] for found in (whole, again)
+        ]
+        assert replies[0] == replies[1]
+        assert self.ask(tmp_path, "--resume", "--seed", "5", kind="log") == 2
+        assert "seed was 0 and is 5" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("more", "said"),
+        [
+            (["--arms", "vanila"], "Did you mean vanilla?"),
+            (["--backend", "blcks"], "Did you mean blocks?"),
+            (["--model", "tyny"], "Did you mean tiny?"),
+            (["--corpus", "x.jsonl"], "x.jsonl: there is no such file or folder"),
+            (["--json", "/nowhere/out.json"], "/nowhere/out.json cannot be written"),
+            (["--temperature", "-1"], "--temperature: "),
+            (["--questions", "/nowhere.jsonl"], "/nowhere.jsonl cannot be read"),
+        ],
+    )
+    def test_bad_input(
+        self, more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        questions_file(tmp_path)
+        assert self.ask(tmp_path, *more) == 2
+        assert said in capsys.readouterr().err

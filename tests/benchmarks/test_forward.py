@@ -1,0 +1,142 @@
+"""benchmarks forward: what it asks of each program, what limits a forward, and what is computed from that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import forward
+from benchmarks.__main__ import main
+from benchmarks.forward import MACHINES, REPEATS, WIDTHS, Ours, project
+from benchmarks.tabulate import forward_tables
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.latency import add_up
+from tests.chat.tiny import hosted
+from tests.testing.tiny import CONTEXT, block_model, tiny_model
+
+
+class Fixed:
+    """A program that takes `ms` a position."""
+
+    def __init__(self, name: str, ms: float, log: list[tuple[str, int]]) -> None:
+        self.name, self.ms, self.log = name, ms, log
+
+    def forwards(self, prompt: Sequence[int], segments: Sequence[Sequence[int]]) -> list[float]:
+        assert [len(one) for one in segments] == list(WIDTHS)
+        self.log.append((self.name, len(prompt)))
+        return [self.ms * len(one) for one in segments]
+
+    def reading(self, prompt: Sequence[int]) -> float:
+        return self.ms * len(prompt)
+
+
+def test_programs_take_turns_and_medians_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "PAUSE", 0)
+    log: list[tuple[str, int]] = []
+    programs = {"one": Fixed("one", 2.0, log), "other": Fixed("other", 3.0, log)}
+    found = forward.side_by_side(programs, [5, 9], 100, 50)
+    assert log == [("one", 5), ("other", 5)] * REPEATS + [("one", 9), ("other", 9)] * REPEATS
+    assert found["one"]["contexts"]["9"] == {str(width): 2.0 * width for width in WIDTHS}
+    assert (found["other"]["prompt_ms"], found["other"]["prompt_tokens_per_second"]) == (300.0, 333.3)
+
+
+def test_our_own_forwards_stand_behind_the_prompt() -> None:
+    sequence = hosted().local.sequence
+    program = Ours(sequence)
+    assert len(program.forwards([1, 2, 3], [[4], [5, 6]])) == 2
+    assert sequence.tokens == [1, 2, 3]
+    program.reading([7, 8])
+    assert sequence.tokens == [7, 8]
+
+
+def test_all_memory_is_read_once() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        assert add_up(np.array_split(np.arange(1001, dtype=np.int64), 7), pool) == 1000 * 1001 // 2
+
+
+def test_a_projection_takes_the_longer_of_memory_and_cores() -> None:
+    found = project({"1": 40.0, "32": 480.0}, threads=2, read=1_200_000_000)
+    assert [(one["cores"], one["gigabytes_per_second"]) for one in found] == list(MACHINES)
+    eight, sixteen = found[0], found[3]
+    assert eight["ms"] == {"1": 20.0, "32": 120.0}
+    assert eight["bound"] == {"1": "memory", "32": "cores"}
+    assert sixteen["ms"] == {"1": 12.0, "32": 60.0}
+
+
+def test_what_limits_a_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "gigabytes_per_second", lambda threads: 20.0)
+    runner = CpuRunner(block_model(tiny_model("llama")), context_length=CONTEXT, threads=2)
+    curve = {"1": runner.model.nbytes / 1e7, "8": 9.0}  # 10 GB a second, without keys and values
+    found = forward.limits(runner, {"0": curve, "1000000": curve})
+    none, many = found["contexts"].values()
+    assert (found["gigabytes_per_second"], none["gigabytes_per_second"], none["percent"]) == (20.0, 10.0, 50)
+    shape = runner.shape
+    per_slot = 2 * shape.layers * shape.kv_heads * (2 * shape.head_dim + 4)  # int16, and a scale
+    assert many["read_mb"] - none["read_mb"] == pytest.approx(per_slot, rel=1e-3)
+    run = {"contexts": {"0": curve, "1000000": curve}, "memory": found}
+    heads = [head for head, _ in forward_tables(run)]
+    assert [head[0].split(":")[0] for head in heads] == [
+        "ms of a forward over positions",
+        "reading memory",
+        "computed, not measured",
+    ]
+    computed = list(forward_tables(run))[-1][1]
+    assert [row[:2] for row in computed[:2]] == [
+        ["8 cores, 60 GB a second", "0"],
+        ["8 cores, 100 GB a second", "0"],
+    ]
+
+
+@pytest.mark.usefixtures("tiny_in_the_catalogue")
+class TestCommand:
+    """With a tiny model, and a peer that tells what it was asked."""
+
+    @pytest.fixture(autouse=True)
+    def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(forward, "REPEATS", 2)
+        monkeypatch.setattr(forward, "REPEATS", 2)
+        monkeypatch.setattr(forward, "READINGS", 1)
+
+    def test_ours_and_a_peer(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        peer = FakePeer()
+        monkeypatch.setattr(forward, "open_peer", lambda name, *more: peer)
+        out = tmp_path / "out.json"
+        asked = ["--model", "tiny", "--contexts", "8", "--peers", "llama.cpp"]
+        assert main(["forward", *asked, "--json", str(out)]) == 0
+        found = json.loads(out.read_text())
+        assert found["peers"]["llama.cpp"]["versions"] == {"fake": "1"}
+        assert found["peers"]["llama.cpp"]["contexts"]["8"]["16"] == 32.0
+        assert set(found["contexts"]["8"]) == {str(width) for width in WIDTHS}
+        assert peer.closed
+        said = capsys.readouterr().out
+        assert "llama.cpp" in said
+        assert "reading a prompt" in said
+
+    def test_a_peer_that_cannot_be_timed_or_started(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["forward", "--model", "tiny", "--peers", "flashspec"]) == 2
+        assert "llama.cpp" in capsys.readouterr().err
+        assert main(["forward", "--model", "tiny", "--contexts", "8", "--peers", "llama.cpp"]) == 2
+        assert "does not come from a GGUF file" in capsys.readouterr().err
+
+
+class FakePeer:
+    """Takes 2 ms a position."""
+
+    versions = {"fake": "1"}  # noqa: RUF012 (never changed)
+    closed = False
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        if request["do"] == "reading":
+            return {"ms": 2.0 * len(request["prompt"])}
+        return {"ms": [2.0 * len(one) for one in request["segments"]]}
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,122 @@
+"""Arms of draft models: plans by hand, and what was expected of them beside what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks import tabulate
+from benchmarks.arms import OwnArm, parse_arms, parse_plan
+from benchmarks.decode import measure
+from benchmarks.peers.environment import ArmError
+from benchmarks.results import summarise
+from hierchat.hierarchy.plan import Plan
+from hierchat.hierarchy.planner import Hierarchy
+from hierchat.runtime.levels import LeftOut, Levels
+from hierchat.runtime.loaded import Hosted
+from tests.chat import tiny
+from tests.checks.fakes import NAMES, SETTINGS, questions, tell, with_draft_models
+
+from .fakes import result
+
+ARMS = [
+    "vanilla",
+    "hierchat",
+    "hsd",
+    "draft:small",
+    "plan:databases",
+    "plan:small=3",
+    "plan:databases+small=2+middle=5",
+]
+
+
+@pytest.fixture(scope="module")
+def hosted() -> Hosted:
+    return with_draft_models()
+
+
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("databases", Plan((2,), (), True)),
+        ("small=3", Plan((0, 2), (3,))),
+        ("databases+middle=16", Plan((1, 2), (16,), True)),
+        ("databases+small=2+middle=5", Plan((0, 1, 2), (2, 5), True)),
+    ],
+)
+def test_a_plan_is_read(text: str, plan: Plan) -> None:
+    assert parse_plan(text, NAMES) == plan
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tiny=3", "no draft model is called 'tiny'"),
+        ("huge=3", "there is small, middle"),
+        ("small=17", "length of 1 to 16"),
+        ("small=0", "length of 1 to 16"),
+        ("small=x", "length of 1 to 16"),
+        ("small", "no draft model is called 'small'"),
+        ("middle=3+small=3", "rise"),
+        ("small=3+small=3", "rise"),
+        ("", "no draft model"),
+    ],
+)
+def test_what_is_no_plan(text: str, said: str) -> None:
+    with pytest.raises(ArmError, match=said):
+        parse_plan(text, NAMES)
+
+
+def test_all_arms_say_the_same_words(hosted: Hosted, tmp_path: Path) -> None:
+    arms = [OwnArm(name, hosted) for name in parse_arms(",".join(ARMS))]
+    out = result(tmp_path, ARMS)
+    measure(hosted, arms, questions(3, turns=2), SETTINGS, out, tell, carry=False)
+    figures = {name: summarise(out.rows, name) for name in ARMS}
+    assert [figures[name]["mismatches"] for name in ARMS] == [0] * len(ARMS)
+    assert figures["plan:databases+small=2+middle=5"]["tokens_per_forward"] > 3  # the twin writes nearly all
+    assert set(figures["draft:small"]["sources"]) <= {"small", "target"}
+    planned = [name for name in ARMS if figures[name]["plan_ms"]]
+    assert planned == ARMS[4:]
+    for name in planned:
+        assert figures[name]["plan_ms"]["expected"] > 0
+        assert figures[name]["plan_ms"]["measured"] > 0
+    console = Console(record=True, width=140)
+    tabulate.show(out.as_dict(), console)
+    assert "expected ms a token" in console.export_text()
+
+
+def test_every_arm_knows_no_more_than_after_loading(hosted: Hosted) -> None:
+    arms = [OwnArm("plan:small=3", hosted) for _ in range(2)]
+    drafters = [arm._carried.drafter(SETTINGS) for arm in arms]
+    assert drafters[0].hierarchy is not drafters[1].hierarchy  # type: ignore[union-attr]
+    assert drafters[0].hierarchy is not hosted.levels.hierarchy  # type: ignore[union-attr]
+
+
+def test_slots_of_draft_models_are_each_arms_own(hosted: Hosted) -> None:
+    """Another arm read the same prompt before: nothing of it is left to profit from."""
+    prompt = hosted.prompts.tokens("A question that is long enough to be read by a draft model first.")
+    one, other = (OwnArm("plan:small=3", hosted) for _ in range(2))
+    one.answer(prompt, SETTINGS)
+    assert hosted.levels
+    assert len(hosted.levels.sequences[0].tokens) > len(prompt)
+    other._find_own_slots(prompt)
+    assert hosted.levels.sequences[0].tokens == []
+
+
+@pytest.mark.parametrize("arm", ["hsd", "draft:small", "plan:small=3"])
+def test_a_model_without_draft_models(arm: str) -> None:
+    bare = tiny.hosted()
+    with pytest.raises(ArmError, match=r"models\.yaml names none"):
+        OwnArm(arm, bare)
+    hierarchy = Hierarchy(["tiny"], [bare.engine.latency])
+    left = replace(bare, levels=Levels((), (), hierarchy, (LeftOut("small", "not on this machine"),)))
+    with pytest.raises(ArmError, match="small: not on this machine"):
+        OwnArm(arm, left)
+
+
+def test_an_unknown_draft_model(hosted: Hosted) -> None:
+    with pytest.raises(ArmError, match="there is small, middle"):
+        OwnArm("draft:huge", hosted)

@@ -1,0 +1,180 @@
+"""benchmarks record and replay: what is recorded, and that its replay counts the same forwards as decoding."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.arms import Carried, OwnArm
+from benchmarks.record import CHOICE, TOP, Trace, append, earlier, likeliest, read_lines, read_traces, record
+from benchmarks.replay import GivenCosts, Replayed, replay, without_model
+from hierchat.checks.questions import Question, RequestError
+from hierchat.runtime.drafters import steps
+from hierchat.runtime.loaded import Hosted
+from tests.chat.tiny import hosted as tiny
+from tests.checks.fakes import SETTINGS, questions, questions_file, tell
+
+from .fakes import QUICK
+
+WIDTH = 6
+SAID = {"model": "tiny", "seed": 0}
+
+
+@pytest.fixture(scope="module")
+def hosted() -> Hosted:
+    return tiny()
+
+
+def recorded(hosted: Hosted, path: Path, asked: list[Question], **changed: Any) -> list[Trace]:
+    settings = SETTINGS.model_copy(update=changed)
+    said = {**SAID, **{key: getattr(settings, key) for key in CHOICE}}
+    assert record(hosted, asked, settings, path, said, tell, earlier(path, said)) == 0
+    return read_traces(path)
+
+
+def replayed(
+    path: Path, names: list[str], traces: list[Trace], costs: GivenCosts | None, **how: Any
+) -> Replayed:
+    out = Replayed(path / "out.json", {}, names)
+    arms = [Carried(name, without_model(costs), how.get("width")) for name in names]
+    replay(arms, traces, costs, out, tell, carry=how.get("carry", False))
+    return out
+
+
+def test_what_is_recorded(hosted: Hosted, tmp_path: Path) -> None:
+    traces = recorded(hosted, tmp_path / "t", questions(2, turns=2))
+    assert [(trace.question.name, trace.turn) for trace in traces] == [
+        *[("q0", 0), ("q0", 1), ("q1", 0), ("q1", 1)]
+    ]
+    assert traces[0].question is traces[1].question
+    assert (traces[0].question.day, traces[0].question.group, traces[0].model) == (0, "qa", "tiny")
+    first, second = traces[:2]
+    assert second.prompt[: len(first.prompt) + len(first.reply)] == [*first.prompt, *first.reply]
+    assert first.reply == OwnArm("vanilla", hosted).answer(first.prompt, SETTINGS).reply
+    for line, trace in zip(read_lines(tmp_path / "t"), traces, strict=True):
+        assert line["top_from"] == len(trace.prompt) - 1
+        assert trace.top.shape == trace.chances.shape == (24, TOP)
+        assert all(token in row for token, row in zip(trace.reply, trace.top[:, :2], strict=True))
+        assert all(sorted(chances, reverse=True) == chances for chances in line["top_p"])
+
+
+def test_likeliest_tokens() -> None:
+    ids, chances = likeliest(np.log(np.array([1, 4, 1, 2, 2], np.float32)), 4)
+    assert ids.tolist() == [1, 3, 4, 0]
+    assert chances == pytest.approx([0.4, 0.2, 0.2, 0.1])
+    assert likeliest(np.zeros(3, np.float32), 9)[0].tolist() == [0, 1, 2]
+
+
+def test_it_goes_on_where_a_crash_left_half_a_line(hosted: Hosted, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    recorded(hosted, path, questions(3, turns=2), temperature=0.8)
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:3]) + lines[3][:50])
+    with pytest.raises(RequestError, match="no JSON"):
+        read_traces(path)
+    recorded(hosted, path, questions(3, turns=2), temperature=0.8)
+    assert path.read_bytes() == whole
+    with pytest.raises(RequestError, match="seed was 0 and is 1"):
+        earlier(path, {**SAID, "seed": 1})
+
+
+def test_entries_may_begin_behind_the_prompts_first_token(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    line: dict[str, Any] = {"question_id": 1, "prompt": [1, 2, 3], "reply": [4, 5]}
+    append(path, {**line, "top_ids": [[0], [1], [4], [5], [6]]})
+    append(path, {**line, "question_id": 2, "top_ids": [[4], [5]], "top_from": 2})
+    append(path, {**line, "question_id": 3})
+    tops = [trace.top.tolist() for trace in read_traces(path)]
+    assert tops == [[[4], [5]], [[4], [5]], [[], []]]
+
+
+@pytest.mark.parametrize("carry", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_as_many_forwards_as_with_the_model(
+    carry: bool, temperature: float, hosted: Hosted, tmp_path: Path
+) -> None:
+    asked = [Question(n, str(n), ("the same thing", "and again"), "again") for n in range(2)]
+    traces = recorded(hosted, tmp_path / "t", asked, temperature=temperature)
+    names = ["vanilla", "context", "context+history", "hierchat", *QUICK]
+    out = replayed(tmp_path, names, traces, None, width=WIDTH, carry=carry)
+    settings = SETTINGS.model_copy(update={"temperature": temperature})
+    for name in names:
+        arm, live = OwnArm(name, hosted, WIDTH), []
+        for trace in traces:
+            if trace.turn == 0 and not carry:
+                arm.forget()
+            answer = arm.answer(trace.prompt, settings)
+            assert answer.reply == trace.reply
+            arm.learn(answer.reply)
+            live.append((answer.forwards, answer.sources))
+        found = [turn for row in out.rows for turn in row["arms"][name]]
+        assert [(turn["forwards"], turn["sources"]) for turn in found] == live, name
+    figures = {arm["arm"]: arm["tokens_per_forward"] for arm in out.as_dict()["arms"]}
+    assert figures["vanilla"] == 1
+    assert not carry or figures["suffix"] > 1  # the second question is the first again
+
+
+def test_costs_make_a_speed_up(tmp_path: Path) -> None:
+    copied = list(range(10, 40))
+    trace = Trace(Question(0, "0", ()), 0, [1, *copied, 1], copied, np.empty((30, 0), np.int32))
+    costs = GivenCosts(10.0, 1.0)
+    out = replayed(tmp_path, ["vanilla", "pld"], [trace], costs, width=WIDTH).as_dict()
+    plain, copy = out["arms"]
+    assert (plain["speedup"], plain["seconds"]) == (1.0, pytest.approx(0.3))
+    assert copy["tokens_per_forward"] == 6
+    drafting = 5 * copy["draft_ms"] / 1e3
+    assert copy["seconds"] == pytest.approx(5 * 0.015 + drafting, abs=0.001)
+    assert (copy["first_token_seconds"], plain["by_group"]["all"]["seconds"]) == (None, plain["seconds"])
+    free = replayed(tmp_path, ["pld"], [trace], None, width=WIDTH).as_dict()["arms"][0]
+    assert (free["tokens_per_forward"], free["seconds"], free["tokens_per_second"]) == (6, None, None)
+
+
+def test_a_drafts_price_counts(tmp_path: Path) -> None:
+    copied = list(range(10, 40))
+    trace = Trace(Question(0, "0", ()), 0, [1, *copied, 1], copied, np.empty((30, 0), np.int32))
+    widths = [
+        [
+            step.width
+            for step in steps(
+                Carried("hierchat", without_model(GivenCosts(1, row)), None).drafter(),
+                trace.prompt,
+                trace.reply,
+                trace.top,
+            )
+        ]
+        for row in (0.01, 10)
+    ]
+    assert len(widths[0]) < 10
+    assert widths[1] == [1] * 30
+
+
+class TestCommand:
+    """As a user types it."""
+
+    pytestmark = pytest.mark.usefixtures("tiny_in_the_catalogue")
+
+    def test_record_and_replay(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        asked, traces, out = questions_file(tmp_path), tmp_path / "traces.jsonl", tmp_path / "out.json"
+        taken = ["--model", "tiny", "--max-new-tokens", "8", "--out", str(traces)]
+        assert main(["record", "--questions", str(asked), "--limit", "3", *taken]) == 0
+        assert main(["record", "--questions", str(asked), *taken]) == 0
+        assert len(read_traces(traces)) == 4
+        how = ["--traces", str(traces), "--json", str(out)]
+        arms = ["--arms", "vanilla,hierchat,suffix"]
+        assert main(["replay", *how, *arms, "--width", "6", "--cost", "5,0.8"]) == 0
+        written = json.loads(out.read_text())
+        assert [arm["arm"] for arm in written["arms"]] == ["vanilla", "hierchat", "suffix"]
+        assert set(written["arms"][1]["by_group"]) == {"qa", "mt_bench", "rag"}
+        assert all(arm["tokens"] == sum(len(t.reply) for t in read_traces(traces)) for arm in written["arms"])
+        assert "suffix" in capsys.readouterr().out
+        assert main(["replay", *how, *arms]) == 2
+        assert main(["replay", *how, "--arms", "transformers", "--width", "6"]) == 2
+        said = capsys.readouterr().err
+        assert "say --width or --cost" in said
+        assert "There are vanilla" in said

@@ -1,0 +1,204 @@
+"""`hierchat doctor --gpu`, with the processor in a GPU's place."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hierchat.checks import gpu
+from hierchat.checks.gpu_backend import one
+from hierchat.cli.main import main
+from hierchat.config import cache_dir
+from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
+from hierchat.engine.fallback import LandingNotes, landings
+from hierchat.engine.torch.runner import TorchRunner
+from hierchat.models.memory import best_device
+from tests.chat.tiny import catalogue, model, tokenizer
+
+assert trial_runner
+YAML = """
+models:
+  tiny:
+    source: {{folder: {{path: {folder}}}}}
+    licence: none
+"""
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program with tiny models, and the kernels that are compiled already."""
+    monkeypatch.setattr(gpu, "read_catalogue", lambda: catalogue("tiny", "other"))
+    kernels = cache_dir() / "kernels"
+    for name in ("CACHE", "CONFIG", "DATA"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
+    (tmp_path / "CACHE" / "kernels").symlink_to(kernels, target_is_directory=True)
+    (tmp_path / "CONFIG" / "models.yaml").write_text(YAML.format(folder=tmp_path / "model"))
+
+
+def save(tmp_path: Path) -> None:
+    model().save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+
+
+FOUND: dict[str, Any] = {
+    "rung": "slots",
+    "backend": "float32",
+    "exact": True,
+    "quantum": 4,
+    "way": "",
+    "note": "",
+    "verify": {"tokens": 432, "mismatches": 0},
+    "plain": 50.0,
+    "drafted": 75.04,
+    "per_forward": 1.5,
+    "forward_ms": {"1": 20.0, "2": 21.0},
+}
+UNDRAFTED = {
+    "rung": "plain",
+    "backend": "float32",
+    "exact": True,
+    "quantum": 1,
+    "way": "pieces",
+    "note": "",
+    "plain": 10.0,
+    "forward_ms": {"1": 100.0},
+}
+
+
+def test_figures_of_a_way_with_drafts(tmp_path: Path) -> None:
+    save(tmp_path)
+    found = one("tiny", "slots", "cpu")
+    assert found.keys() == FOUND.keys()
+    assert (found["rung"], found["exact"]) == ("slots", True)
+    assert found["verify"]["tokens"] > 0
+    assert found["verify"]["mismatches"] == 0
+    assert list(found["forward_ms"]) == ["1", "2", "4", "8", "16", "32"]
+    assert landings() == []
+
+
+def test_figures_of_a_way_without_drafts(tmp_path: Path) -> None:
+    save(tmp_path)
+    found = one("tiny", "plain", "cpu")
+    assert found.keys() == UNDRAFTED.keys()
+    assert (found["rung"], found["way"]) == ("plain", "pieces")
+
+
+def test_a_way_that_fails_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*given: Any, **named: Any) -> None:
+        raise RuntimeError("an illegal instruction was encountered")
+
+    save(tmp_path)
+    monkeypatch.setattr(TorchRunner, "run", wrong)
+    found = one("tiny", "slots", "cpu")
+    assert found == {
+        "failed": "tiny cannot be computed here: RuntimeError: an illegal instruction was encountered."
+    }
+    found = one("tiny", "any", "cpu")  # as the program loads it
+    assert found["rung"] == "plain"
+    assert found["note"].startswith(
+        "It is computed by transformers alone, without drafts: what is faster failed here"
+    )
+
+
+def test_without_a_gpu_a_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIERCHAT_DEVICE", "cpu")
+    assert main(["doctor", "--gpu"]) == 1
+    assert capsys.readouterr().out == gpu.NO_GPU + "\n"
+
+
+def tried(found: dict[str, dict[str, Any]], asked: list[tuple[str, ...]]) -> gpu.Try:
+    def tries(*which: str) -> dict[str, Any]:
+        asked.append(which)
+        return found[which[1]]
+
+    return tries
+
+
+def test_the_block_has_every_way_and_the_chosen_model(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = LandingNotes("tiny", "key", "a GPU", "these versions")
+    notes.tried("graphs", lost="no answer")
+    asked: list[tuple[str, ...]] = []
+    found = {"slots": FOUND, "plain": UNDRAFTED, "any": FOUND}
+    assert gpu.try_gpu("other", "cpu", tried(found, asked)) == 0
+    assert asked == [("tiny", "slots", "cpu"), ("tiny", "plain", "cpu"), ("other", "any", "cpu")]
+    said = capsys.readouterr().out
+    row = (
+        "| tiny, float32 | PyTorch's own operations | exact, multiples of 4 | 432 tokens, 0 replies differ | 50.0 | "
+        "75.0 | 1.50 | 20.00, 21.00 |"
+    )
+    assert row in said.splitlines()
+    plain = (
+        "| tiny, float32 | transformers alone, without drafts | pieces | no drafts | 10.0 |  |  | 100.00 |"
+    )
+    assert plain in said.splitlines()
+    assert f"torch {torch.__version__}" in said
+    assert landings() == []  # all is well: what an earlier start gave up is tried again
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"failed": "the program ended with -11: it said nothing"},
+        {**FOUND, "verify": {"tokens": 9, "mismatches": 1}},
+    ],
+)
+def test_a_failure_or_another_word_is_an_exit_status(
+    worse: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = LandingNotes("tiny", "key", "a GPU", "these versions")
+    notes.tried("graphs", lost="no answer")
+    assert gpu.try_gpu(None, "cpu", tried({"slots": worse, "plain": UNDRAFTED}, [])) == 1
+    said = capsys.readouterr().out
+    assert "ended with -11" in said or "1 replies differ" in said
+    assert len(landings()) == 1
+
+
+def test_where_two_rows_may_differ_another_word_is_told_alone() -> None:
+    inexact = {**FOUND, "exact": False, "verify": {"tokens": 9, "mismatches": 1}}
+    assert gpu.try_gpu(None, "cpu", tried({"slots": inexact, "plain": UNDRAFTED}, [])) == 0
+
+
+def test_an_unknown_model_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.try_gpu("nobody", "cpu", tried({}, [])) == 1
+    assert "nobody" in capsys.readouterr().err
+
+
+def test_each_way_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "nobody" in gpu.in_process("nobody", "slots", "cpu")["failed"]
+    monkeypatch.setattr(gpu, "EACH_S", 0.001)
+    assert gpu.in_process("tiny", "slots", "cpu")["failed"] == "it did not end within 0.001 seconds"
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert gpu.in_process("tiny", "slots", "cpu")["failed"] == "the program ended with 1: it said nothing"
+
+
+def test_doctor_says_what_computed_a_model_and_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    from hierchat.checks.doctor import computed
+    from hierchat.engine.fallback import Landing
+
+    assert computed()[0].text == "no model was computed by transformers yet"
+    notes = LandingNotes("tiny, nf4", "key", "NVIDIA Z9", "these versions")
+    notes.landed(Landing(None, "rows", {"graphs": "RuntimeError: no"}), "")  # type: ignore[arg-type]
+    (line,) = computed()
+    assert (
+        line.text
+        == "tiny, nf4, on NVIDIA Z9: our GPU kernels without graphs; CUDA graphs failed: RuntimeError: no"
+    )
+    assert "doctor --gpu" in line.advice
+
+
+@pytest.mark.parametrize("asked", ["mps", "cuda", "tpu"])
+def test_a_device_that_is_not_there(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if asked == "cuda" and torch.cuda.is_available():
+        pytest.skip("it is there")
+    monkeypatch.setenv("HIERCHAT_DEVICE", asked)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(Exception, match=f"HIERCHAT_DEVICE is set to {asked}, which is not there"):
+        best_device()

@@ -1,0 +1,80 @@
+"""`hierchat chat` with a model of its own, in a process as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from hierchat.store import LOCAL_USER, Store
+from tests.chat.tiny import model, tokenizer
+
+if sys.platform == "win32":
+    pytest.skip("needs a terminal of Unix", allow_module_level=True)
+
+from .terminal import CTRL_D, piped, terminal, with_kernels
+
+YAML = """
+models:
+  tiny:
+    source: {{folder: {{path: {folder}}}}}
+    blocks: 4
+    licence: none
+"""
+ALONE = ["--alone", "--model", "tiny"]
+PROMPT = r"> $"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The places of a program that has one tiny model."""
+    folder = tmp_path_factory.mktemp("alone")
+    with_kernels(folder)
+    for place in ("CONFIG", "model"):
+        (folder / place).mkdir()
+    model().save_pretrained(folder / "model")
+    tokenizer().save_pretrained(folder / "model")
+    (folder / "CONFIG" / "models.yaml").write_text(YAML.format(folder=folder / "model"))
+    return folder
+
+
+def test_answers_stand_with_the_chats_of_the_page(folder: Path) -> None:
+    first = piped(folder, *ALONE, "--max-new-tokens", "8", "--json", "hello")
+    assert first.returncode == 0, first.stderr
+    told = json.loads(first.stdout)
+    assert (told["model"], told["finish"], told["figures"]["tokens"]) == ("tiny", "length", 8)
+    # Another program holds the same database meanwhile.
+    with Store.open(folder / "DATA" / "hierchat.db") as store:
+        user = store.users()[LOCAL_USER]
+        store.create_conversation(user)
+        second = piped(folder, *ALONE, "--max-new-tokens", "8", "--continue", "--system", "Be brief.", "more")
+        assert second.returncode == 0, second.stderr
+        path = store.messages(user, told["chat"])
+        assert [message.text for message in path[:2]] == ["hello", told["text"]]
+        assert path[2].text == "more"
+        assert path[3].text == second.stdout.removesuffix("\n")
+        assert [message.state for message in path] == ["complete"] * 4
+        settings = store.chat_settings(user, told["chat"])
+        assert settings
+        assert (settings.system_prompt, settings.sampling["max_new_tokens"]) == ("Be brief.", 8)
+
+
+def test_without_history_nothing_is_stored(folder: Path) -> None:
+    done = piped(folder, *ALONE, "--max-new-tokens", "4", "--no-history", "an unforgettable question")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    for file in (folder / "DATA").glob("hierchat.db*"):
+        assert b"unforgettable" not in file.read_bytes()
+
+
+def test_on_a_terminal(folder: Path) -> None:
+    with terminal(folder, *ALONE, "--max-new-tokens", "400", "--seed", "3") as chat:
+        assert "tiny · /help" in chat.until(PROMPT)
+        assert "\x1b[2m" in chat.raw
+        chat.type("/temperature 1\n", rf"Temperature: 1.*{PROMPT}")
+        chat.type("hello\n", rf"tokens.*{PROMPT}")
+        assert "the model itself" in chat.type("/sources\n", rf"the model itself.*{PROMPT}")
+        chat.type(CTRL_D, "")
+        assert chat.ended() == 0

@@ -1,0 +1,219 @@
+"""`hierchat chat` on a real terminal, over a scripted server."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hierchat.store import LOCAL_USER, Store
+
+from .standin import Script
+
+if sys.platform == "win32":
+    pytest.skip("needs a terminal of Unix", allow_module_level=True)
+
+from .terminal import CTRL_C, CTRL_D, SECONDS, TAB, UP, Terminal, terminal
+
+PROMPT = r"> $"
+
+
+@pytest.fixture
+def chat(url: str, tmp_path: Path) -> Iterator[Terminal]:
+    with terminal(tmp_path, "--url", url) as opened:
+        opened.until(PROMPT)
+        yield opened
+
+
+def stored(folder: Path) -> list[tuple[str, str]]:
+    """Text and state of the messages of the last chat."""
+    with Store.open(folder / "DATA" / "hierchat.db") as store:
+        user = store.users()[LOCAL_USER]
+        (chat,) = store.conversations(user)
+        return [(message.text, message.state) for message in store.messages(user, chat.id)]
+
+
+def test_a_chat(url: str, script: Script, tmp_path: Path) -> None:
+    script.pieces = (
+        "# Title\n\nSome **bold",
+        " text** and <i>more</i>.\n\n- one\n",
+        "- two\x1b[2J\n\n```\ncode\n```\n",
+    )
+    with terminal(tmp_path, "--url", url, "--system", "Be brief.") as chat:
+        assert f"scripted at {url}" in chat.until(PROMPT)
+        drawn = chat.type("hello\n", rf"tokens.*{PROMPT}")
+        assert "\x1b[1m" in chat.raw  # bold
+        assert "\x1b[2J" not in chat.raw  # a reply cannot clear the screen
+        for whole in ("Title\n", "Some bold text and <i>more</i>.\n", " • one\n • two[2J\n", "\ncode\n"):
+            assert whole in drawn
+        figures = " ".join(drawn.split())
+        assert "2.0\N{MULTIPLICATION SIGN} faster than without drafts" in figures
+        assert re.search(r"100 tokens in [\d.]+ s · this chat 25 %, the model itself 75 %", figures)
+        chat.type("again\n", rf"tokens.*{PROMPT}")
+        assert [one["role"] for one in script.asked[1]["messages"]] == ["system", "user", "assistant", "user"]
+        chat.type("/new\n", rf"A new chat\..*{PROMPT}")
+        chat.type("third\n", rf"tokens.*{PROMPT}")
+        assert [one["content"] for one in script.asked[2]["messages"]] == ["Be brief.", "third"]
+        chat.type("/exit\n", "")
+        assert chat.ended() == 0
+
+
+def test_ctrl_c_stops_the_reply_and_then_leaves(chat: Terminal, script: Script, tmp_path: Path) -> None:
+    script.endless = True
+    chat.type("go on\n", r"there\.there\.")
+    drawn = chat.type(CTRL_C, rf"stopped.*{PROMPT}")
+    assert "Traceback" not in drawn
+    assert script.hung_up.wait(SECONDS)
+    chat.type(CTRL_C, "")
+    assert chat.ended() == 0
+    (question, _), (reply, state) = stored(tmp_path)
+    assert question == "go on"
+    assert reply.startswith("Hello there.")
+    assert state == "stopped"
+
+
+def test_ctrl_c_before_the_first_word(chat: Terminal, script: Script) -> None:
+    script.silent = True
+    chat.type("hello\n", "…")
+    assert script.arrived.wait(SECONDS)
+    chat.type(CTRL_C, rf"nothing was asked.*{PROMPT}")
+    assert script.hung_up.wait(SECONDS)
+    chat.type(CTRL_D, "")
+    assert chat.ended() == 0
+
+
+def test_ctrl_c_takes_back_what_was_typed(chat: Terminal, script: Script) -> None:
+    chat.type("half a question", "question$")
+    chat.type(CTRL_C, PROMPT)
+    chat.type("whole\n", rf"tokens.*{PROMPT}")
+    assert [one["messages"][-1]["content"] for one in script.asked] == ["whole"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_what_came_is_kept_where_it_is_ended(
+    chat: Terminal, script: Script, tmp_path: Path, how: signal.Signals
+) -> None:
+    script.endless = True
+    chat.type("go on\n", r"there\.there\.")
+    chat.process.send_signal(how)
+    assert chat.ended() == 128 + how
+    assert chat.raw.rindex("\x1b[?25h") > chat.raw.rindex("\x1b[?25l")  # the cursor is shown again
+    assert script.hung_up.wait(SECONDS)
+    (_, _), (reply, state) = stored(tmp_path)
+    assert reply.startswith("Hello there.")
+    assert state == "stopped"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_question_that_waits_is_kept_where_it_is_ended(
+    chat: Terminal, script: Script, tmp_path: Path, how: signal.Signals
+) -> None:
+    script.silent = True
+    chat.type("hello\n", "…")
+    assert script.arrived.wait(SECONDS)
+    chat.process.send_signal(how)
+    assert chat.ended() == (-how if how == signal.SIGKILL else 128 + how)
+    assert stored(tmp_path) == [("hello", "complete")]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_at_the_prompt_it_ends_in_order(chat: Terminal, tmp_path: Path, how: signal.Signals) -> None:
+    chat.type("hello\n", rf"tokens.*{PROMPT}")
+    chat.process.send_signal(how)
+    assert chat.ended() == 128 + how
+    assert [file.name for file in (tmp_path / "DATA").glob("hierchat.db*")] == ["hierchat.db"]
+
+
+_MISSED = """
+import signal, threading
+from hierchat import ending
+from hierchat.cli.chat import Lines
+
+def later():
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+threading.Timer(0.5, later).start()
+with ending.in_order():
+    Lines([], lambda text: []).read()
+"""
+
+
+def test_a_signal_that_does_not_reach_the_waiting_thread_is_heard(tmp_path: Path) -> None:
+    """As one does that comes between readline's look for signals and its wait for a key."""
+    with terminal(tmp_path, command=[sys.executable, "-c", _MISSED]) as alone:
+        alone.until(PROMPT)
+        assert alone.ended() == 128 + signal.SIGTERM
+
+
+def test_a_line_may_go_on(chat: Terminal, script: Script) -> None:
+    chat.type("one\\\n", r"\. $")
+    chat.type("two\n", rf"tokens.*{PROMPT}")
+    assert script.asked[0]["messages"][-1]["content"] == "one\ntwo"
+
+
+def test_earlier_messages_can_be_taken_up(chat: Terminal, url: str, script: Script, tmp_path: Path) -> None:
+    chat.type("an earlier question\n", rf"tokens.*{PROMPT}")
+    with terminal(tmp_path, "--url", url) as after:
+        after.until(PROMPT)
+        after.type(UP, "an earlier question$")
+        after.type("\n", rf"tokens.*{PROMPT}")
+    assert [len(one["messages"]) for one in script.asked] == [1, 1]
+    # Nothing is kept but in the database
+    files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name.removesuffix("-wal").removesuffix("-shm") for name in files} == {"hierchat.db"}
+
+
+def test_commands(chat: Terminal, script: Script, tmp_path: Path) -> None:
+    said = {
+        "/help": r"/temperature \[N\]",
+        "/model": r"  other\n\* scripted\n",
+        "/model nobody": r"No model is called 'nobody'\. There are: other, scripted\.",
+        "/model other": r"other answers from now on\.",
+        "/system": r"This chat sets no system prompt\.",
+        "/system You are [bold]": r"System prompt: You are \[bold\]",
+        "/temperature": r"The server chooses the temperature\.",
+        "/temperature warm": r"A temperature is a number from 0 to 10, not 'warm'\.",
+        "/temperature 0.5": r"Temperature: 0\.5",
+        "/seed": r"A new seed for each reply\.",
+        "/seed 7": r"Seed: 7",
+        "/sources": r"Nothing is known of where",
+        "/save": r"Nothing was said yet\.",
+        "/sing": r"/sing is no command\. /help lists them\.",
+        "/mo" + TAB + "other": r"/model other.*other answers from now on\.",
+    }
+    for typed, answer in said.items():
+        chat.type(f"{typed}\n", rf"{answer}.*{PROMPT}")
+    assert not script.asked
+    chat.type("/etc/hosts is what?\n", rf"tokens.*{PROMPT}")
+    assert script.asked[0]["model"] == "other"
+    assert (script.asked[0]["temperature"], script.asked[0]["seed"]) == (0.5, 7)
+    assert script.asked[0]["messages"][0]["content"] == "You are [bold]"
+    out = tmp_path / "chat.md"
+    chat.type(f"/save {out}\n", rf"Written to.*{PROMPT}")
+    assert "Hello there." in out.read_text()
+    chat.type(f"/save {out}\n", rf"already exists.*{PROMPT}")
+    chat.type(f"/save {tmp_path / 'no' / 'where.md'}\n", rf"There is no folder.*{PROMPT}")
+
+
+def test_plain_text_on_a_terminal(url: str, script: Script, tmp_path: Path) -> None:
+    script.pieces = ("**Hello** ", "\x1b]0;title\x07there.")
+    with terminal(tmp_path, "--url", url, "--plain", "hello") as chat:
+        assert chat.ended() == 0
+        assert "**Hello** ]0;titlethere.\r\n" in chat.raw
+        assert "\x1b" not in chat.raw
+
+
+def test_a_server_that_goes_away_is_said(url: str, script: Script, tmp_path: Path) -> None:
+    with terminal(tmp_path, "--url", url) as chat:
+        chat.until(PROMPT)
+        script.refuses = (503, "No model is loaded.")
+        chat.type("hello\n", rf"No model is loaded\..*{PROMPT}")
+        script.refuses, script.breaks = None, True
+        chat.type("hello\n", rf"broke off in mid-reply.*{PROMPT}")
+        chat.type(CTRL_D, "")
+        assert chat.ended() == 0
+    assert stored(tmp_path) == [("hello", "complete"), ("Hello there.", "interrupted")]

@@ -1,0 +1,193 @@
+"""Replies on standard output."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from hierchat.chat.frames import Figures, Frame
+from hierchat.chat.origins import Run
+from hierchat.cli.screen import Plain, Rendered, figures_line, finished, printable, record, show_sources
+from hierchat.store import Origin, Whereabouts
+from hierchat.thoughts import joined
+
+REPLY = """# A title
+
+Some *text* with `code`, a [link](http://somewhere.net/place) and <b>bold</b>.
+
+1. first
+2. second
+
+   of the second
+3. third
+
+```python
+def double(number):
+    return 2 * number
+
+
+print(double(21))
+```
+
+| fruit | count |
+|-------|------:|
+| apple | 12    |
+
+> quoted
+> twice
+
+Last words."""
+DRAWN = """A title
+
+Some text with code, a link (http://somewhere.net/place) and
+<b>bold</b>.
+
+ 1 first
+ 2 second
+   of the second
+ 3 third
+
+def double(number):
+    return 2 * number
+
+
+print(double(21))
+
+ fruit  count
+ ────────────
+ apple     12
+
+▌ quoted twice
+
+Last words.
+"""
+
+
+def drawn(text: str, step: int, height: int = 40) -> str:
+    """What stays on the screen of a reply that grew by so many characters at a time."""
+    out = io.StringIO()
+    screen = Rendered(Console(file=out, force_terminal=False, width=60, height=height))
+    for end in range(step, len(text), step):
+        screen.show(Frame("writing", text=text[:end]))
+    screen.show(Frame("done", text=text))
+    screen.end()
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 50, 10_000])
+def test_a_reply_is_drawn_once_however_it_grows(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.cli.screen._REST", 0.0)
+    assert drawn(REPLY, step) == DRAWN
+
+
+def test_a_part_longer_than_the_terminal_is_whole_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.cli.screen._REST", 0.0)
+    lines = [f"line {number}" for number in range(60)]
+    assert drawn("```\n" + "\n".join(lines) + "\n```", 5, height=10).splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("", ""),
+        ("one", ""),
+        ("one\n\n", ""),
+        ("one\n\ntwo", ""),  # it may become "two" with a line of = below, or part of a list
+        ("one\n\ntwo\n", "one\n\n"),
+        ("- one\n\n- two\n", ""),
+        ("1. one\n\n2", ""),
+        ("```\none\n\ntwo\n", ""),
+        ("```\none\n```\ntwo\n", "```\none\n```\n"),
+        ("one\x0btwo\u2028\n\nthree\n", "one\x0btwo\u2028\n\n"),
+    ],
+)
+def test_what_nothing_can_change_any_more(text: str, whole: str) -> None:
+    assert text[: finished(text)] == whole
+
+
+def plain(frames: list[str], stop: tuple[str, ...] = ()) -> list[str]:
+    """What stands on standard output behind each frame and behind the end."""
+    out = io.StringIO()
+    screen, seen = Plain(out, stop), []
+    for number, text in enumerate(frames, 1):
+        screen.show(Frame("done" if number == len(frames) else "writing", text=text))
+        seen.append(out.getvalue())
+    screen.end()
+    return [*seen, out.getvalue()]
+
+
+def test_plain_text_comes_as_it_is_written() -> None:
+    assert plain(["a", "a *b", "a *b*"]) == ["a", "a *b", "a *b*", "a *b*\n"]
+    assert plain(["a\n"]) == ["a\n", "a\n"]
+    assert plain([""]) == ["", ""]
+
+
+def test_a_stop_string_is_never_begun() -> None:
+    assert plain(["abc", "abc#", "abc##", "abc"], ("###",)) == ["a", "ab", "abc", "abc", "abc\n"]
+
+
+def test_nothing_that_a_model_writes_steers_the_terminal() -> None:
+    assert printable("a\x1b[2Jb\x07\x9b\x7f\r\n\tü—日") == "a[2Jb\n\tü—日"
+
+
+def test_the_figures_line() -> None:
+    figures = Figures(
+        tokens=128,
+        seconds=4.0,
+        tokens_per_second=32.0,
+        acceptance_rate=0.5,
+        total_seconds=25.0,
+        waited_seconds=20.0,
+        speedup=2.5,
+        baseline="measured",
+        baseline_tokens_per_second=12.8,
+        shares={"target": 0.5, "history": 0.3, "context": 0.2},
+        finish="end",
+    )
+    assert figures_line(figures) == (
+        "2.5\N{MULTIPLICATION SIGN} faster than without drafts · 128 tokens in 25 s · waited 20 s for other replies · "
+        "this chat 20 %, your earlier chats 30 %, the model itself 50 %"
+    )
+
+
+def test_a_speed_up_that_was_not_measured_is_not_told() -> None:
+    figures = Figures(tokens=200, total_seconds=6.25, speedup=2.5, baseline="estimated", finish="length")
+    assert figures_line(figures) == "32.0 tok/s · 200 tokens in 6.2 s · cut at the longest reply allowed"
+    assert record(Frame("done", figures=figures), "m", None)["figures"]["speedup"] is None
+    brief = Figures(tokens=1, seconds=0.5, tokens_per_second=2.0, finish="end")
+    assert figures_line(brief) == "1 token in 0.5 s"
+    assert figures_line(Figures()) == ""
+
+
+def test_sources_name_the_chats_that_held_the_words() -> None:
+    out = io.StringIO()
+    there = Whereabouts(4, "A chat\x1b[2J", "assistant")
+    runs = [
+        Run("one ", "target", 6),
+        Run("two ", "history", 3, Origin("history", origin_id=9), there),
+        Run("three", "statistics", 1, Origin("corpus", corpus="notes.txt")),
+    ]
+    show_sources(runs, Console(file=out, width=80))
+    assert out.getvalue().splitlines() == [
+        "one two three",
+        "",
+        "your earlier chats  30 %: “A chat[2J”",
+        "phrases and files  10 %: notes.txt",
+        "the model itself  60 %",
+    ]
+
+
+def test_a_thought_is_quoted_above_the_answer() -> None:
+    out = io.StringIO()
+    screen = Rendered(Console(file=out, force_terminal=False, width=60, height=30))
+    text = joined("It asks.\n\nSo I say yes.", "Yes.")
+    for end in (len("<think>"), 20, len(text)):
+        screen.show(Frame("writing", text[:end]))
+    screen.show(Frame("done", text))
+    screen.end()
+    lines = [line.strip() for line in out.getvalue().splitlines() if line.strip()]
+    assert lines[-1] == "Yes."
+    assert "▌ It asks." in lines
+    assert "think>" not in out.getvalue()

@@ -1,0 +1,191 @@
+"""A chat in memory, and one that a server answers and the store keeps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from threading import Event
+from typing import Any
+
+import pytest
+
+from hierchat.chat.frames import Frame
+from hierchat.cli.talk import Kept, TalkInMemory, TerminalError, earlier, last_chat
+from hierchat.runtime.prompt import Said
+from hierchat.store import Attachment, ChatSettings, Store
+
+
+class Echo:
+    """Answers with the question; remembers what it was given."""
+
+    name = "echo"
+    place = ""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[list[Said], dict[str, Any]]] = []
+        self.finish = "end"
+
+    def names(self) -> list[str]:
+        return [self.name]
+
+    def about(self, name: str) -> str:
+        return ""
+
+    def choose(self, name: str) -> None:
+        self.name = name
+
+    def complete(
+        self, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
+    ) -> Generator[Frame, None, None]:
+        self.given.append((list(said), dict(sampling)))
+        yield Frame("waiting")
+        if stop.is_set():
+            return
+        text = f"You said {said[-1].text}"
+        yield Frame("writing", text=text[:3])
+        yield Frame("done", text=text, finish=self.finish)
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+def passing(echo: Echo) -> TalkInMemory:
+    return TalkInMemory(echo, echo.complete, lambda number: ChatSettings("", {}))
+
+
+def kept(echo: Echo, store: Store, user: int, number: int | None = None) -> TalkInMemory:
+    keeping = Kept(store, user)
+    chat = store.chat(user, number) if number else None
+    return TalkInMemory(echo, echo.complete, keeping.settings, keeping, chat, number)
+
+
+def ask(talk: TalkInMemory, text: str, files: Sequence[Attachment] = ()) -> str:
+    return list(talk.ask(text, files, threading.Event()))[-1].text
+
+
+def texts(store: Store, user: int, number: int) -> list[str]:
+    return [message.text for message in store.messages(user, number)]
+
+
+def test_each_question_brings_what_was_said(echo: Echo) -> None:
+    talk = passing(echo)
+    ask(talk, "one")
+    ask(talk, "two")
+    talk.new()
+    ask(talk, "three")
+    roles = [[(one.role, one.text) for one in said] for said, _ in echo.given]
+    assert roles[1] == [("user", "one"), ("assistant", "You said one"), ("user", "two")]
+    assert roles[2] == [("user", "three")]
+
+
+def test_a_system_prompt_stands_before_all(echo: Echo) -> None:
+    talk = passing(echo)
+    talk.changes.system_prompt = "Be brief."
+    talk.changes.sampling["temperature"] = 0.5
+    ask(talk, "one")
+    said, sampling = echo.given[0]
+    assert said[0] == Said("system", "Be brief.")
+    assert sampling == {"temperature": 0.5}
+
+
+def test_a_file_goes_with_its_question(echo: Echo) -> None:
+    talk = passing(echo)
+    ask(talk, "what is this?", [Attachment("stdin", 3, "abc")])
+    ask(talk, "and?")
+    assert "File: stdin" in echo.given[1][0][0].text
+    chat = talk.chat()
+    assert chat
+    assert chat.messages[0].text == "what is this?"
+
+
+def test_what_was_stopped_before_it_began_was_not_said(echo: Echo) -> None:
+    talk, stop = passing(echo), threading.Event()
+    stop.set()
+    list(talk.ask("one", (), stop))
+    assert talk.chat() is None
+
+
+def test_a_reader_that_leaves_keeps_what_came(echo: Echo, store: Store, user: int) -> None:
+    talk = kept(echo, store, user)
+    frames = talk.ask("one", (), threading.Event())
+    while not next(frames).text:
+        pass
+    frames.close()
+    assert talk.number
+    question, reply = store.messages(user, talk.number)
+    assert (question.text, reply.text, reply.state) == ("one", "You", "stopped")
+
+
+def test_chats_stand_in_the_store_and_draft(echo: Echo, store: Store, user: int) -> None:
+    talk = kept(echo, store, user)
+    assert ask(talk, "one") == "You said one"
+    ask(talk, "two")
+    assert talk.number
+    assert texts(store, user, talk.number) == ["one", "You said one", "two", "You said two"]
+    assert [message.model for message in store.messages(user, talk.number)] == ["", "echo", "", "echo"]
+    assert [(chat.id, chat.title) for chat in store.conversations(user)] == [(talk.number, "one")]
+    drafting = [text for _, text in store.texts_without_tokens(user, "key", 0, None, 9)]
+    assert drafting == ["one", "You said one", "two", "You said two"]
+    first = talk.number
+    talk.new()
+    ask(talk, "three")
+    assert talk.number != first
+    assert earlier(store, user, 2) == ["two", "three"]
+    assert last_chat(store, user) == talk.number
+
+
+def test_nothing_is_set_in_a_chat_for_which_nothing_was_set(echo: Echo, store: Store, user: int) -> None:
+    talk = kept(echo, store, user)
+    ask(talk, "one")
+    assert talk.number
+    assert store.chat_settings(user, talk.number) is None
+    talk.changes.system_prompt = "Be brief."
+    ask(talk, "two")
+    settings = store.chat_settings(user, talk.number)
+    assert settings
+    assert settings.system_prompt == "Be brief."
+
+
+def test_a_chat_of_the_store_goes_on(echo: Echo, store: Store, user: int) -> None:
+    number = store.create_conversation(user)
+    question = store.add_message(user, number, None, "user", "before")
+    store.add_message(user, number, question, "assistant", "an answer")
+    talk = kept(echo, store, user, number)
+    ask(talk, "then")
+    assert talk.number == number
+    assert texts(store, user, number) == ["before", "an answer", "then", "You said then"]
+    assert [one.text for one in echo.given[0][0]] == ["before", "an answer", "then"]
+
+
+def test_a_deleted_chat_does_not_come_back(echo: Echo, store: Store, user: int) -> None:
+    talk = kept(echo, store, user)
+    ask(talk, "one")
+    assert talk.number
+    store.hide_conversation(user, talk.number)
+    store.delete_hidden([talk.number])
+    with pytest.raises(TerminalError, match="deleted meanwhile"):
+        ask(talk, "two")
+    assert store.conversations(user) == []
+    ask(talk, "three")
+    assert talk.number
+    assert texts(store, user, talk.number) == ["three", "You said three"]
+
+
+def test_a_new_chat_begins_with_the_default_preset(echo: Echo, store: Store, user: int) -> None:
+    preset = store.create_preset(user, "brief", ChatSettings("Be brief.", {"temperature": 0.3}))
+    store.set_default_preset(user, preset)
+    talk = kept(echo, store, user)
+    ask(talk, "one")
+    assert echo.given[0][0][0] == Said("system", "Be brief.")
+    assert echo.given[0][1]["temperature"] == 0.3
+    assert talk.number
+    settings = store.chat_settings(user, talk.number)
+    assert settings
+    assert (settings.system_prompt, settings.preset_id) == ("Be brief.", preset)
+
+
+def test_there_is_no_last_chat_before_the_first(store: Store, user: int) -> None:
+    with pytest.raises(TerminalError, match="There is no chat to go on with yet"):
+        last_chat(store, user)

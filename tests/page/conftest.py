@@ -1,0 +1,67 @@
+"""One browser and one server over the scripted service for all browser tests; each test gets a fresh visitor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.page.fake_service import FakeHost, FakeService, Script, make
+from tests.page.fake_shelf import FakeShelf
+from tests.testing import browser as driving
+from tests.testing.browser import Chat
+from tests.testing.deleting import delete_for_good
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with driving.browser() as launched:
+        yield launched
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _private_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with driving.files_wait_in(tmp_path_factory.mktemp("transfer")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeService, str]]:
+    service = make(tmp_path_factory.mktemp("page"))
+    with driving.serving(service) as address:
+        yield service, address
+
+
+@pytest.fixture
+def service(server: tuple[FakeService, str]) -> FakeService:
+    """The service behind the page, its script and its data as new."""
+    fake = server[0]
+    fake.script, fake.host.status, fake.host.started = Script(), FakeHost().status, []
+    fake.host.names = FakeHost().names
+    fake.models = FakeShelf(fake.host)
+    fake.texts.reset()
+    fake.learning.reset()
+    user = fake.store.ensure_user("local")
+    fake.in_progress.stop(user)  # replies go on when a test has ended
+    assert all(reply.wait(20) for reply in fake.in_progress.all_of(user))
+    for archived in (False, True):
+        for conversation in fake.store.conversations(user, limit=-1, archived=archived):
+            delete_for_good(fake.store, user, conversation.id)
+    return fake
+
+
+@pytest.fixture
+def chat(chromium: Browser, server: tuple[FakeService, str], service: FakeService) -> Iterator[Chat]:
+    """The page, opened wide and light; no test may leave the app's origin."""
+    with driving.visiting(chromium, server[1]) as visitor:
+        visitor.open()
+        yield visitor
+        assert visitor.foreign == []
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> FakeService:
+    """A service of its own, for tests without a browser."""
+    return make(tmp_path)

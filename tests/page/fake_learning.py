@@ -1,0 +1,44 @@
+"""Scripted writing while idle: what a test sets, and what was asked of it. What is kept lies in the real store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hierchat.chat.idle import LearningState
+from hierchat.store import Learning, SelfText, Store
+
+
+class FakeLearning:
+    """The surface of hierchat.chat.idle.IdleLearning; a test moves it on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.reset()
+
+    def reset(self) -> None:
+        self.now = LearningState("waiting", Learning())
+        self.touches = 0
+        for user in self._store.users().values():
+            self._store.set_learning(user, Learning())
+            self._store.delete_self_texts(user)
+
+    def wrote(self, user: int, texts: int) -> None:
+        """Texts of 50 tokens."""
+        for number in range(texts):
+            reply = SelfText(0, tuple(range(50)), True)
+            self._store.keep_self_text(
+                user, "fake", str(number), reply, None, deletions=self._store.deletions(user)
+            )
+
+    def state(self, user_id: int) -> LearningState:
+        chosen = self._store.learning(user_id)
+        return replace(self.now, chosen=chosen, phase=self.now.phase if chosen.on else "off")
+
+    def choose(self, user_id: int, chosen: Learning) -> None:
+        self._store.set_learning(user_id, chosen)
+
+    def touched(self) -> None:
+        self.touches += 1
+
+    def delete(self, user_id: int) -> bool:
+        return self._store.delete_self_texts(user_id)

@@ -1,0 +1,101 @@
+"""Scripted texts of one's own: what a test sets, and what was asked of them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from hierchat.models.progress import Progress
+from hierchat.runtime.documents import Addition, LastReplies, OwnText
+from hierchat.runtime.drafters import Gain
+from hierchat.texts.previews import Preview
+from hierchat.texts.text_files import CorpusError
+
+NOTES = OwnText(
+    "notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False, watchable=True
+)
+CODE = OwnText("code", 900_000, 98_000, ("Qwen3 0.6B",), ("/home/you/code",), False, True)
+FOUND = Preview(
+    14,
+    5_200_000,
+    1_234_567,
+    2,
+    {".png files": 12, "hidden folders": 1, "folders of libraries": 1},
+    ("/home/you/diary/closed: Permission denied",),
+)
+
+
+class FakeTexts:
+    """The surface of hierchat.runtime.documents.OwnTexts; a test moves it on."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.model = "SmolLM2 135M"
+        self.listed = [CODE, NOTES]
+        self.addition: Addition | None = None
+        self.shipped: Progress | None = None
+        self.asked: list[tuple[str, str]] = []
+        self.dropped: dict[str, bytes] = {}
+        self.gain: Gain | None = Gain(12, 1.72, 1.95)
+
+    @property
+    def busy(self) -> bool:
+        return self.addition is not None and self.addition.under_way
+
+    def watch(self, name: str) -> None:
+        self.asked.append(("watch", name))
+        self.listed = [
+            replace(one, watched=not one.watched) if one.name == name else one for one in self.listed
+        ]
+
+    def rows(self) -> list[OwnText]:
+        return self.listed
+
+    def look(self, said: str, written: LastReplies | None = None) -> None:
+        self.asked.append(("look", said))
+        if "none" in said:
+            raise CorpusError(f"There is no file or folder {said} on this machine. Check the path.")
+        self.addition = Addition(said.rstrip("/").rsplit("/", 1)[-1])
+
+    def look_at_files(self, folder: Path, name: str, written: LastReplies | None = None) -> None:
+        self.asked.append(("files", name))
+        self.dropped = {file.name: file.read_bytes() for file in folder.iterdir()}
+        shutil.rmtree(folder)
+        self.addition = Addition(
+            name.split(".")[0], "looked", Preview(len(self.dropped), 900, 300, 0, {}, ())
+        )
+
+    def add(self) -> None:
+        assert self.addition
+        self.asked.append(("add", self.addition.name))
+        self.addition = replace(self.addition, phase="reading", done=2_100_000, total=5_200_000)
+
+    def add_again(self, name: str) -> None:
+        self.asked.append(("again", name))
+        self.addition = Addition(name, "reading")
+
+    def stop(self) -> None:
+        self.asked.append(("stop", ""))
+        self.addition = None
+
+    def remove(self, name: str) -> None:
+        self.asked.append(("remove", name))
+        self.listed = [row for row in self.listed if row.name != name]
+
+    def found(self) -> None:
+        """The look has ended."""
+        assert self.addition
+        self.addition = replace(self.addition, phase="looked", preview=FOUND, gain=self.gain)
+
+    def ended(self, tokens: int) -> None:
+        """All is read."""
+        assert self.addition
+        name = self.addition.name
+        self.addition = Addition(name, "done", tokens=tokens, unread=("/home/you/diary/old.doc: binary",))
+        self.listed = [
+            *self.listed,
+            OwnText(name, 5_000_000, tokens, (self.model,), (f"/home/you/{name}",), True, False),
+        ]

@@ -1,0 +1,117 @@
+"""Compare, replay, themes, widths and the login, in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.page.fake_service import FakeService
+from tests.testing import browser as driving
+from tests.testing.browser import Chat
+
+pytestmark = pytest.mark.browser
+
+
+def compare(chat: Chat, service: FakeService, seconds: float = 0.8) -> None:
+    service.script.seconds = seconds
+    chat.page.locator("#hc-compare input").check()
+    expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
+    chat.send("And in Rust?")
+
+
+def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeService) -> None:
+    compare(chat, service, seconds=60)
+    second, first = chat.page.locator("#hc-second"), chat.page.locator("#hc-first")
+    expect(second).to_contain_text("With drafts")
+    expect(second).to_contain_text("tokens")
+    expect(first).to_contain_text("Without drafts")
+    expect(first).to_contain_text("Not started yet")
+    chat.shot("comparing")
+    service.script.seconds = 2  # of which most have passed
+    expect(first).to_contain_text("tokens")
+    verdict = chat.page.locator("#hc-verdict")
+    expect(verdict).to_contain_text(
+        "Word for word the same. “With drafts” is 2.0", timeout=driving.PATIENCE_MS
+    )
+    expect(verdict).to_contain_text("the same words, proved")
+    chat.idle()
+    chat.shot("compared")
+    replay = chat.page.locator("#hc-result [data-act=hc_race]")
+    counters = chat.page.locator("#hc-result .hc-race")
+    # All that is shown: a slow machine may look too late for what goes by.
+    chat.page.evaluate(
+        """() => {
+          window.seen = [];
+          const look = () => seen.push([...document.querySelectorAll('#hc-result :is(.hc-race, [data-act=hc_race])')]
+            .map((e) => e.textContent).join(' | '));
+          new MutationObserver(look).observe(document.querySelector('#hc-result'),
+            { childList: true, subtree: true, characterData: true });
+        }"""
+    )
+    replay.click()
+    expect(replay).to_have_text("Stop the replay")
+    chat.shot("replay")
+    expect(replay).to_have_text("Replay at true speed", timeout=driving.PATIENCE_MS)
+    seen = chat.page.evaluate("seen")
+    assert any("a second" in shown for shown in seen)
+    # The faster one at its end, while the other still runs.
+    assert any("130 tokens" in shown and "done" in shown and "Stop the replay" in shown for shown in seen)
+    expect(counters.first).to_be_hidden()
+    assert chat.page.locator("#hc-result .hc-side [style*=hidden]").count() == 0
+    chat.page.locator("#hc-back").click()
+    expect(chat.replies).to_have_count(1)
+    expect(chat.page.locator("#hc-versus")).to_be_hidden()
+    chat.page.locator("#hc-compare input").uncheck()
+    chat.ask("And plain?")
+    expect(chat.replies).to_have_count(2)
+
+
+def test_compare_can_be_stopped(chat: Chat, service: FakeService) -> None:
+    compare(chat, service, seconds=60)
+    expect(chat.page.locator("#hc-second")).to_contain_text("tokens")
+    chat.page.locator("#hc-stop").click()
+    chat.idle()
+    expect(chat.page.locator("#hc-back")).to_be_visible()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)], ids=["narrow", "wide"])
+def test_every_theme_and_width(
+    chromium: Browser,
+    server: tuple[FakeService, str],
+    service: FakeService,
+    dark: bool,
+    width: int,
+    height: int,
+) -> None:
+    name = f"{'dark' if dark else 'light'}-{'narrow' if width < 768 else 'wide'}"
+    service.script.seconds = 0
+    with driving.visiting(chromium, server[1], width, height, dark) as visitor:
+        visitor.open()
+        visitor.page.wait_for_timeout(500)
+        visitor.shot(f"{name}-empty")
+        visitor.ask("Write a function that reverses a string.")
+        visitor.shot(f"{name}-chat")
+        page = visitor.page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        dark_page = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+        assert dark_page is dark
+        if width < 768:
+            assert page.locator("#hc-sidebar").evaluate("e => e.getBoundingClientRect().right") <= 48
+            page.locator("#hc-sidebar .toggle-button").click()
+            page.wait_for_timeout(500)
+            visitor.shot(f"{name}-list")
+            page.locator("#hc-list .hc-title").first.click()
+            page.wait_for_timeout(500)
+        compare(visitor, service, 0.2)
+        expect(page.locator("#hc-verdict")).to_contain_text(
+            "Word for word the same", timeout=driving.PATIENCE_MS
+        )
+        visitor.idle()
+        visitor.shot(f"{name}-compare")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        boxes = [page.locator(f".hc-side[data-arm={arm}]").bounding_box() for arm in ("first", "second")]
+        assert all(boxes)
+        stacked = boxes[1]["y"] > boxes[0]["y"] + 100
+        assert stacked is (width < 768)
+        assert visitor.foreign == []

@@ -1,0 +1,280 @@
+"""Compare's two configurations, the result, and the panel that keeps results."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from hierchat.chat.comparing import USUAL, Configuration
+from hierchat.chat.comparison import Comparison, Side
+from hierchat.chat.frames import Figures, Verdict
+from hierchat.config import GenerationSettings
+from hierchat.page import comparison
+from hierchat.page.comparison import difference, drawn, export, headline, picture
+from hierchat.store import Store
+from tests.page.fake_service import REPLY, FakeService
+from tests.testing import browser as driving
+from tests.testing.browser import Chat
+
+SIZES = [(width, height, dark) for width, height in ((1280, 800), (390, 844)) for dark in (False, True)]
+HOSTILE = "</text><script>alert(1)</script> \"&amp;' <img src=x onerror=alert(1)>"
+
+
+def result(question: str = "Why?", second: str = REPLY, **changed: object) -> Comparison:
+    sides = {}
+    for arm, text, speed in (("first", REPLY, 20.0), ("second", second, 50.0)):
+        figures = Figures(
+            tokens=130,
+            seconds=130 / speed,
+            tokens_per_second=speed,
+            tokens_per_forward=2.5,
+            shares={"target": 1.0},
+        )
+        moments = [(round(at * 1e3 / speed), at, len(text) * at // 130) for at in range(1, 131)]
+        record, settings = USUAL[arm].record(), GenerationSettings().model_dump(mode="json")
+        name = USUAL[arm].name
+        sides[arm] = Side(name, "SmolLM2 135M", "smol:1", "blocks", record, settings, text, figures, moments)
+    verdict = Verdict(second == REPLY, 130, None, 2.5, "Word for word the same.", True, "Identical.")
+    made = {
+        "sides": sides,
+        "verdict": verdict,
+        "machine": "Some Processor, 2 cores",
+        "hierchat": "0.2.0",
+        "alone": True,
+    }
+    return Comparison(question, **{**made, "at": 1_790_000_000.0, **changed})
+
+
+def keep(store: Store, question: str = "Why is the sky blue?", second: str = REPLY) -> int:
+    user = store.ensure_user("local")
+    made = result(question, second, at=time.time())
+    chat = store.create_conversation(user, "Sky")
+    store.add_message(user, chat, None, "user", question)
+    return store.keep_comparison(user, chat, question, made.at, made.to_json())
+
+
+def test_the_first_differing_word_is_marked_in_both() -> None:
+    words = " ".join(f"w{number}" for number in range(40))
+    left, right = difference(f"{words} same cat <b> end", f"{words} same dog <b> end")
+    for text, word in ((left, "cat "), (right, "dog ")):
+        assert text.startswith("… w")
+        assert f'<mark class="hc-other hc-first-other">{word}</mark>&lt;b&gt; end' in text
+        assert text.count("hc-first-other") == 1
+    assert difference("the same", "the same") == ("", "")
+    left, right = difference("one two", "one two three")
+    assert "(nothing)" in left
+    assert ">three</mark>" in right
+
+
+def test_the_picture_is_whole_and_holds_what_was_asked() -> None:
+    drawn = ElementTree.fromstring(picture(result(HOSTILE * 9)))
+    said = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert said[0].startswith("“</text><script>")
+    assert not list(drawn.iter("{http://www.w3.org/2000/svg}script"))
+    for part in ("2.5\u00d7 faster, word for word the same", "20.0 tokens/s", "50.0 tokens/s", "With drafts"):
+        assert part in said
+    assert "SmolLM2 135M on Some Processor, 2 cores" in said
+    assert any("hierchat 0.2.0" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "tokens", "said"),
+    [
+        (2.5, 130, "2.5\u00d7 faster, word for word the same"),
+        (0.5, 130, "2.0\u00d7 slower, word for word the same"),
+        (1.01, 130, "As fast, word for word the same"),
+        (2.5, 63, "Word for word the same"),
+    ],
+)
+def test_the_headline_is_the_second_side_against_the_first(speedup: float, tokens: int, said: str) -> None:
+    made = result()
+    sides = {
+        arm: replace(side, figures=replace(side.figures, tokens=tokens)) for arm, side in made.sides.items()
+    }
+    assert headline(replace(made, sides=sides, verdict=replace(made.verdict, speedup=speedup))) == said
+
+
+def test_nothing_that_was_asked_or_written_becomes_markup() -> None:
+    page = drawn(result(HOSTILE, HOSTILE))
+    assert "<script" not in page
+    assert "<img" not in page
+
+
+def test_the_file_says_how_to_repeat_it_where_that_can_be() -> None:
+    whole = json.loads(export(result("It's why?")))
+    assert json.loads(whole["repeat"]["question.jsonl"])["turns"] == ["It's why?"]
+    assert whole["repeat"]["words"].startswith(
+        "python -m hierchat verify --questions question.jsonl --model 'SmolLM2 135M'"
+    )
+    assert whole["sides"]["first"]["text"] == REPLY
+    assert sum(change[1] for change in whole["sides"]["first"]["moments"]) == 130
+    assert json.loads(export(result(alone=False)))["repeat"] is None
+
+
+def test_the_form_and_the_server_agree() -> None:
+    given = {"model": "", "databases": "none", "draft_models": "", "temperature": "", "seed": ""}
+    pair = comparison.pair_of(
+        json.dumps({"first": given, "second": {**given, "databases": "chat", "temperature": "0.7"}})
+    )
+    assert pair["first"] == USUAL["first"]
+    assert pair["second"].name == "Drafts from this chat, no draft models, temperature 0.7"
+    assert Configuration(model="M").name == "M"
+
+
+def compare(chat: Chat, text: str = "Why is the sky blue?") -> None:
+    chat.page.locator("#hc-compare input").check()
+    expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
+    chat.send(text)
+    expect(chat.page.locator("#hc-result .hc-result")).to_be_visible(timeout=driving.PATIENCE_MS)
+    chat.idle()
+
+
+def saved(page: Page, name: str, folder: Path) -> Path:
+    with page.expect_download() as coming:
+        page.get_by_role("button", name=name, exact=True).click()
+    path = folder / coming.value.suggested_filename
+    coming.value.save_as(path)
+    return path
+
+
+@pytest.mark.browser
+def test_two_configurations_are_chosen_by_keyboard_and_named(chat: Chat, service: FakeService) -> None:
+    service.script.seconds = 0.3
+    page = chat.page
+    expect(page.locator("#hc-setup")).to_be_hidden()
+    page.locator("#hc-compare input").check()
+    expect(page.locator("#hc-against")).to_have_text("Without drafts against With drafts")
+    page.locator("#hc-setup summary").focus()
+    page.keyboard.press("Enter")
+    second = page.get_by_role("group", name="Second, which stays in the chat")
+    second.get_by_label("Drafts come from").select_option("chat")
+    second.get_by_label("Temperature").fill("7e9")
+    second.get_by_label("Temperature").press("Tab")
+    expect(page.locator("#hc-against")).to_contain_text(
+        "The temperature of a comparison must be between 0 and 10."
+    )
+    second.get_by_label("Temperature").fill("0.7")
+    second.get_by_label("Temperature").press("Tab")
+    expect(page.locator("#hc-against")).to_have_text(
+        "Without drafts against Drafts from this chat, temperature 0.7"
+    )
+    chat.shot("comparison-form")
+    compare(chat)
+    expect(page.locator("#hc-result .hc-arm h2").last).to_have_text("Drafts from this chat, temperature 0.7")
+    page.get_by_role("button", name="As at first").click()
+    expect(page.locator("#hc-against")).to_have_text("Without drafts against With drafts")
+
+
+@pytest.mark.browser
+def test_a_result_is_kept_opened_saved_and_deleted(chat: Chat, service: FakeService, tmp_path: Path) -> None:
+    service.script.seconds, page = 0.3, chat.page
+    compare(chat)
+    page.get_by_role("button", name="All comparisons").click()
+    expect(page).to_have_url(re.compile(r"\?view=comparisons$"))
+    expect(page.locator("#hc-setup")).to_be_hidden()
+    row = page.locator(".hc-results li")
+    expect(row).to_contain_text(
+        "2.0\u00d7 faster, word for word the same. Without drafts against With drafts."
+    )
+    row.get_by_role("button", name="Why is the sky blue?", exact=True).click()
+    expect(page.locator(".hc-one .hc-user")).to_have_text("Why is the sky blue?")
+    path = saved(page, "Save as JSON", tmp_path)
+    assert json.loads(path.read_text(encoding="utf-8"))["question"] == "Why is the sky blue?"
+    page.get_by_role("button", name="Picture…").click()
+    expect(page.locator(".hc-picture")).to_be_visible()
+    chat.shot("comparison-picture")
+    whole = saved(page, "Save as SVG", tmp_path).read_text(encoding="utf-8")
+    assert "Why is the sky blue?" in whole
+    png = saved(page, "Save as PNG", tmp_path).read_bytes()
+    page.get_by_label("Show the question").uncheck()
+    page.get_by_role("checkbox", name="Dark").check()
+    bare = saved(page, "Save as SVG", tmp_path).read_text(encoding="utf-8")
+    assert "sky" not in bare
+    assert 'class="dark"' in bare
+    bare_png = saved(page, "Save as PNG", tmp_path).read_bytes()
+    assert png[:4] == bare_png[:4] == b"\x89PNG"
+    heights = [int.from_bytes(data[20:24]) for data in (png, bare_png)]
+    assert heights[0] > heights[1]
+    chat.shot("comparison-saved", png)
+    chat.shot("comparison-saved-dark", bare_png)
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Replay at true speed").click()
+    expect(page.locator(".hc-one .hc-race").first).to_contain_text("tokens")
+    page.get_by_role("button", name="Stop the replay").click()
+    expect(page.locator(".hc-one .hc-race").first).to_be_hidden()
+    page.get_by_role("button", name="Delete…", exact=True).click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".hc-one")).to_be_visible()
+    page.get_by_role("button", name="Delete…", exact=True).click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator("#hc-comparisons")).to_contain_text("Nothing here yet")
+    assert service.store.comparisons(service.store.ensure_user("local"), 9) == []
+
+
+@pytest.mark.browser
+def test_all_go_at_once_and_one_that_is_gone_is_said(chat: Chat, service: FakeService) -> None:
+    first = keep(service.store, "One?")
+    keep(service.store, "Two?")
+    user = service.store.ensure_user("local")
+    chat.open("?view=comparisons")
+    page = chat.page
+    expect(page.locator(".hc-results li")).to_have_count(2)
+    service.store.delete_comparison(user, first)
+    page.get_by_role("button", name="One?", exact=True).click()
+    expect(page.locator("#hc-live")).to_contain_text("deleted")
+    page.get_by_role("button", name="Delete all…").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator("#hc-comparisons")).to_contain_text("Nothing here yet")
+    assert service.store.comparisons(user, 9) == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "height", "dark"), SIZES)
+def test_how_it_looks(
+    chromium: Browser,
+    server: tuple[FakeService, str],
+    service: FakeService,
+    width: int,
+    height: int,
+    dark: bool,
+) -> None:
+    keep(service.store)
+    keep(
+        service.store,
+        "A long question about " + "many things and " * 12,
+        REPLY.replace("backwards", "from its end"),
+    )
+    name = f"{'dark' if dark else 'light'}-{width}"
+    with driving.visiting(chromium, server[1], width, height, dark) as chat:
+        page = chat.page
+        chat.open("?view=comparisons")
+        expect(page.locator(".hc-results li")).to_have_count(2)
+        chat.shot(f"comparisons-{name}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.locator(".hc-question").first.click()
+        expect(page.locator(".hc-first-other")).to_have_count(2)
+        chat.shot(f"comparison-{name}")
+        page.locator(".hc-measured").scroll_into_view_if_needed()
+        page.locator(".hc-one .hc-details summary").click()
+        page.locator(".hc-one .hc-details").scroll_into_view_if_needed()
+        chat.shot(f"comparison-end-{name}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.locator(".hc-one [data-act=hc_race]").click()
+        expect(page.locator(".hc-race").first).to_contain_text("a second")
+        chat.shot(f"comparison-race-{name}")
+        page.get_by_role("button", name="Picture…").click()
+        chat.shot(f"comparison-picture-{name}")
+        page.keyboard.press("Escape")
+        chat.open()
+        page.locator("#hc-compare input").check()
+        page.locator("#hc-setup summary").click()
+        chat.shot(f"comparison-setup-{name}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert chat.foreign == []

@@ -1,0 +1,294 @@
+"""The Insights view: what its parts say, and the view in a real browser."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from hierchat.chat.statistics import ForwardCosts
+from hierchat.page import charts
+from hierchat.page.panels import insights, machine
+from hierchat.runtime.costs import Meter, meters
+from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
+from tests.page.fake_service import FakeService
+from tests.page.measured import CODER, COSTS, SMALL, measured_reply, weeks
+from tests.page.test_access import in_order, well_named
+from tests.page.test_rendering import PLAN, visible
+from tests.testing import browser as driving
+from tests.testing.browser import Chat
+
+TODAY = date(2026, 3, 10)
+
+
+def figures(speedup: float | None = 2.0, tokens: int = 100, **changed: object) -> DraftingFigures:
+    usual = {
+        "replies": 3, "tokens": tokens, "tokens_per_forward": 2.0, "proposed": 90, "accepted": 45,
+        "sources": {"history": SourceCount(60, 30), "context": SourceCount(30, 15)}, "speedup": speedup,
+        "compared": 2 if speedup else 0, "saved_seconds": 100.0 if speedup else 0.0, "draft_ms": 0.2,
+    }  # fmt: skip
+    return DraftingFigures(**{**usual, **changed})
+
+
+NONE = figures(None, 0, replies=0, tokens_per_forward=None, proposed=0, accepted=0, sources={})
+
+
+def over(days: dict[date, DraftingFigures], whole: DraftingFigures | None = None) -> OverTimeFigures:
+    return OverTimeFigures(whole or (figures() if days else NONE), days, {"k": figures()} if days else {})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(0, "0 bytes"), (999, "999 bytes"), (24_100_000, "24.1 MB"), (240e6, "240 MB"), (16e9, "16.0 GB")],
+)
+def test_sizes(given: float, said: str) -> None:
+    assert charts.size(given) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.2, "0 s"), (52, "52 s"), (860, "14 min"), (11_500, "3.2 h")],
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert charts.duration(seconds) == said
+
+
+def test_tiles_say_over_how_many_replies() -> None:
+    said = visible(insights.tiles(figures()))
+    assert "2.0\u00d7 faster than without drafts median of 2 replies where both were measured" in said
+    assert "2 min saved by drafts over 2 of 3 measured replies" in said
+    assert "45 % of the tokens came from drafts" in said
+
+
+def test_tiles_tell_a_slowdown_as_plainly() -> None:
+    said = visible(insights.tiles(figures(0.8, saved_seconds=-100.0)))
+    assert "1.2\u00d7 slower than without drafts" in said
+    assert "2 min lost by drafts" in said
+    assert "As fast as without drafts" in visible(insights.tiles(figures(1.02)))
+
+
+def test_tiles_without_a_baseline_claim_nothing() -> None:
+    said = visible(insights.tiles(figures(None)))
+    assert "\u00d7" not in said
+    assert said.count("\u2013") == 2
+    assert "100 tokens in 3 measured replies" in said
+    assert visible(insights.tiles(NONE)).count("\u2013") == 3
+
+
+def test_the_speed_of_days_without_a_baseline_is_left_out() -> None:
+    days = {
+        TODAY - timedelta(days=4): figures(1.5),
+        TODAY - timedelta(days=2): figures(None),
+        TODAY: figures(3.0),
+    }
+    drawn = insights.speed_card(over(days), TODAY, 7, True)
+    assert "6 Mar 1.5\u00d7 faster than without drafts 2" in visible(drawn)
+    assert "8 Mar \u2013" not in visible(drawn)
+    assert 'd="M33.33 50.00L100.00 0.00"' in drawn  # seven days from 4 Mar on; the axis ends at 3
+    assert "at first 1.5\u00d7 faster than without drafts, at last 3.0\u00d7 faster" in drawn
+
+
+def test_shares_are_of_all_tokens_and_long_ranges_go_by_weeks() -> None:
+    drawn = insights.shares_card(over({TODAY: figures()}), TODAY, 7, True)
+    assert "10 Mar 15 % 30 %" in visible(drawn)  # context, history
+    begin = TODAY - timedelta(days=100)
+    long = {begin: figures(), begin + timedelta(days=1): figures(tokens=300), TODAY: figures()}
+    said = visible(insights.shares_card(over(long), TODAY, None, True))
+    assert "Week from" in said
+    assert "30 Nov 8 % 15 %" in said  # 30 and 60 of 400: two days of one week
+    assert "2 Mar" not in said  # a week without replies
+
+
+def test_a_source_keeps_its_colour_and_its_line() -> None:
+    drawn = insights.shares_card(over({TODAY: figures()}), TODAY, 7, True)
+    assert re.search(r'var\(--history-line\)" stroke-dasharray', drawn)
+    assert not re.search(r'var\(--context-line\)" stroke-dasharray', drawn)
+
+
+def test_names_from_a_model_are_escaped() -> None:
+    sources = {"<img src=x>": SourceCount(4, 2)}
+    page = insights.replies_page(
+        OverTimeFigures(figures(sources=sources), {TODAY: figures(sources=sources)}, {"k": figures(), "l": figures()}),
+        {"k": "<b>k", "l": "l"}, TODAY, 7, True,
+    )  # fmt: skip
+    assert "<img" not in page
+    assert "<b>k" not in page
+    costs = machine.costs_card(ForwardCosts("<i>m", 0, (1.0, 2.0)))
+    assert "<i>m" not in costs
+
+
+def test_matches_are_grouped_and_few_cases_draw_nothing() -> None:
+    counts = [[0, 0] for _ in range(33)]
+    counts[1], counts[3], counts[4], counts[32] = [100, 25], [30, 20], [10, 10], [5, 5]
+    drawn = machine.match_card(counts)
+    said = visible(drawn)
+    for row in ("1 25 % 100", "2 \u2013 0", "3\u20134 75 % 40", "17+ 100 % 5"):
+        assert row in said
+    assert drawn.count("fill-opacity") == 2
+    assert "It is counted while replies are written" in machine.match_card([[0, 0]] * 33)
+
+
+def test_chances_against_what_came_true() -> None:
+    drawn = machine.calibration_card({"history": [(0.25, 0.5, 40), (0.75, 0.7, 3)]})
+    assert "your" in visible(drawn) or "history" in visible(drawn)
+    assert 'd="M25.00 50.00h0"' in drawn  # the other is too few
+    assert "75 % 70 % 3" in visible(drawn)
+    assert "six in ten" in machine.calibration_card({})
+
+
+def test_what_a_run_costs_beside_one_token() -> None:
+    said = visible(machine.costs_card(ForwardCosts("m", 1200, tuple(10.0 + n for n in range(32)))))
+    assert "8 17.0 ms 1.70\u00d7" in said
+    assert "1,200 tokens into a chat" in said
+    assert "measured when a model has been loaded" in machine.costs_card(None)
+
+
+def test_a_longer_range_is_advised_only_where_it_has_something() -> None:
+    assert "choose a longer range" in insights.replies_page(over({}), {}, TODAY, 7, True)
+    alone = over({TODAY: figures(None)})  # replies, but none of them compared
+    assert "choose a longer range" not in insights.replies_page(alone, {}, TODAY, None, True)
+    never = insights.replies_page(over({}), {}, TODAY, 7, False)
+    assert "longer range" not in never
+    assert "first reply" in never
+
+
+def test_a_meter_parts_ours_from_others() -> None:
+    drawn = machine.meters_card([Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("GPU <0>", 1, 1, 10)])
+    assert "hierchat 2.0 GB, others 4.0 GB, of 16.0 GB" in visible(drawn)
+    assert 'width:12.50%"></i><i style="width:25.00%' in drawn
+    assert "GPU &lt;0&gt;" in drawn
+
+
+def test_the_machine_has_memory_and_so_have_we() -> None:
+    for meter in meters():
+        assert 0 < meter.ours <= meter.used <= meter.total
+
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def rich(service: FakeService) -> FakeService:
+    weeks(service.store, service.store.ensure_user("local"))
+    service.script.plan, service.script.costs = PLAN, COSTS
+    return service
+
+
+def open_insights(chat: Chat) -> None:
+    chat.open("?view=insights")
+    expect(chat.page.locator(".hc-tile")).to_have_count(4)
+    chat.page.get_by_role("radio", name="30 days").check(force=True)  # as chosen last, by another test maybe
+
+
+def card(chat: Chat, title: str):
+    return chat.page.locator(".hc-insight").filter(
+        has=chat.page.get_by_role("heading", name=title, exact=True)
+    )
+
+
+def test_a_new_user_reads_what_will_be_there(chat: Chat) -> None:
+    open_insights(chat)
+    expect(chat.page.locator(".hc-nothing")).to_have_count(7)
+    expect(card(chat, "Speed by day")).to_contain_text("some dozens of tokens")
+    expect(card(chat, "Memory now")).to_contain_text(re.compile(r"hierchat [\d.]+ [GM]B"))
+    chat.shot("insights-empty")
+
+
+def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) -> None:
+    user = service.store.ensure_user("local")
+    measured_reply(service.store, user, 0, speedup=3.0)
+    measured_reply(service.store, user, 20, SMALL, speedup=2.0)
+    measured_reply(service.store, user, 90, speedup=1.0)
+    open_insights(chat)
+    page, tile = chat.page, chat.page.locator(".hc-tile").first
+    expect(tile).to_contain_text("2.5\u00d7 faster")
+    expect(card(chat, "Speed by model")).to_contain_text("SmolLM2 135M")
+    page.get_by_role("radio", name="All").check(force=True)
+    expect(tile).to_contain_text("2.0\u00d7 faster")
+    page.get_by_role("radio", name="7 days").check(force=True)
+    expect(tile).to_contain_text("3.0\u00d7 faster")
+    page.locator("#hc-writer input").click()
+    page.get_by_role("option", name=SMALL[0]).click()
+    expect(tile).to_contain_text("\u2013")
+    expect(card(chat, "Speed by day")).to_contain_text("choose a longer range")
+    page.reload()  # what was chosen stays
+    expect(page.locator("#hc-writer input")).to_have_value(SMALL[0])
+    expect(page.get_by_role("radio", name="7 days")).to_be_checked()
+
+
+def test_the_meter_moves_only_while_the_view_is_open(
+    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks: list[int] = []
+
+    def counting() -> list[Meter]:
+        ticks.append(1)
+        return [Meter("", 10**9 + len(ticks) * 10**8, 4 * 10**9, 8 * 10**9)]
+
+    monkeypatch.setattr("hierchat.page.panels.insights.meters", counting)
+    open_insights(chat)
+    first = chat.page.locator("#hc-insights-meters .hc-bar-said").inner_text()
+    expect(chat.page.locator("#hc-insights-meters .hc-bar-said")).not_to_have_text(first)
+    chat.page.locator("#hc-new").click()
+    expect(chat.page.locator("#hc-empty")).to_be_visible()
+    chat.page.wait_for_timeout(2500)  # at most one more, which finds the view closed
+    before = len(ticks)
+    chat.page.wait_for_timeout(2500)
+    assert len(ticks) == before
+
+
+def test_bars_are_filled_and_points_are_seen(chat: Chat, rich: FakeService) -> None:
+    chat.open("?view=insights")
+    drawn = chat.page.locator("#hc-panel-insights .hc-chart")
+    bar, points = drawn.locator("[fill-opacity]").first, drawn.locator(".hc-points").first
+    expect(bar).to_be_attached()
+    assert bar.evaluate("e => getComputedStyle(e).fill") != "none"
+    assert points.evaluate("e => getComputedStyle(e).strokeWidth") == "6px"
+
+
+def test_a_table_opened_by_keyboard_says_what_a_chart_shows(chat: Chat, rich: FakeService) -> None:
+    open_insights(chat)
+    speed = card(chat, "Speed by day")
+    expect(speed.get_by_role("img")).to_have_attribute("aria-label", re.compile("Speed by day: at first"))
+    speed.locator("summary").focus()
+    chat.page.keyboard.press("Enter")
+    expect(speed.get_by_role("columnheader", name="Speed")).to_be_visible()
+    chat.page.wait_for_timeout(2500)  # the meter ticks, the table stays
+    expect(speed.get_by_role("columnheader", name="Speed")).to_be_visible()
+
+
+def test_other_users_figures_are_not_shown(chat: Chat, service: FakeService) -> None:
+    other = service.store.ensure_user("other")
+    measured_reply(service.store, other, 0, speedup=9.0)
+    open_insights(chat)
+    expect(chat.page.locator(".hc-tile").first).to_contain_text("\u2013")
+    assert CODER[0] not in chat.page.locator("#hc-panel-insights").inner_text()
+
+
+def test_every_control_has_a_name_and_headings_form_an_outline(chat: Chat, rich: FakeService) -> None:
+    open_insights(chat)
+    well_named(chat)
+    assert in_order(chat) == [1, *[2] * 8, 3, 3, 2, 2]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390, 360])
+def test_nothing_is_cut_off_at_any_width(
+    chromium: Browser, server: tuple[FakeService, str], rich: FakeService, width: int, dark: bool
+) -> None:
+    with driving.visiting(chromium, server[1], width, 2600, dark) as chat:
+        open_insights(chat)
+        panel = chat.page.locator("#hc-panel-insights")
+        assert panel.evaluate("e => e.scrollWidth <= e.clientWidth")
+        edge = panel.evaluate("e => e.getBoundingClientRect().right")
+        labels = chat.page.locator(".hc-across, .hc-up, .hc-bar-said")
+        assert (
+            labels.evaluate_all("all => Math.max(...all.map(e => e.getBoundingClientRect().right))") <= edge
+        )
+        assert (
+            chat.page.locator(".hc-plot").first.evaluate("e => parseFloat(getComputedStyle(e).fontSize)")
+            >= 12
+        )
+        chat.shot(f"insights-{width}{'-dark' if dark else ''}")

@@ -1,0 +1,177 @@
+"""Writing while idle, in a real browser: allowed in plain words, seen at work, stopped by typing, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from hierchat.chat import idle, idle_writer
+from hierchat.chat.idle import BUSY
+from hierchat.chat.service import ChatService
+from hierchat.store import LOCAL_USER, Learning, Store
+from tests.idle.conftest import ASKED, Calm, host
+from tests.page.fake_service import FakeService
+from tests.testing import browser as driving
+from tests.testing.browser import Chat
+
+pytestmark = pytest.mark.browser
+
+
+def state(chat: Chat) -> Locator:
+    return chat.page.locator("#hc-learning-state")
+
+
+def allow(chat: Chat) -> Locator:
+    return chat.page.get_by_label("The model may write for itself")
+
+
+def press(chat: Chat, label: str) -> None:
+    state(chat).get_by_role("button", name=label, exact=True).click()
+
+
+def test_it_says_what_when_and_where_before_it_is_allowed(chat: Chat, service: FakeService) -> None:
+    user = service.store.ensure_user(LOCAL_USER)
+    chat.open("?view=settings")
+    expect(allow(chat)).not_to_be_checked()
+    about = chat.page.locator("#hc-learning-about")
+    for word in ("What", "When", "Power", "Where", "Stop"):
+        expect(about.get_by_text(word, exact=True)).to_be_visible()
+    expect(chat.page.locator("#hc-learning-after")).to_be_hidden()
+    allow(chat).check()
+    expect(state(chat)).to_contain_text("It begins when nobody has asked for a reply for 10 minutes.")
+    assert service.store.learning(user) == Learning(True, 10.0, 500_000)
+    chat.page.get_by_label("Begin after").click()
+    chat.page.get_by_role("option", name="30 minutes").click()
+    expect(state(chat)).to_contain_text("for 30 minutes")
+    service.learning.now = replace(service.learning.now, phase="not now", reason=BUSY)
+    expect(state(chat)).to_contain_text("Resting. Another program needs the processor.")
+    service.learning.wrote(user, 3)
+    expect(state(chat)).to_contain_text("It wrote 150 tokens in 3 texts, 600 bytes.")
+    allow(chat).uncheck()
+    expect(chat.page.locator("#hc-learning-after")).to_be_hidden()
+    expect(state(chat).get_by_role("status")).to_have_count(0)
+    assert service.store.learning(user) == Learning(False, 30.0, 500_000)
+
+
+def test_deleting_asks_first_and_insights_count(chat: Chat, service: FakeService) -> None:
+    user = service.store.ensure_user(LOCAL_USER)
+    service.learning.wrote(user, 2)
+    chat.open("?view=insights")
+    expect(chat.page.locator("#hc-insights-machine")).to_contain_text("100 tokens for itself")
+    chat.view("Settings")
+    press(chat, "Delete what it wrote…")
+    question = chat.page.get_by_role("group", name="Delete what was written?")
+    question.get_by_role("button", name="Keep").click()
+    expect(question).to_have_count(0)
+    press(chat, "Delete what it wrote…")
+    question.get_by_role("button", name="Delete").click()
+    expect(chat.page.locator("#hc-live")).to_contain_text("Deleted: all that models wrote for themselves.")
+    expect(state(chat)).to_have_text("")
+    assert service.store.self_size(user).texts == 0
+
+
+def test_typing_is_told_at_once_and_not_with_each_key(chat: Chat, service: FakeService) -> None:
+    chat.page.locator("#hc-box textarea").evaluate(
+        """(box) => {
+            for (const key of 'Hello') {
+                box.value += key;
+                box.dispatchEvent(new InputEvent('input', { bubbles: true }));
+            }
+        }"""
+    )
+    chat.until(lambda: service.learning.touches > 0)
+    chat.view("Settings")
+    assert service.learning.touches == 1
+
+
+@pytest.fixture
+def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ChatService, str]]:
+    """A tiny model that writes as soon as it may, over the real service."""
+    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
+    monkeypatch.setattr(idle, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(idle.machine, "Machine", Calm)
+    monkeypatch.setattr(idle_writer, "STREAMS", 2)
+    # Long enough to be seen: each conversation again and again, with other dice.
+    many = [
+        replace(one, key=f"{one.key} {seed}", seed=seed, temperature=1.0)
+        for seed in range(4_000)
+        for one in ASKED
+    ]
+    monkeypatch.setattr("hierchat.chat.prompts.shipped_scripts", lambda: many)
+    monkeypatch.setattr(idle, "shipped_scripts", lambda: many)
+    with Store.open(tmp_path / "real.db") as store:
+        service = ChatService(store, host())
+        with driving.serving(service) as address:
+            yield service, address
+        service.close()
+
+
+def test_switched_on_seen_at_work_stopped_by_typing_deleted(
+    chromium: Browser, real: tuple[ChatService, str]
+) -> None:
+    service, address = real
+    store, user = service.store, service.store.ensure_user(LOCAL_USER)
+    store.set_learning(user, Learning(False, 0.0, 500_000))
+    with driving.visiting(chromium, address) as chat:
+        chat.open("?view=settings")
+        allow(chat).check()
+        expect(state(chat)).to_contain_text("Writing now, 2 replies at once")
+        expect(state(chat)).to_contain_text("It wrote")
+        chat.shot("learning-writing")
+        store.set_learning(user, Learning(True, 60.0, 500_000))  # it is to be seen that it has stopped
+        chat.open()
+        chat.page.locator("#hc-box textarea").press_sequentially("Wh")
+        chat.view("Settings")
+        expect(state(chat)).to_contain_text(
+            "Waiting. It begins when nobody has asked for a reply for 60 minutes."
+        )
+        allow(chat).uncheck()
+        expect(state(chat).get_by_role("status")).to_have_count(0)
+        there = store.self_size(user)
+        texts = [
+            text for script in ("k0 0", "k4 0") for text in store.self_texts(user, "key of tiny", script)
+        ]
+        bytes_there = [np.array(text.ids, "<i4").tobytes() for text in texts if len(text.ids) > 6]
+        on_disk = b"".join(path.read_bytes() for path in store.path.parent.glob("real.db*"))
+        assert bytes_there
+        assert all(one in on_disk for one in bytes_there)
+        chat.open("?view=settings")
+        expect(state(chat)).to_contain_text(f"It wrote {there.tokens:,} tokens")
+        press(chat, "Delete what it wrote…")
+        chat.page.get_by_role("group", name="Delete what was written?").get_by_role(
+            "button", name="Delete"
+        ).click()
+        expect(state(chat)).to_have_text("")
+        on_disk = b"".join(path.read_bytes() for path in store.path.parent.glob("real.db*"))
+        assert not any(one in on_disk for one in bytes_there)
+        assert chat.foreign == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+@pytest.mark.parametrize("dark", [False, True])
+def test_how_it_looks(
+    chromium: Browser,
+    server: tuple[FakeService, str],
+    service: FakeService,
+    width: int,
+    height: int,
+    dark: bool,
+) -> None:
+    user = service.store.ensure_user(LOCAL_USER)
+    service.learning.choose(user, Learning(True))
+    service.learning.wrote(user, 40)
+    service.learning.now = replace(service.learning.now, phase="writing", written=1_240, streams=3)
+    with driving.visiting(chromium, server[1], width, height, dark) as chat:
+        chat.open("?view=settings")
+        expect(state(chat)).to_contain_text("Writing now, 3 replies at once: 1,240 tokens since it began.")
+        press(chat, "Delete what it wrote…")
+        expect(chat.page.get_by_role("group", name="Delete what was written?")).to_be_visible()
+        chat.page.locator("#hc-learning-about").scroll_into_view_if_needed()
+        state(chat).scroll_into_view_if_needed()
+        assert chat.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+        chat.shot(f"learning-{width}-{'dark' if dark else 'light'}")

@@ -1,0 +1,373 @@
+"""A reply's Markdown as HTML, without a browser: what it becomes, never becomes, and that nothing is lost."""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.page import buttons
+from hierchat.page.markdown import Growing, drawing, in_pieces, parser, render
+from hierchat.page.markdown.parser import CLASSES
+from tests.page.colours import contrast, variables
+
+STYLE = Path(buttons.ASSETS) / "style"
+
+
+def bare(text: str) -> str:
+    """The HTML without directions, for tests of other things."""
+    return re.sub(r' dir="\w+"', "", render(text)).strip()
+
+
+def code_of(drawn: str) -> str:
+    found = re.search(r"<pre><code>(.*?)</code></pre>", drawn, re.S)
+    assert found
+    return html.unescape(re.sub(r"</?span[^>]*>", "", found[1]))
+
+
+def words(drawn: str) -> str:
+    return html.unescape(re.sub(r"<[^>]+>", "", drawn))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<img src=x onerror=alert(1)>", "<p>&lt;img src=x onerror=alert(1)&gt;</p>"),
+        ("use `a < b` or <i>", "<p>use <code>a &lt; b</code> or &lt;i&gt;</p>"),
+        ("a `b\n<c` d", "<p>a <code>b &lt;c</code> d</p>"),
+        ("[x](javascript:alert(1))", "<p>[x](javascript:alert(1))</p>"),
+        ("<!-- gone? -->", "<p>&lt;!-- gone? --&gt;</p>"),
+        ("<details>\na\n</details>", "<p>&lt;details&gt;<br>\na<br>\n&lt;/details&gt;</p>"),
+        ("<script>a\n\nb</script>", "<p>&lt;script&gt;a</p>\n<p>b&lt;/script&gt;</p>"),
+        ("&lt;b&gt; &amp; &nbsp;", "<p>&amp;lt;b&amp;gt; &amp;amp; &amp;nbsp;</p>"),
+        ("a\n<div>b", "<p>a<br>\n&lt;div&gt;b</p>"),
+    ],
+)
+def test_html_in_a_reply_is_text(text: str, expected: str) -> None:
+    assert bare(text) == expected
+
+
+def test_a_quote_that_ends_a_block_of_code_puts_no_element_on_the_page() -> None:
+    drawn = render('> ```\n> q\n\n<div style="position:fixed;inset:0;z-index:99999">')
+    assert "<div style" not in drawn
+    assert "&lt;div style=" in drawn
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "javascript:alert(1)", "JaVaScRiPt:alert(1)", "java\tscript:alert(1)", "data:text/html,x", "vbscript:x",
+        "file:///etc/passwd", "/gradio_api/run", "//evil.example/x", "page.html", "#top", "?q", "&#106;avascript:x",
+        "javascript&colon;alert(1)", "blob:http://x", "ftp://x",
+    ],
+)  # fmt: skip
+def test_only_web_and_mail_addresses_are_linked(address: str) -> None:
+    for text in (f"[x](<{address}>)", f"![x](<{address}>)", f"<{address}>", f"[x]\n\n[x]: <{address}>"):
+        drawn = render(text)
+        assert "href" not in drawn
+        assert "<img" not in drawn
+        assert html.unescape(address) in html.unescape(words(drawn))
+
+
+def test_links_leave_without_a_trace_and_images_are_links() -> None:
+    drawn = bare('[a](http://b/?c "t") ![x](http://evil/?q) [![y](http://z)](http://w)')
+    kept = 'target="_blank" rel="noopener noreferrer nofollow"'
+    assert f'<a href="http://b/?c" title="t" {kept}>a</a>' in drawn
+    assert f'<a class="hc-image" href="http://evil/?q" {kept}>x</a>' in drawn
+    assert f'<a href="http://w" {kept}><span class="hc-image" title="http://z">y</span></a>' in drawn
+    assert "<img" not in drawn
+
+
+def test_bare_addresses_are_linked_and_others_are_kept() -> None:
+    drawn = bare("see https://a.example/b_c_d, www.e.example or mail f@g.example; xmpp:h@i.example.")
+    for address in ("https://a.example/b_c_d", "http://www.e.example", "mailto:f@g.example"):
+        assert f'href="{address}"' in drawn
+    assert "xmpp:" in words(drawn)
+    long = bare("word " * 400 + "https://a.example and " + "word " * 400 + "https://b.example")
+    assert long.count("<a ") == 2
+
+
+def test_an_address_that_is_named_elsewhere_is_linked_and_shown() -> None:
+    drawn = bare("[a] and [b][a]\n\n[a]: http://c 'd'\n[unused]: http://e\n[note]: Important")
+    assert drawn.count('<a href="http://c" title="d"') == 3
+    for part in ("[a]: http://c", "[unused]: http://e", "[note]: Important"):
+        assert part in words(drawn)
+
+
+def test_tables_keep_alignment_and_every_cell() -> None:
+    drawn = bare("|a|b|c|\n|:--|:-:|--:|\n|1|2|3|4|5|\n|6|")
+    assert "style" not in drawn
+    assert '<th>a</th>\n<th class="hc-centre">b</th>\n<th class="hc-right">c</th>' in drawn
+    assert '<td class="hc-right">3 | 4 | 5</td>' in drawn
+
+
+def test_tasks_and_struck_words() -> None:
+    drawn = bare("- [x] done\n- [ ] ~~open~~\n- [y] none\n\n1. [X]\ttab\n2. [ ]")
+    assert drawn.count('role="checkbox"') == 3
+    assert drawn.count('aria-checked="true"') == 2
+    assert "<s>open</s>" in drawn
+    assert "<input" not in drawn
+    assert "[y] none" in words(drawn)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- م\n- b", ['<li dir="rtl">م', '<li dir="ltr">b']),
+        ("> ש\n> > b", ['<blockquote dir="rtl">', '<p dir="auto">b']),
+        ("- `x` م", ['<li dir="rtl">']),
+        ("- 1\n  - م", ['<li dir="rtl">1', '<li dir="rtl">م']),
+        ("|م|\n|-|\n|b|", ['<table dir="rtl">', '<td dir="auto">b']),
+        ("# م", ['<h1 dir="auto">']),
+        ("```\nم\n```", ['<div class="hc-code" dir="ltr">']),
+        ("`م`", ['<code dir="ltr">']),
+    ],
+)
+def test_each_block_runs_in_the_direction_of_its_words(text: str, expected: list[str]) -> None:
+    drawn = render(text)
+    for part in expected:
+        assert part in drawn
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("```html\n<b>![x](y)\n```\n<b>", "<b>![x](y)\n"),
+        ("~~~\n```\n<b>\n~~~\n<b>", "```\n<b>\n"),
+        ("- ```c\n  #include <x>\n  ```\n<b>", "#include <x>\n"),
+        ("1. a\n\n   ```c\n   x &lt; y\n   ```", "x &lt; y\n"),
+        ("- a\n    ```py\n    x < 1\n    ```", "x < 1\n"),
+        ("````\n```\n<b>\n````", "```\n<b>\n"),
+        ("```py\n\n\tx = 1  \n\n\n```", "\n\tx = 1  \n\n\n"),
+        ("```py\n\ufeffx\u00a0=\u200b'\U0001f600'\x0c\n```", "\ufeffx\u00a0=\u200b'\U0001f600'\x0c\n"),
+        ('```json\n{"a": \'b\n```', '{"a": \'b\n'),
+        ("```py\nunclosed = '", "unclosed = '"),
+        ("    a < b\n\n    c", "a < b\n\nc\n"),
+    ],
+)
+def test_code_keeps_every_character(text: str, code: str) -> None:
+    assert code_of(render(text)) == code
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="`\r\0", exclude_categories=["Cs"])))
+@settings(deadline=None, max_examples=60)
+def test_code_in_any_language_keeps_every_character(code: str) -> None:
+    for language in ("", "python", "c++", "html", "json", "bash", "diff", "sql", "tex", "no-such-language"):
+        assert code_of(render(f"```{language}\n{code}\n```")) == code + "\n"
+
+
+def test_code_has_a_head_with_its_language_and_the_button() -> None:
+    drawn = render("```python\nx = 1\n```\n\n    y\n\n``` <b>\"'&amp;\nz\n```")
+    heads = re.findall(r'<div class="hc-code-head">(.*?)</div>', drawn)
+    assert len(heads) == 3
+    assert all('data-act="hc_copy_code"' in head and buttons.KEY in head for head in heads)
+    assert '<span class="hc-language">python</span>' in heads[0]
+    assert '<span class="hc-language"></span>' in heads[1]
+    assert "&lt;b&gt;" in heads[2]
+    assert 'class="hc-keyword"' in render("```python\ndef f(): pass\n```")
+    assert "hc-keyword" not in render("```\ndef f(): pass\n```")
+
+
+def test_no_text_can_ask_for_a_button() -> None:
+    for text in (
+        '<span class="hc-place"></span>',
+        '`<span class="hc-place"></span>`',
+        '```\n<span class="hc-place">',
+    ):
+        assert buttons.KEY not in render(text.replace("```", "")) or text.startswith("```")
+    assert render('```<span class="hc-place"></span>\nx\n```').count(buttons.KEY) == 1
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_colours_of_code_can_be_read(dark: bool) -> None:
+    colours = variables(STYLE / "palette.css", dark) | variables(STYLE / "markdown.css", dark)
+    for name in [*CLASSES, "hc-ink", "hc-quiet", "hc-comment"]:
+        assert contrast(colours[f"--{name}"], colours["--hc-soft"]) >= 4.5, name
+    styled = (STYLE / "markdown.css").read_text()
+    assert all(f".hc-code .{name} {{ color: var(--{name}); }}" in styled for name in CLASSES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$x^2$", "$$x^2$$", r"\(x^2\)", r"\[x^2\]", "$$\nx^2\n$$", "\\[\nx^2\n\\]", "- a\n  $$\n  x^2\n  $$",
+        "- $x^2$", "> \\[\n> x^2\n> \\]", "a\n\\[\n- x^2\n\\]\nb", "| $x^2$ |\n|-|", "**$x^2$**", "$$x^2$$.",
+        "the ($x^2$)", "$x^2$-axis", r"\begin{align} x^2 \end{align}", r"\begin{align*} x^2 & b \\ c \end{align*}",
+        r"\begin{equation}\label{e} x^2 \end{equation}", r"$$\begin{split} x^2 \end{split}$$",
+        r"$$x^2 \tag{1}$$", r"$$x^2 \\ y$$", r"$$x^2 \text{ if $y$ and a_b}$$", r"$$\begin{cases}x^2\\y\end{cases}$$",
+    ],
+)  # fmt: skip
+def test_formulas_are_drawn(text: str) -> None:
+    drawn = render(text)
+    assert drawn.count("<math") == 1, drawn
+    assert "<msup><mi>x</mi><mn>2</mn></msup>" in drawn
+    assert "hc-tex" not in drawn
+    assert " style=" not in drawn
+    source = re.search(r'alttext="([^"]*)"', drawn)
+    assert source
+    assert all(line.strip() in text for line in html.unescape(source[1]).split("\n"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it costs $5 and $10", "$5 to $10", "between $5-$10", "US$5 or CA$6", "echo $HOME and $PATH", "$ x $", "a$b$c",
+        "$5 (or so, 4 dollars$)", "${a} and `${b}`", r"\$x\$", "$", "$$", "$$$$", r"\(", r"\[ \]", "`$x$`", "    $x$",
+        r"\\(x\\)",        "$\n\nx$", r"\begin{align} x", "$$\nx\n\ny\n$$",
+    ],
+)  # fmt: skip
+def test_money_and_marks_are_no_formulas(text: str) -> None:
+    drawn = render(text)
+    assert "<math" not in drawn
+    assert "hc-tex" not in drawn
+
+
+@pytest.mark.parametrize(
+    "tex",
+    [
+        r"\foo{x}", r"\href{javascript:alert(1)}{x}", r"\url{http://x}", r"\require{x}", r"\style{color:red}{x}",
+        r"\class{a}{b}", r"\includegraphics{http://x}", r"\unicode{x3c}", "{", "}", r"\frac", "a^b^c", r"\left(",
+        "{" * 300 + "x" + "}" * 300, r"\sqrt" * 500 + "x", "x^{" * 200 + "}" * 200, r"\left(" * 300, "x" * 5000,
+        r"\def\a{\a\a}\a", r"\newcommand{\a}{\a}\a", "\x01\x02", "x\ufffe", r"\begin{matrix}" * 60,
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_shown_as_its_source(tex: str) -> None:
+    drawn = render(f"$${tex}$$")
+    assert "<math" not in drawn
+    assert tex in words(drawn)
+
+
+@pytest.mark.parametrize(
+    "tex",
+    [
+        r"\text{<img src=x onerror=alert(1)>}", r"\text{</math><script>}", r"\text{&lt;img&gt;}", "a<b>c",
+        r"\mathrm{<b>}", r"\operatorname{<b>}", r"\color{red}{x}", r"\hspace{-100em}x", r"\raisebox{100em}{x}", 
+        r"\kern-99em x", r"\!\!x", r"\textbf{<b>}", r"\texttt{\&lt;}", r"\mathbb{\text{<}}", r"\boxed{\cancel{x}}",
+    ],
+)  # fmt: skip
+def test_formulas_hold_nothing_but_mathematics(tex: str) -> None:
+    drawn = render(f"$${tex}$$")
+    assert not re.search(r"<(?!/?(?:p|span|code|m[a-z]+)\b)", drawn), drawn
+    without_text = re.sub(r'alttext="[^"]*"|>[^<]*<', "><", drawn)
+    assert not re.search(r"style|href|src|on\w+=|100em|99em", without_text)
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        "a", " ", "\n", "\n\n", "- ", "  ", "    ", "\t", "1. ", "> ", "```", "```py\n", "~~~", "`", "$", "$$", "\\[",
+        "\\]", "\\(", "\\)", "\\begin{align}", "\\end{align}", "#", "# ", "===", "---", "*", "**", "_", "[a]", "[a]: ",
+        "http://b", "|", "|-|-|\n", "<b>", "&amp;", "\\", "def f():\n", "م", "\r\n", "\r", "\0", "\ud800", "- [x] ",
+        "x^2", "![", "](", ")", ":", "\u200b", "\f", "\u2028",
+    ]
+)  # fmt: skip
+TEXTS = st.lists(FRAGMENTS, max_size=40).map("".join)
+
+
+@given(TEXTS, st.data())
+@settings(deadline=None, max_examples=600)
+def test_a_growing_text_ends_as_the_whole(text: str, data: st.DataObject) -> None:
+    words = Growing(clock=lambda: 0.0)
+    for cut in sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12))):
+        shown = words.render(text[:cut])
+        if "<span class=" not in shown:  # but for colours
+            assert shown == render(text[:cut])
+    assert words.render(text, ended=True) == render(text)
+
+
+def test_what_is_finished_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(f"Paragraph {n}.\n\n" for n in range(50)) + "```python\n" + "x = 'a'\n" * 1000
+    seen: list[int] = []
+    real = drawing.parse
+    monkeypatch.setattr(drawing, "parse", lambda text, env: seen.append(len(text)) or real(text, env))
+    words = Growing(clock=lambda: 0.0)
+    for end in range(0, 700, 7):
+        words.render(text[:end])
+    assert max(seen) < 60
+    monkeypatch.undo()
+    coloured: list[str] = []
+    colour = parser.coloured
+    monkeypatch.setattr(parser, "coloured", lambda code, info: coloured.append(code) or colour(code, info))
+    for end in range(700, len(text), 40):
+        words.render(text[:end])
+    assert sum(map(len, coloured)) < 30 * len(text)
+    assert words.render(text, ended=True) == render(text)
+
+
+def test_drawing_leaves_time_to_decoding() -> None:
+    times = iter([0.0, 1.0, 4.9, 5.0, 5.5, 6.0, 6.1])
+    words = Growing(clock=lambda: next(times))
+    first = words.render("one")  # took 1 s, until 1.0
+    assert words.render("one two") == first
+    assert words.render("one two") == render("one two")
+    assert words.render("one two three", ended=True) == render("one two three")
+
+
+def test_growing_begins_anew_with_another_text() -> None:
+    words = Growing()
+    words.render("one\n\ntwo\n\nthree\n")
+    assert words.render("four") == render("four")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "> " * 3000 + "end", "".join("  " * n + "- a\n" for n in range(300)) + "end", "- " * 2000 + "end", "[" * 30_000,
+        "![" * 20_000, "*" * 50_000, "*a " * 10_000, "x" * 200_000, "`" * 30_000, "<http://" * 20_000, "\\[\n" * 2000,
+        "$" * 20_000, "|" * 20_000, "[a](" * 10_000, "a\n" * 20_000, "\\" * 30_000, "http://a" * 3000, "~" * 20_000,
+        "![a" * 900 + "](http://u)" * 900,
+        "[a" * 900 + "](http://u)" * 900, "a@" * 10_000, "<" * 30_000, "{" * 20_000,
+    ],
+    ids=lambda text: f"{text[:8]!r}",
+)  # fmt: skip
+@pytest.mark.timeout(60)
+def test_text_made_to_be_slow_loses_nothing(text: str) -> None:
+    drawn = words(render(text))
+    for letter in "xae<$":
+        assert drawn.count(letter) >= text.count(letter)
+    Growing().render(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a\0b", "a\ud800b", "\udfff", "`\ud800`", "```\ud83d\n\0\n```", "$\ud800$", "[\ud800](http://\udc00)"],
+)
+def test_half_characters_and_nul_can_be_sent(text: str) -> None:
+    drawn = render(text)
+    drawn.encode()
+    assert "\0" not in drawn
+    assert "\N{REPLACEMENT CHARACTER}" in html.unescape(drawn)
+    assert Growing().render(text, ended=True) == drawn
+
+
+@pytest.mark.parametrize("broken", ["parse", "draw", "sanitise"])
+def test_a_reply_that_cannot_be_drawn_is_shown_as_text(
+    broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> str:
+        raise RecursionError("SECRET words of the reply")
+
+    monkeypatch.setattr(drawing, broken, fail)
+    with caplog.at_level(logging.DEBUG):
+        assert words(render("**SECRET** <b>\n\n- two")).split() == ["**SECRET**", "<b>", "-", "two"]
+    assert "RecursionError" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
+def test_a_carriage_return_reaches_the_button_that_copies() -> None:
+    assert 'data-text="a&#13;\nb"' in buttons.button("hc_copy", "Copy", text="a\r\nb")
+
+
+@given(st.text("a \n<&\N{GRINNING FACE}", max_size=60), st.integers(1, 20))
+@settings(max_examples=100, deadline=None)
+def test_pieces_of_long_text_are_the_text(text: str, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "_PIECE", size)
+        pieces = re.sub(r"</?span[^>]*>", "\0", in_pieces(text))
+    parts = [html.unescape(part) for part in pieces.split("\0") if part]
+    assert "".join(parts) == text
+    assert len(text) <= 2 * size or max(map(len, parts)) <= size

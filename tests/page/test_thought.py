@@ -1,0 +1,205 @@
+"""What a model thought before it answered, folded above its reply."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from hierchat.chat.frames import Figures, Written
+from hierchat.chat.origins import Run
+from hierchat.config import GenerationSettings
+from hierchat.page.buttons import button
+from hierchat.page.figures import details
+from hierchat.page.reply_text import GrowingReply, drawn, marked, with_calls
+from hierchat.thoughts import joined
+from tests.page.fake_service import FakeService
+from tests.testing import browser as driving
+from tests.testing.browser import PATIENCE_MS, Chat
+
+THOUGHT = "The user wants a **short** greeting.\n\n- No name is known.\n- So none is used."
+ANSWER = "Good morning! What can I do for you?"
+REPLY = joined(THOUGHT, ANSWER)
+
+
+def test_a_thought_is_folded_above_the_answer() -> None:
+    shown = drawn(REPLY, 4.2, 7)
+    fold, answer = shown.split("</details>")
+    assert "<summary>Thought for 4 seconds</summary>" in fold
+    assert "<strong>short</strong>" in fold
+    assert ANSWER in answer
+    assert "think&gt;" not in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, "Thoughts"),
+        (0.2, "Thought for 1 second"),
+        (59.4, "Thought for 59 seconds"),
+        (125.0, "Thought for 2 minutes"),
+    ],
+)
+def test_how_long_it_thought(seconds: float | None, said: str) -> None:
+    assert f"<summary>{said}</summary>" in drawn(REPLY, seconds, 7)
+
+
+def test_a_reply_without_a_thought_is_drawn_as_before() -> None:
+    assert "details" not in drawn(ANSWER, None, 7)
+    assert "details" not in drawn("<think>\n\n</think>\n\n" + ANSWER, None, 7)
+
+
+def test_while_it_thinks() -> None:
+    words = GrowingReply()
+    assert "<summary>Thinking…</summary>" in words.render("<think>", None, 7)
+    assert "The user wants" in words.render("<think>\nThe user wants", 1.0, 7)
+    shown = words.render(REPLY, 4.2, 7, ended=True)
+    assert shown == drawn(REPLY, 4.2, 7)
+
+
+def test_nothing_in_a_thought_can_press_a_button() -> None:
+    shown = drawn(joined(f"</div></details>{button('hc_delete', 'x')}", ANSWER), None, '"><b>')
+    assert "<button" not in shown
+    assert shown.count("</details>") == 1
+    assert "<b>" not in shown
+
+
+def test_runs_are_marked_in_thought_and_answer() -> None:
+    runs = [Run(REPLY[at : at + 7], "context") for at in range(0, len(REPLY), 7)]
+    shown = marked(runs, REPLY, 4.2, 7)
+    fold, answer = shown.split("</details>")
+    assert "data-run=" in fold
+    text = re.sub(r"<[^>]*>", "", answer)
+    assert text.startswith(ANSWER)
+    assert re.sub(r"<[^>]*>", "", shown).count("Good morning!") == 1
+
+
+def test_a_call_of_a_tool_is_shown_as_one() -> None:
+    call = '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
+    shown = drawn(f"I look it up.\n{call}", None, 7)
+    assert '<span class="hc-language">tool_call</span>' in shown
+    assert "tool_call&gt;" not in shown
+    assert with_calls("Write `<tool_call>` and so on.") == "Write `<tool_call>` and so on."
+    assert with_calls("<tool_call>\nnone\n</tool_call>") == "<tool_call>\nnone\n</tool_call>"
+
+
+def test_the_details_say_how_much_it_was_asked_to_think() -> None:
+    settings = GenerationSettings(reasoning="off").model_dump(mode="json")
+    facts = details(Figures(tokens=9, written=Written("tiny", 7, settings, True)))
+    assert "Thinking Off" in re.sub(r"<[^>]*>", "", facts)
+
+
+def fold_of(chat: Chat) -> Locator:
+    return chat.page.locator("#hc-chat .hc-thought")
+
+
+def closed(fold: Locator) -> None:
+    expect(fold).to_have_count(1, timeout=PATIENCE_MS)
+    expect(fold).not_to_have_attribute("open", re.compile(".*"))
+
+
+def opened(fold: Locator) -> None:
+    expect(fold).to_have_attribute("open", "")
+
+
+@pytest.mark.browser
+def test_a_thought_on_the_page(chat: Chat, service: FakeService) -> None:
+    # A word a second, for minutes: however slow the machine is, it still thinks when it is looked at.
+    service.script.reply, service.script.seconds = joined("\n\n".join([THOUGHT] * 40), ANSWER), 600
+    service.script.thought_seconds = 4.2
+    chat.send("Hello")
+    fold = fold_of(chat)
+    closed(fold)
+    summary = fold.locator("summary")
+    expect(summary).to_have_text("Thinking…")
+    # It opens, by keyboard too, and stays open while more of it comes.
+    summary.focus()
+    chat.page.keyboard.press("Enter")
+    opened(fold)
+    expect(fold).to_contain_text("The user wants")
+    before = fold.inner_text()
+    expect(fold).not_to_have_text(before)
+    opened(fold)
+    chat.shot("thinking")
+    service.script.seconds = 0
+    chat.idle()
+    expect(chat.replies).to_have_count(1)
+    expect(summary).to_have_text("Thought for 4 seconds")
+    opened(fold)
+    chat.shot("thought-open")
+    summary.click()
+    closed(fold)
+    expect(chat.words.last).to_contain_text(ANSWER)
+    chat.shot("thought")
+
+
+@pytest.mark.browser
+def test_copying_and_editing_leave_the_thought_out(chat: Chat, service: FakeService) -> None:
+    service.script.reply, service.script.seconds = REPLY, 0
+    chat.ask("Hello")
+    copy = chat.page.locator("#hc-chat .hc-foot [data-act=hc_copy]")
+    expect(copy).to_have_attribute("data-text", ANSWER)
+    # Where the words came from is shown in the thought, too.
+    chat.page.get_by_role("button", name="Sources", exact=True).click()
+    expect(fold_of(chat).locator(".hc-run").first).to_be_attached()
+    chat.shot("thought-sources")
+
+
+@pytest.mark.browser
+def test_a_search_opens_the_thought_that_it_found(chat: Chat, service: FakeService) -> None:
+    service.script.reply, service.script.seconds = REPLY, 0
+    chat.ask("Hello")
+    closed(fold_of(chat))
+    chat.page.locator("#hc-new").click()
+    expect(chat.page.locator("#hc-empty")).to_be_visible()  # its answer would draw the whole list again
+    chat.page.locator("#hc-search input, #hc-search textarea").fill("greeting")
+    expect(chat.page.locator("#hc-list")).to_contain_text("greeting")  # what was found
+    chat.page.locator("#hc-list").get_by_role("button", name="Hello").first.click()
+    opened(fold_of(chat))
+
+
+@pytest.mark.browser
+def test_a_thought_on_a_narrow_dark_page(
+    chromium: Browser, server: tuple[FakeService, str], service: FakeService
+) -> None:
+    service.script.reply, service.script.seconds, service.script.thought_seconds = REPLY, 0, 4.2
+    with driving.visiting(chromium, server[1], 390, 844, dark=True) as narrow:
+        narrow.open()
+        narrow.ask("Hello")
+        fold_of(narrow).locator("summary").click()
+        opened(fold_of(narrow))
+        narrow.shot("thought-narrow")
+        wide = narrow.page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+        assert not wide
+
+
+@pytest.mark.browser
+def test_how_much_it_thinks_is_chosen_where_the_model_lets_one(chat: Chat, service: FakeService) -> None:
+    service.script.reply, service.script.seconds = ANSWER, 0
+    chat.page.get_by_role("button", name="Chat settings").click()
+    expect(chat.page.get_by_label("number input for Temperature")).to_be_visible()
+    expect(chat.page.locator("#hc-thinks")).to_be_hidden()
+    service.script.thinks = ("off", "on")
+    chat.open()
+    chat.page.get_by_role("button", name="Chat settings").click()
+    choices = chat.page.locator("#hc-thinks label:visible")
+    expect(choices).to_have_text(["As the model does", "Off", "On"])
+    chat.page.get_by_role("radio", name="Off", exact=True).check()
+    chat.shot("thinks")
+    chat.ask("Hello")
+    assert service.asked[-1][1].reasoning == "off"
+    # It is the chat's own: it stands there when the page comes back, and a new chat begins as the model does.
+    chat.page.reload()
+    chat.page.get_by_role("button", name="Chat settings").click()
+    expect(chat.page.get_by_role("radio", name="Off", exact=True)).to_be_checked()
+    chat.page.locator("#hc-new").click()
+    expect(chat.page.get_by_role("radio", name="As the model does")).to_be_checked()
+    # A model that is asked otherwise: what was chosen stays in sight.
+    service.script.thinks = ("low", "medium", "high")
+    chat.page.get_by_role("button", name="Hello", exact=True).click()
+    expect(chat.page.locator("#hc-title")).to_have_text("Hello")
+    expect(chat.page).to_have_url(re.compile(r"\?c=\d+"))
+    chat.page.reload()
+    chat.page.get_by_role("button", name="Chat settings").click()
+    expect(choices).to_have_text(["As the model does", "Off", "A little", "Some", "A lot"])

