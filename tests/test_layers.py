@@ -129,6 +129,8 @@ def test_no_cycle() -> None:
 )
 def test_what_a_folder_does_not_know(folder: str, banned: tuple[str, ...]) -> None:
     for path in (PACKAGE / folder).rglob("*.py"):
+        if path.parent == PACKAGE / "drafting" / "vllm":  # inside vLLM, beside its torch
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = (
                 [alias.name for alias in node.names]

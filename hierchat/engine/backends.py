@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from hierchat.engine.fallback import INEXACT, LIMIT_S, Landing, NoRung, NotRight, Rung, climb, within
 from hierchat.engine.runner import Runner
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.load.load_torch import BlockModule
 from hierchat.models.load.loaded import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, Progress, Report, UnsupportedError, silent
 from hierchat.models.runnable import graphed, slotted
@@ -63,6 +62,8 @@ def land(
             sequences=sequences,
         )
         return Landing(runner, "kernels")
+    from hierchat.models.load.load_torch import BlockModule
+
     if isinstance(loaded.model, BlockModule):
         from hierchat.engine.torch.experts import over_blocks
 

@@ -14,10 +14,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
@@ -26,6 +25,9 @@ from hierchat.config import cache_dir
 from hierchat.engine.fallback import NotRight
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.models.cache import write_whole
+
+if TYPE_CHECKING:
+    import torch
 
 BORDER = 128
 """Positions per chunk of attention, in every backend: the test's drafts lie across this border."""
@@ -212,6 +214,8 @@ def text_of(vocabulary: int) -> list[int]:
 def expected(model: Any, vocabulary: int) -> NDArray[np.float32] | None:
     """Logits [LATEST, vocabulary] of transformers alone, with the attention that the model has now; None where it
     computes no numbers, or cannot read a text at once."""
+    import torch
+
     ids = torch.tensor([text_of(vocabulary)], device=model.device)
     try:
         with torch.inference_mode():
@@ -244,6 +248,7 @@ def require_right_device(device: torch.device, dtype: torch.dtype) -> None:
     processor itself."""
     if device.type == "cpu":
         return
+    import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     shape = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}

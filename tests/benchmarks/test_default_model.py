@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.arms import OWN, PEERS
+from hierchat.cli.main import main as hierchat
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -26,7 +27,9 @@ def run(folder: Path, *command: str, tokens: int = 24) -> tuple[int, dict[str, A
     file.write_text("\n".join(json.dumps(line) for line in LINES))
     flag = "--log" if "log" in command else "--questions"
     out = folder / "out.json"
-    code = main([*command, flag, str(file), "--max-new-tokens", str(tokens), "--json", str(out)])
+    code = (hierchat if command[0] == "verify" else main)(
+        [*command, flag, str(file), "--max-new-tokens", str(tokens), "--json", str(out)]
+    )
     return code, json.loads(out.read_text())
 
 

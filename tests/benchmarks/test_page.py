@@ -23,7 +23,7 @@ def test_figures_of_all_that_is_waited_for(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     asked = ["page", "--messages", "20", "--megabytes", "1", "--repeats", "1", "--json", str(out)]
     # In a process of its own: a thread can run no second Playwright beside that of other tests.
-    command = [sys.executable, "-m", "hierchat", *asked]
+    command = [sys.executable, "-m", "benchmarks", *asked]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     said = json.loads(out.read_text())

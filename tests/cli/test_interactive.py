@@ -130,14 +130,14 @@ def test_at_the_prompt_it_ends_in_order(chat: Terminal, tmp_path: Path, how: sig
 
 _MISSED = """
 import signal, threading
-from hierchat import ending
+from hierchat import shutdown
 from hierchat.cli.chat import Lines
 
 def later():
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
 threading.Timer(0.5, later).start()
-with ending.in_order():
+with shutdown.in_order():
     Lines([], lambda text: []).read()
 """
 

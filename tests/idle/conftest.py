@@ -67,7 +67,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(prompts, "shipped_scripts", lambda: ASKED)
     monkeypatch.setattr(idle, "shipped_scripts", lambda: ASKED)
-    monkeypatch.setattr(idle.machine, "Machine", Calm)
+    monkeypatch.setattr(idle, "Machine", Calm)
 
 
 @pytest.fixture

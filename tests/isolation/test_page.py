@@ -152,7 +152,7 @@ def anybodys_ticket(self: Files, ticket: str, owner: str) -> Path:
 
 
 CONVERSATIONS = {
-    f"store.{module}.owned_conversation": anybodys for module in ("conversations", "messages", "presets")
+    f"store.{module}.owned_conversation": anybodys for module in ("chats", "messages", "presets")
 }
 MESSAGES = {"store.messages.owned_message": anybodys_message, "store.messages.owned_conversation": anybodys}
 
@@ -164,9 +164,9 @@ MESSAGES = {"store.messages.owned_message": anybodys_message, "store.messages.ow
         (CONVERSATIONS, "hc_open", "chat"),
         (MESSAGES, "hc_edit_reply", "reply"),
         ({"store.comparisons._owned": anybodys_comparison}, "hc_result", "comparison"),
-        ({"ui.unsent.Kept.find": anybodys_file}, "hc_kept", "key"),
+        ({"page.unsent.Kept.find": anybodys_file}, "hc_kept", "key"),
         ({"chat.in_progress.InProgress.take_out": anybodys_next}, "hc_next_edit", "number"),
-        ({"ui.doors.files.Files.take": anybodys_ticket}, "ticket", ""),
+        ({"access.files.Files.take": anybodys_ticket}, "ticket", ""),
     ],
     ids=["conversations", "messages", "comparisons", "attached files", "messages that wait", "exports"],
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from vllm.v1.sample import rejection_sampler
 from vllm.v1.worker.cpu_worker import CPUWorker as Worker
 
-from hierchat.drafting.vllm.worker import Introduces, mend
+from hierchat.drafting.vllm.expand_batch import mend
+from hierchat.drafting.vllm.worker import Introduces
 
 mend(rejection_sampler)
 

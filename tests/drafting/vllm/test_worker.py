@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from hierchat.drafting.vllm.worker import expanded, mend, right
+from hierchat.drafting.vllm.expand_batch import expanded, mend, right
 
 
 class Worker:

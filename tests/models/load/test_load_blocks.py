@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_nothing_that_is_believed(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(block_model, "write", full)
+        patch.setattr(block_model, "write_model", full)
         with pytest.raises(DiskFullError):
             prepare(entry(tiny_gguf), device="cpu")
     assert not status(entry(tiny_gguf), "cpu").present
@@ -128,10 +128,10 @@ def test_a_killed_conversion_leaves_nothing_that_is_believed(tiny_gguf: Path) ->
         "import os, signal, sys; from pathlib import Path\n"
         "from hierchat.models.fetch import convert\n"
         "from hierchat.models.formats import block_model\n"
-        "write = block_model.write\n"
+        "write = block_model.write_model\n"
         "def killed(model, path):\n"
         "    write(model, path); os.truncate(path, 5000); os.kill(os.getpid(), signal.SIGKILL)\n"
-        "block_model.write = killed\n"
+        "block_model.write_model = killed\n"
         "convert.convert_blocks(Path(sys.argv[1]), sys.argv[2], lambda progress: None)\n"
     )
     digest = sha256(tiny_gguf)
