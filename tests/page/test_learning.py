@@ -94,7 +94,7 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Chat
     """A tiny model that writes as soon as it may, over the real service."""
     monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
     monkeypatch.setattr(idle, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(idle.machine, "Machine", Calm)
+    monkeypatch.setattr(idle, "Machine", Calm)
     monkeypatch.setattr(idle_writer, "STREAMS", 2)
     # Long enough to be seen: each conversation again and again, with other dice.
     many = [
