@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.cli.main import main
+from benchmarks.__main__ import main
 from hierchat.runtime import vllm
 from tests.runtime.vllm.conftest import wait_for_end
 
@@ -24,7 +24,7 @@ def test_what_it_started_ends_where_it_cannot_be_measured(
     questions.write_text('{"turns": ["why"]}\n{"turns": ["where"]}\n')
     given = ["--questions", str(questions), "--limit", "1", "--together", "1", "--methods", "ngram"]
     started = ["--model", str(tmp_path / "My model"), "--python", python, "--vllm=--max-num-seqs 8"]
-    assert main(["bench", "vllm", *given, *started]) == 2
+    assert main(["vllm", *given, *started]) == 2
     assert "must be vLLM with our drafter" in capsys.readouterr().err  # the stand-in has no channel
     found = json.loads(seen.read_text())
     assert found["arguments"][-2:] == ["--max-num-seqs", "8"]

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.__main__ import main as benchmarks
 from hierchat.checks import request
-from hierchat.cli.main import main
+from hierchat.cli.main import main as hierchat
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.load import load_hosted
@@ -25,7 +26,7 @@ def whole_model(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.model().save_pretrained(places / "models" / "tiny")
     tiny.tokenizer().save_pretrained(places / "models" / "tiny")
     (places / "mine.txt").write_text("The user added this.")
-    assert main(["corpus", "add", str(places / "mine.txt")]) == 0
+    assert hierchat(["corpus", "add", str(places / "mine.txt")]) == 0
 
 
 def test_the_program_has_the_users_corpora() -> None:
@@ -46,7 +47,7 @@ def test_a_damaged_corpus_does_not_keep_the_model_from_answering(places: Path) -
     assert host.hosted.statistics == ()
 
 
-@pytest.mark.parametrize("command", [["bench", "decode", "--arms", "vanilla,hierchat"], ["verify"]])
+@pytest.mark.parametrize("command", [["decode", "--arms", "vanilla,hierchat"], ["verify"]])
 def test_a_measurement_has_what_it_names(
     places: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_measurement_has_what_it_names(
     (places / "questions.jsonl").write_text(json.dumps({"turns": ["what?"]}))
     (places / "extra.md").write_text("Extra text.")
     fixed = ["--questions", str(places / "questions.jsonl"), "--json", str(places / "out.json")]
+    main = hierchat if command == ["verify"] else benchmarks
     assert main([*command, *fixed, "--max-new-tokens", "4"]) == 0
     assert main([*command, *fixed, "--max-new-tokens", "4", "--corpus", str(places / "extra.md")]) == 0
     assert [[one.name for one in hosted.statistics] for hosted in seen] == [[], ["extra"]]
