@@ -103,9 +103,11 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     page.add_argument("--repeats", type=positive, default=7, metavar="N", help="(7)")
     page.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
 
-    report = kinds.add_parser("report", help="files of runs as a page, plots and Markdown")
-    report.add_argument("files", type=Path, nargs="+", metavar="JSON", help="of decode, log, replay, forward")
-    report.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where page and plots go")
+    report = kinds.add_parser(
+        "report", help="draw docs/benchmarks.md, or files of runs as a page, plots and Markdown"
+    )
+    report.add_argument("files", type=Path, nargs="*", metavar="JSON", help="of decode, log, replay, forward")
+    report.add_argument("--out", type=Path, metavar="FOLDER", help="where page and plots go (here)")
 
     served = kinds.add_parser("vllm", help="our drafter inside vLLM, beside vLLM's own (docs/vllm.md)")
     served.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)

@@ -210,7 +210,11 @@ def _vllm(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    print(report.write(args.files, args.out))
+    if args.files:
+        print(report.write(args.files, args.out or Path(".")))
+    else:
+        report.DOCUMENT.write_text(report.draw_document(), encoding="utf-8")
+        print(report.DOCUMENT)
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.arms import Arm, rotated
 from benchmarks.peers.environment import ArmError
-from benchmarks.results import Row, merged_repeats, summarise
+from benchmarks.summary import Row, merged_repeats, summarise
 from hierchat.checks import request
 from hierchat.checks.questions import Dialogue, Question, RequestError
 from hierchat.checks.request import Tell

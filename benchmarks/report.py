@@ -1,10 +1,11 @@
-"""benchmarks report: files of runs as a page that needs nothing else, its plots as PNG, and the same as Markdown."""
+"""Draws docs/benchmarks.md from the files in results/, and files of runs as a page, plots and Markdown."""
 
 from __future__ import annotations
 
 import base64
 import html
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,16 @@ from benchmarks.plots import Figures
 from benchmarks.tabulate import keys, number
 from hierchat.checks.questions import RequestError, unreadable
 
+RESULTS = Path(__file__).parent / "results"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+INTRODUCTION = (
+    "Drawn by `python -m benchmarks report` from the files in `benchmarks/results/`, one for each measurement: "
+    "change those and draw again. [measuring.md](measuring.md) explains commands, arms and figures. Sections "
+    "were measured on several machines, each of which is named: compare figures within one table alone. A "
+    "revision stands where it was written down. No GPU was at hand: nothing here was measured on one."
+)
+WIDTH = 150
+"""Columns of a wrapped line of the document."""
 Picture = tuple[str, str, Callable[[Any], None]]
 """A name for the file, a caption, and what paints it."""
 HEAD = (
@@ -39,6 +50,41 @@ img { max-width: 100% }
 @media (prefers-color-scheme: dark) {
   body { background: #16181c; color: #e6e6e6 } th, td { border-color: #3a3d42 } }
 """
+
+
+def draw_document(folder: Path = RESULTS) -> str:
+    """Draw the Markdown of docs/benchmarks.md from a folder of results, in the order of their names."""
+    machines = json.loads((folder / "machines.json").read_text(encoding="utf-8"))
+    lines = [
+        "# Benchmarks",
+        "",
+        _wrap(INTRODUCTION),
+        "",
+        *_markdown_table(("machine", "is"), list(machines.items())),
+        "",
+    ]
+    for file in sorted(folder.glob("[0-9]*.json")):
+        result = json.loads(file.read_text(encoding="utf-8"))
+        revision = f"; revision {result['revision']}" if result["revision"] else ""
+        conditions = f"({result['machine']}, {result['date']}{revision})"
+        lines += [f"## {result['title']}", _wrap(f"`{result['command']}` {conditions}"), ""]
+        lines += [*_markdown_table(result["columns"], result["rows"]), ""]
+        lines += [*(_wrap(f"- {note}", "  ") for note in result["notes"]), ""]
+    return "\n".join(lines)
+
+
+def _wrap(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        f"| {' | '.join(head)} |",
+        "|---" * len(head) + "|",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
 
 
 def write(files: Sequence[Path], folder: Path) -> Path:
@@ -166,9 +212,7 @@ def _markdown(runs: Sequence[tuple[Path, Figures]], pictures: Sequence[tuple[str
     for file, run in runs:
         lines += [f"## {_title(file, run)}", "", _said(run), ""]
         for head, rows in tables(run):
-            lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-            lines += [f"| {' | '.join(row)} |" for row in rows]
-            lines.append("")
+            lines += [*_markdown_table(head, rows), ""]
         for line in _absent(run):
             lines += [line, ""]
     for name, caption in pictures:

@@ -12,7 +12,7 @@ from benchmarks import tabulate
 from benchmarks.arms import OwnArm, parse_arms, parse_plan
 from benchmarks.decode import measure
 from benchmarks.peers.environment import ArmError
-from benchmarks.results import summarise
+from benchmarks.summary import summarise
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.levels import LeftOut, Levels

@@ -10,8 +10,9 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.decode import Measured
+from benchmarks.report import DOCUMENT, draw_document
 
-from .test_results import row, turn
+from .test_summary import row, turn
 
 pytest.importorskip("matplotlib")
 
@@ -70,3 +71,7 @@ def test_what_is_no_run(tmp_path: Path, content: str, capsys: pytest.CaptureFixt
     (tmp_path / "odd.json").write_text(content)
     assert report(tmp_path / "odd.json", out=tmp_path / "out") == 2
     assert "odd.json" in capsys.readouterr().err
+
+
+def test_the_document_is_what_the_results_draw() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == draw_document(), "run: python -m benchmarks report"

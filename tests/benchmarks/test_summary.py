@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.results import Row, merged_repeats, summarise
+from benchmarks.summary import Row, merged_repeats, summarise
 from benchmarks.tabulate import show
 
 
