@@ -26,7 +26,6 @@ from benchmarks import (
     tabulate,
     tokens,
 )
-from benchmarks import tabulate as of_vllm
 from benchmarks.arms import DRAFT, OWN, PLAN, Arm, Carried, OwnArm, parse_arms
 from benchmarks.page import measure as page
 from benchmarks.peers.arm import open_peer
@@ -205,7 +204,7 @@ def _forward(args: argparse.Namespace) -> int:
 def _vllm(args: argparse.Namespace) -> int:
     result = inside_vllm.measure(args)
     _show(result, args.json)
-    show_tables(of_vllm.vllm_tables(result))
+    show_tables(tabulate.vllm_tables(result))
     return 0
 
 

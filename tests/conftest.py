@@ -74,3 +74,11 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             handler.close()
     root.setLevel(level)
     logging.getLogger("hierchat").setLevel(own)
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders of the test's own, for a command in this process."""
+    for name in ("CACHE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
+    return tmp_path

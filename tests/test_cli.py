@@ -82,14 +82,6 @@ def test_what_is_no_port_is_refused(port: str, capsys: pytest.CaptureFixture[str
     assert "is no port; give a number from 1 to 65535" in capsys.readouterr().err
 
 
-@pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folders of the test's own, for a command in this process."""
-    for name in ("CACHE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
-    return tmp_path
-
-
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     """What a command says that cannot do what it was asked for."""
     assert main([str(argument) for argument in arguments]) in (1, 2)

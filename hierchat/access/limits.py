@@ -218,7 +218,7 @@ async def whole(receive: Receive) -> bytes | None:
 
 
 def again(body: bytes, receive: Receive) -> Receive:
-    """The same request once more for who reads it next."""
+    """Return a `receive` that gives a request's body, which was read already, to the application behind."""
     told = False
 
     async def from_body() -> Message:

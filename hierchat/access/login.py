@@ -44,7 +44,7 @@ class Refused(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the answer."""
+        """Return the HTTP headers of the answer that refuses: when to try again, where waiting helps."""
         return {"Retry-After": str(self.seconds)} if self.seconds else {}
 
 

@@ -190,7 +190,7 @@ def _around_gap(vocabulary: dict[str, int], text: str, suffix: str, name: str) -
 
 
 MOST_BYTES = 2 * 2**20
-"""Of a text that is tokenised in one request, which nothing can end: some seconds' work."""
+"""Bytes of text that one request may have tokenised. Nothing can end it once it began: some seconds' work."""
 
 
 class Tokenize(Strict):

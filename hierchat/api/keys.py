@@ -60,7 +60,7 @@ class Refused(Exception):
         return {"error": error}
 
     def response(self) -> JSONResponse:
-        """The same, ready to be sent."""
+        """Return the HTTP response that tells the error."""
         return JSONResponse(self.body(), self.status, self.headers)
 
 

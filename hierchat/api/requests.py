@@ -293,7 +293,7 @@ def tokens_used(asked: Sequence[Asked]) -> tuple[int, int]:
 
 
 def thought_tokens(asked: Sequence[Asked]) -> int:
-    """Of the tokens of the replies, those of what was thought."""
+    """Count the tokens of the replies that were thought, not answered."""
     return sum(one.reply.statistics.thought_tokens for one in asked if one.reply is not None)
 
 

@@ -32,7 +32,7 @@ _GROWS = {
 
 
 class Items:
-    """Of one response."""
+    """Collects the output items of one response of OpenAI's Responses protocol."""
 
     def __init__(self) -> None:
         self._mark = secrets.token_hex(12)

@@ -137,8 +137,8 @@ def summed(changes: Sequence[Sequence[int]]) -> list[Moment]:
 def verdict(
     replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
 ) -> Verdict:
-    """Of two replies to one prompt. `engine`: the one of both, to ask how near the two choices were; None where it
-    cannot tell, or each has its own. `others`: share of the processor that other programs used meanwhile."""
+    """Compare two replies to one prompt. `engine`: the one of both, to ask how near the two choices were; None where
+    it cannot tell, or each has its own. `others`: share of the processor that other programs used meanwhile."""
     first, second = replies["first"], replies["second"]
     left, right = first.statistics, second.statistics
     known = first.hosted is second.hosted and left.knows_tokens and right.knows_tokens

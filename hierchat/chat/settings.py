@@ -15,7 +15,6 @@ from hierchat.store import ChatSettings
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-if TYPE_CHECKING:
     from hierchat.runtime.slot import HostStatus
 
 

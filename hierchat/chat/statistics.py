@@ -370,9 +370,9 @@ class IndexMemory:
     """Bytes in memory of what drafts by looking up."""
 
     history: int
-    """Of this user's earlier chats."""
+    """Bytes for this user's earlier chats."""
     corpora: int
-    """Of the texts that ship and of added ones. They are mapped from files, so that the system may drop them."""
+    """Bytes for the texts that ship and added ones. They are mapped from files, so that the system may drop them."""
 
 
 def forward_costs(hosted: Hosted) -> ForwardCosts | None:
@@ -384,7 +384,7 @@ def forward_costs(hosted: Hosted) -> ForwardCosts | None:
 
 
 def index_memory(user_id: int, hosted: Hosted | None, histories: Histories) -> IndexMemory:
-    """Of this user's histories with all models that wrote since the start."""
+    """Return the memory of the databases: the history counts all models that wrote for this user since the start."""
     corpora = sum(one.tokens.nbytes + one.order.nbytes for one in hosted.statistics) if hosted else 0
     return IndexMemory(histories.nbytes(user_id), corpora)
 

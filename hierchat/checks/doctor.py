@@ -111,7 +111,7 @@ def database(path: Path, *, named: bool) -> list[Finding]:
 
 
 LARGEST_ERROR = 2e-5
-"""Of a product, against float64; activations are rounded to 16 bits."""
+"""Largest error of a matrix product against float64; activations are rounded to 16 bits."""
 _KERNEL_ADVICE = (
     "Delete the folder `kernels` in the cache, so that they are compiled anew. If it stays so, set "
     "HIERCHAT_INSTRUCTIONS=generic and report it."
@@ -188,7 +188,7 @@ FEATURES = (
     "neon",
     "sve",
 )
-"""Of a processor, what tells how fast it can be."""
+"""Instruction sets that tell how fast a processor can be."""
 _GPUS = (
     "import json, torch; print(json.dumps([[torch.cuda.get_device_name(i), torch.cuda.mem_get_info(i)[1]] "
     "for i in range(torch.cuda.device_count())]))"

@@ -44,7 +44,6 @@ from hierchat.runtime.slot import PLACES
 from hierchat.store import Store
 
 if TYPE_CHECKING:
-    from hierchat.access.sessions import LogIns
     from hierchat.chat.service import ChatService
 
 

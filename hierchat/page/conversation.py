@@ -12,7 +12,6 @@ from hierchat.language import _, later
 from hierchat.page import figures as figures_view
 from hierchat.page import status
 from hierchat.page.buttons import button
-from hierchat.page.figures import figures_line
 from hierchat.page.markdown import in_pieces
 from hierchat.page.reply_text import GrowingReply, below_message, drawn, message_heading
 from hierchat.page.reply_text import marked as marked_words
@@ -23,11 +22,9 @@ from hierchat.thoughts import parted
 if TYPE_CHECKING:
     from hierchat.chat.origins import Run
     from hierchat.chat.service import ChatService
+    from hierchat.runtime.slot import ModelHost
     from hierchat.store import Attachment, AttachmentHead
     from hierchat.store.records import Message
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
-    from hierchat.runtime.slot import ModelHost
 
 
 _BACK, _FORTH = (
@@ -279,7 +276,7 @@ def line(reply: ReplyInProgress, host: ModelHost) -> str:
     note = status.notice(state.notice) if state.notice else ""
     if state.phase == "reading":
         return note + status.reading_line(state)
-    return note + figures_line(state.figures, status.undrafted(host.status))
+    return note + figures_view.figures_line(state.figures, status.undrafted(host.status))
 
 
 def above(

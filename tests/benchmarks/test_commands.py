@@ -9,14 +9,6 @@ import pytest
 from benchmarks.__main__ import main
 
 
-@pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folders of the test's own, for a command in this process."""
-    for name in ("CACHE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
-    return tmp_path
-
-
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     """What a command says that cannot do what it was asked for."""
     assert main([str(argument) for argument in arguments]) in (1, 2)

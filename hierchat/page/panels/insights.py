@@ -21,9 +21,8 @@ from hierchat.runtime.costs import meters
 from hierchat.runtime.loaded import counted
 
 if TYPE_CHECKING:
-    from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
-if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+    from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
 
 
 # How drafting has fared in a range of days.

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from hierchat.runtime.downloads import Fetch
     from hierchat.runtime.models import Draft, ModelRow
     from hierchat.runtime.slot import HostStatus
-if TYPE_CHECKING:
-    from hierchat.runtime.models import ModelRow
-    from hierchat.runtime.slot import HostStatus
 
 
 _FITS = {
