@@ -57,7 +57,7 @@ def take_over(name: str) -> None:
     library.propagate = True
 
 
-def said(error: BaseException, *, here: bool = False) -> str:
+def error_message(error: BaseException, *, here: bool = False) -> str:
     """An exception as a sentence for the user: our own say what to do; any other is recorded. `here`: for the terminal
     of this machine alone, so that it may name files."""
     text = str(error).strip()

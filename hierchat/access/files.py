@@ -36,12 +36,12 @@ _NAME = 80
 _NOT_IN_NAMES = re.compile(r"[^\w .()-]+")
 
 
-class Gone(Exception):
+class TicketExpired(Exception):
     """A ticket that is good for nothing any more. The message is for the page."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _WaitingFile:
     path: Path
     owner: str
     timer: threading.Timer
@@ -54,7 +54,7 @@ class Files:
         """`folder` (None: one beside the user's data) is made with the first file."""
         self._folder = folder
         self._lock = threading.Lock()
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _WaitingFile] = {}
         self._own: Path | None = None
 
     def place(self, name: str) -> Path:
@@ -71,7 +71,7 @@ class Files:
         timer = threading.Timer(LIFE_SECONDS, self._expire, [ticket])
         timer.daemon = True
         with self._lock:
-            self._held[ticket] = _Held(path, owner, timer)
+            self._held[ticket] = _WaitingFile(path, owner, timer)
         timer.start()
         return ticket
 
@@ -80,7 +80,7 @@ class Files:
         with self._lock:
             held = self._held.get(ticket)
             if held is None or held.owner != owner:
-                raise Gone(_("This file is not here any more. Choose it, or export it, again."))
+                raise TicketExpired(_("This file is not here any more. Choose it, or export it, again."))
             del self._held[ticket]
         held.timer.cancel()
         return held.path
@@ -166,7 +166,7 @@ async def give_out(request: Request) -> Response:
     """The file of a ticket, once."""
     try:
         path = files.take(request.path_params["ticket"], _owner(request))
-    except Gone as gone:
+    except TicketExpired as gone:
         return PlainTextResponse(f"{gone}\n", 404, {"Cache-Control": "no-store"})
     return FileResponse(
         path,
@@ -195,7 +195,7 @@ _PIECE = 2**22
 """Bytes that are written at a time."""
 
 
-class Refused(Exception):
+class UploadRefused(Exception):
     """The file is not taken; status and sentence are for the page."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -208,11 +208,11 @@ async def take_model(request: Request) -> Response:
     page is heard, and none that is shared by a public link."""
     try:
         if not is_owner(request.scope):
-            raise Refused(403, _("Only the owner of this hierchat adds models."))
+            raise UploadRefused(403, _("Only the owner of this hierchat adds models."))
         if request.app.get_blocks().share_url:
-            raise Refused(403, _("This page is shared by a public link, so it takes no files."))
+            raise UploadRefused(403, _("This page is shared by a public link, so it takes no files."))
         return PlainTextResponse(await _take(request, request.path_params["name"]), 201)
-    except Refused as refused:
+    except UploadRefused as refused:
         return PlainTextResponse(str(refused), refused.status)
     except ClientDisconnect:
         return PlainTextResponse("", 400)
@@ -233,10 +233,10 @@ def sweep() -> None:
 
 async def _take(request: Request, name: str) -> str:
     if not _MODEL_NAME.fullmatch(name):
-        raise Refused(400, _("Only GGUF files with plain names are taken. Rename the file."))
+        raise UploadRefused(400, _("Only GGUF files with plain names are taken. Rename the file."))
     target = models_dir() / name
     if target.exists():
-        raise Refused(
+        raise UploadRefused(
             409,
             _("There is a file {name} in {folder} already. Add it by its path, or rename this.").format(
                 name=name, folder=models_dir()
@@ -258,7 +258,7 @@ async def _take(request: Request, name: str) -> str:
 def _require_room(target: Path, size: int) -> None:
     """Raises Refused where the disk cannot take so many bytes more."""
     if size + _SPARE > shutil.disk_usage(target.parent).free:
-        raise Refused(
+        raise UploadRefused(
             507,
             _("The disk that holds {folder} has too little room for {name}.").format(
                 folder=models_dir(), name=target.name
@@ -274,12 +274,12 @@ async def _write(request: Request, part: Path, target: Path) -> None:
             waiting += chunk
             if not checked and len(waiting) >= len(_MAGIC):
                 if waiting[: len(_MAGIC)] != _MAGIC:
-                    raise Refused(415, _("This is no GGUF file, whatever its name says."))
+                    raise UploadRefused(415, _("This is no GGUF file, whatever its name says."))
                 checked = True
             if len(waiting) >= _PIECE:
                 _require_room(target, len(waiting))  # who sends in chunks says no length
                 await to_thread.run_sync(file.write, bytes(waiting))
                 waiting.clear()
         if not checked:
-            raise Refused(415, _("This is no GGUF file, whatever its name says."))
+            raise UploadRefused(415, _("This is no GGUF file, whatever its name says."))
         await to_thread.run_sync(file.write, bytes(waiting))

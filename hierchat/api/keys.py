@@ -32,7 +32,7 @@ _KINDS = {
 }
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """A request that is not answered. `param`: the field to blame; `code`: the case, as OpenAI calls it."""
 
     def __init__(
@@ -64,36 +64,36 @@ class Refused(Exception):
         return JSONResponse(self.body(), self.status, self.headers)
 
 
-def refused(error: Exception) -> Refused:
+def as_api_error(error: Exception) -> ApiError:
     """Any exception as one of these."""
     match error:
-        case Refused():
+        case ApiError():
             return error
         case ValidationError():
             return _field(error)
         case QueueFull():
-            return Refused(429, str(error), code="rate_limit_exceeded", headers={"Retry-After": "5"})
+            return ApiError(429, str(error), code="rate_limit_exceeded", headers={"Retry-After": "5"})
         case NoModel():
-            return Refused(503, str(error), code="model_not_loaded", headers={"Retry-After": "10"})
+            return ApiError(503, str(error), code="model_not_loaded", headers={"Retry-After": "10"})
         case MessageTooLong() | PromptTooLong():
-            return Refused(400, str(error), "messages", "context_length_exceeded")
+            return ApiError(400, str(error), "messages", "context_length_exceeded")
         case StoreError():
             # It says where the database lies, which is for the owner's eyes.
             said = "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
-            return Refused(503, said, headers={"Retry-After": "10"})
+            return ApiError(503, said, headers={"Retry-After": "10"})
         case TemplateRefused():
-            return Refused(400, str(error), "messages")
+            return ApiError(400, str(error), "messages")
         case GrammarError():
-            return Refused(
+            return ApiError(
                 400, f"The form that the reply is to have cannot be used: {error}", "response_format"
             )
         case HTTPException():
             said = "There is no such address here." if error.status_code == 404 else error.detail
-            return Refused(error.status_code, said, headers=error.headers)
-    return Refused(500, logs.said(error))
+            return ApiError(error.status_code, said, headers=error.headers)
+    return ApiError(500, logs.error_message(error))
 
 
-def _field(error: ValidationError) -> Refused:
+def _field(error: ValidationError) -> ApiError:
     first = error.errors()[0]
     # A union names the branch that it tried, too: only what stands in the request is of use.
     place = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier())
@@ -104,10 +104,10 @@ def _field(error: ValidationError) -> Refused:
     else:
         message = f"{place}: {first['msg']}." if place else f"{first['msg']}."
     code = "unsupported_parameter" if first["type"] == "extra_forbidden" else None
-    return Refused(400, message, place or None, code)
+    return ApiError(400, message, place or None, code)
 
 
-# Who may ask the endpoint. Host and Origin have been checked before (access/origins.py): no page of
+# Who may ask the endpoint. Host and Origin have been checked before (access/hosts.py): no page of
 # another site comes so far, and nothing tells a browser that it may.
 
 
@@ -141,7 +141,7 @@ class Caller:
         return -self.key.id if self.key.user_id is None else self.key.user_id
 
 
-def admit(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope], bool]) -> Caller:
+def authenticate(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope], bool]) -> Caller:
     """The caller. `is_local`: whether a request was made on this machine. Raises Refused."""
     headers = Headers(scope=scope)
     scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -154,7 +154,7 @@ def admit(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope]
     if here and (access == "open" or scope["path"] == "/health"):
         return Caller()  # many clients insist on some key: on this machine a wrong one is none
     why, code = (WRONG_KEY, "invalid_api_key") if given else (NO_KEY, "missing_api_key")
-    raise Refused(401, why, code=code, headers={"WWW-Authenticate": "Bearer"})
+    raise ApiError(401, why, code=code, headers={"WWW-Authenticate": "Bearer"})
 
 
 # What a key may use: replies at once, requests a minute, tokens a day.
@@ -163,7 +163,7 @@ def admit(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope]
 MINUTE = 60.0
 
 
-class Limits:
+class KeyLimits:
     """Counts of this process. To be used in the event loop alone."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -198,6 +198,6 @@ class Limits:
         times.append(now)
 
 
-def _refused(key: Key, limit: str, advice: str, seconds: int) -> Refused:
+def _refused(key: Key, limit: str, advice: str, seconds: int) -> ApiError:
     message = f"The key {key.name!r} may have {limit}. {advice}"
-    return Refused(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(seconds)})
+    return ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(seconds)})

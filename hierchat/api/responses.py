@@ -13,11 +13,19 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import Block, Change, Ended, all_blocks, changes, model
+from hierchat.api.chat_completions import Block, BlockEvent, Finished, all_blocks, changes, model
+from hierchat.api.chat_request import ChatRequest, reply_request
 from hierchat.api.fields import Strict
-from hierchat.api.keys import refused
-from hierchat.api.messages import ChatRequest, wanted
-from hierchat.api.requests import Desk, Running, fields, figures, streamed, thought_tokens, tokens_used
+from hierchat.api.keys import as_api_error
+from hierchat.api.requests import (
+    ReplyStreams,
+    Serving,
+    event_stream,
+    fields,
+    figures,
+    thought_tokens,
+    tokens_used,
+)
 
 # The outputs of a response, and the events that tell of them: a block each, a thought, a message or a call.
 
@@ -51,7 +59,7 @@ class Items:
         more: dict[str, Any] = {"summary": []} if block.thought else {"role": "assistant"}
         return head | more | {"content": content}
 
-    def told(self, change: Change) -> Iterator[tuple[str, dict[str, Any]]]:
+    def told(self, change: BlockEvent) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events that tell of a change, without `response.` before their names, and their fields."""
         block = change.block
         item = self.item(block, "completed" if change.what == "ends" else "in_progress")
@@ -260,14 +268,14 @@ def _response_format(form: Format) -> dict[str, Any]:
     }
 
 
-async def respond(request: Request, desk: Desk) -> Response:
+async def respond(request: Request, desk: Serving) -> Response:
     """A reply to a conversation."""
     asked = await fields(request, ResponseRequest)
     chat = asked.as_chat()
-    running = await desk.begin(request, [wanted(chat, desk.service)], 1)
+    running = await desk.begin(request, [reply_request(chat, desk.service)], 1)
     told = _Told(asked, running)
     if asked.stream:
-        return await streamed(_events(chat, running, told))
+        return await event_stream(_events(chat, running, told))
     blocks, finish = await all_blocks(chat, running, thoughts=True)
     return JSONResponse(told.response([told.items.item(block) for block in blocks], finish))
 
@@ -275,7 +283,7 @@ async def respond(request: Request, desk: Desk) -> Response:
 class _Told:
     """One response as it is told."""
 
-    def __init__(self, asked: ResponseRequest, running: Running) -> None:
+    def __init__(self, asked: ResponseRequest, running: ReplyStreams) -> None:
         self._asked = asked
         self._running = running
         self._id, self._created = f"resp_{secrets.token_hex(12)}", int(time.time())
@@ -318,7 +326,7 @@ class _Told:
         }
 
 
-async def _events(chat: ChatRequest, running: Running, told: _Told) -> AsyncGenerator[str, None]:
+async def _events(chat: ChatRequest, running: ReplyStreams, told: _Told) -> AsyncGenerator[str, None]:
     number = -1
     output: list[dict[str, Any]] = []
 
@@ -335,7 +343,7 @@ async def _events(chat: ChatRequest, running: Running, told: _Told) -> AsyncGene
                     yield event("created", response=told.response([], None))
                     yield event("in_progress", response=told.response([], None))
                     continue
-                if isinstance(change, Ended):
+                if isinstance(change, Finished):
                     whole = told.response(output, change.finish)
                     yield event(whole["status"], response=whole)
                     continue
@@ -346,5 +354,5 @@ async def _events(chat: ChatRequest, running: Running, told: _Told) -> AsyncGene
     except Exception as error:
         if number < 0:
             raise  # its status can still be told
-        problem = refused(error)
+        problem = as_api_error(error)
         yield event("error", message=str(problem), code=problem.code or problem.kind, param=problem.param)

@@ -24,7 +24,7 @@ def held_back(text: str, marks: Sequence[str]) -> int:
     return longest
 
 
-class Growing:
+class HoldBack:
     """A text of which more is known each time; `marks` are stop strings, which never come out in part."""
 
     def __init__(self, marks: Sequence[str] = ()) -> None:
@@ -52,14 +52,14 @@ _BARE_BEGINS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextPiece:
     """Text beside the calls."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallStart:
     """A call begins."""
 
     number: int
@@ -68,14 +68,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class ArgumentsPiece:
     """A piece of the JSON of a call's arguments."""
 
     number: int
     json: str
 
 
-Piece = Said | Call | Arguments
+Piece = TextPiece | CallStart | ArgumentsPiece
 
 
 class CallReader:
@@ -135,7 +135,7 @@ class CallReader:
         self._at = end
         if opens >= 0:
             self._at, self._inside = opens + len(OPENS), "call"
-        return [Said(said)] if said else []
+        return [TextPiece(said)] if said else []
 
     def _head(self, text: str, done: bool) -> list[Piece]:
         closes = text.find(CLOSES, self._at)
@@ -149,13 +149,13 @@ class CallReader:
         self._at, self._inside = (end + len(CLOSES) if closes >= 0 else end), ""
         call = _whole(written)
         if call is None:
-            return [Said(text[start : self._at])]
+            return [TextPiece(text[start : self._at])]
         begun = self._begun(call[0])
-        return [begun, Arguments(begun.number, call[1])]
+        return [begun, ArgumentsPiece(begun.number, call[1])]
 
-    def _begun(self, name: str) -> Call:
+    def _begun(self, name: str) -> CallStart:
         self.calls += 1
-        return Call(self.calls - 1, f"call_{secrets.token_hex(12)}", name)
+        return CallStart(self.calls - 1, f"call_{secrets.token_hex(12)}", name)
 
     def _arguments(self, text: str) -> list[Piece]:
         """Up to the brace that closes the first."""
@@ -172,9 +172,9 @@ class CallReader:
                 self._depth -= 1
                 if self._depth == 0:
                     self._inside, self._at = "" if self._bare else "end", at + 1
-                    return [Arguments(self.calls - 1, text[start : self._at])]
+                    return [ArgumentsPiece(self.calls - 1, text[start : self._at])]
         self._at = len(text)
-        return [Arguments(self.calls - 1, text[start:])] if text[start:] else []
+        return [ArgumentsPiece(self.calls - 1, text[start:])] if text[start:] else []
 
     def _end(self, text: str) -> None:
         closes = text.find(CLOSES, self._at)

@@ -18,9 +18,9 @@ from typing import Any
 
 from hierchat import __version__
 from hierchat.checks.doctor import anonymous
+from hierchat.checks.exactness import Compared, check
 from hierchat.checks.gpu_backend import ANY
 from hierchat.checks.questions import Dialogue, Question
-from hierchat.checks.verify import Compared, check
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import RUNGS
 from hierchat.models.catalogue import read_catalogue

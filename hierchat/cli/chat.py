@@ -24,18 +24,27 @@ from hierchat import logs, shutdown
 from hierchat.chat.frames import Frame
 from hierchat.cli import arguments
 from hierchat.cli.screen import (
-    Nothing,
-    Plain,
-    Rendered,
+    MarkdownScreen,
+    PlainScreen,
     Screen,
+    SilentScreen,
     console,
     figures_line,
     record,
     say,
     show_sources,
 )
-from hierchat.cli.server import USUAL, Server
-from hierchat.cli.talk import Kept, StoredTalk, Talk, TalkInMemory, TerminalError, earlier, last_chat, require
+from hierchat.cli.server import USUAL, ServerModel
+from hierchat.cli.talk import (
+    StoredCopy,
+    StoredTalk,
+    Talk,
+    TalkInMemory,
+    TerminalError,
+    earlier,
+    last_chat,
+    require,
+)
 from hierchat.config import database_file
 from hierchat.store import LOCAL_USER, Attachment, ChatSettings, Store, StoreError
 from hierchat.texts.attachments import MOST_BYTES, read
@@ -100,10 +109,10 @@ def opened(args: argparse.Namespace) -> Iterator[Talk]:
         yield talk
 
 
-def _server(args: argparse.Namespace) -> Server | None:
+def _server(args: argparse.Namespace) -> ServerModel | None:
     """The one that was named, else a hierchat that runs on this machine and has the model; None where there is none."""
     key = args.key or os.environ.get(KEY)
-    server = Server(args.url or USUAL, key)
+    server = ServerModel(args.url or USUAL, key)
     if args.url:
         server.choose(args.model) if args.model else server.choose_any()
         return server
@@ -116,12 +125,12 @@ def _server(args: argparse.Namespace) -> Server | None:
     return server
 
 
-def _over_server(server: Server, args: argparse.Namespace, stack: ExitStack) -> Talk:
+def _over_server(server: ServerModel, args: argparse.Namespace, stack: ExitStack) -> Talk:
     if args.no_history:
         return TalkInMemory(server, server.complete, lambda number: ChatSettings("", {}))
     store = _store(args, stack)
     user = store.ensure_user(LOCAL_USER)
-    kept = Kept(store, user)
+    kept = StoredCopy(store, user)
     number = last_chat(store, user) if args.go_on else None
     chat = None if number is None else store.chat(user, number)
     talk = TalkInMemory(server, server.complete, kept.settings, kept, chat, number)
@@ -305,7 +314,7 @@ class Interactive:
             except BrokenPipeError:
                 raise
             except Exception as error:
-                self._say(logs.said(error, here=True))
+                self._say(logs.error_message(error, here=True))
 
     def completions(self, typed: str) -> list[str]:
         """What a line that begins so may become."""
@@ -458,7 +467,7 @@ def _asked(message: str) -> tuple[str, Sequence[Attachment]]:
 
 def _one(talk: Talk, text: str, files: Sequence[Attachment], args: argparse.Namespace) -> int:
     notes = console(notes=True, plain=args.plain)
-    last = answer(talk, text, files, Nothing() if args.json else _screen(talk, args.plain))
+    last = answer(talk, text, files, SilentScreen() if args.json else _screen(talk, args.plain))
     if last.phase == "waiting":
         return INTERRUPTED
     if args.json:
@@ -486,5 +495,5 @@ def _many(talk: Talk, args: argparse.Namespace) -> int:
 def _screen(talk: Talk, plain: bool) -> Screen:
     out = console()
     if plain or not out.is_terminal or out.is_dumb_terminal:
-        return Plain(sys.stdout, talk.settings.sampling.get("stop") or ())
-    return Rendered(out)
+        return PlainScreen(sys.stdout, talk.settings.sampling.get("stop") or ())
+    return MarkdownScreen(out)

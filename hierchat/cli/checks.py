@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hierchat.checks.doctor import Finding, anonymous
+from hierchat.checks.exactness import Compared, check
 from hierchat.checks.questions import spread
 from hierchat.checks.request import STOPPED, Request, answered, bar, say
-from hierchat.checks.verify import Compared, check
 from hierchat.config import data_dir
 
 

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         with stopped_by_signals(stop):
             writer = Writer(store, hosted, user, entry.sampling, stop)
             began = time.monotonic()
-            with _Told(args.minutes * 60) as told:
+            with _Progress(args.minutes * 60) as told:
 
                 def goes_on() -> bool:
                     seconds = time.monotonic() - began
@@ -80,7 +80,7 @@ def _user(store: Store, name: str | None) -> int:
     return user
 
 
-class _Told:
+class _Progress:
     """A bar on a terminal, a line a minute elsewhere."""
 
     def __init__(self, seconds: float) -> None:
@@ -91,7 +91,7 @@ class _Told:
         columns = (BarColumn(bar_width=30), TextColumn("{task.description}"))
         self._bar = Progress(*columns, console=console, transient=True, disable=self._lines)
 
-    def __enter__(self) -> _Told:
+    def __enter__(self) -> _Progress:
         self._bar.start()
         self._task = self._bar.add_task("", total=self._seconds)
         return self

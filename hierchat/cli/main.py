@@ -94,7 +94,7 @@ def _run(args: argparse.Namespace) -> int:
 
         return learn(args)
     if args.command == "models":
-        from hierchat.cli.models import check_models, get_model, list_models, search_models
+        from hierchat.cli.model_commands import check_models, get_model, list_models, search_models
 
         if args.action == "search":
             return search_models(args.words)
@@ -114,15 +114,15 @@ def _run(args: argparse.Namespace) -> int:
 
         return show_stats(args.db, args.days)
     if args.command in ("import", "export", "backup", "forget"):
-        from hierchat.cli import chats as transfer
+        from hierchat.cli import transfer as transfer
 
         return transfer.run(args)
     if args.command == "users":
-        from hierchat.cli.users import run as users
+        from hierchat.cli.accounts import run as users
 
         return users(args)
     if args.command == "keys":
-        from hierchat.cli.users import run_keys as keys
+        from hierchat.cli.accounts import run_keys as keys
 
         return keys(args)
     if args.command == "doctor":

@@ -20,7 +20,7 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.origins import Run
 from hierchat.chat.settings import in_order, percent, share_words, source_words, speed_words, time_words
 from hierchat.engine.engine import TARGET
-from hierchat.thoughts import parted
+from hierchat.reasoning import split_reasoning
 
 # Markdown in the terminal, part by part.
 
@@ -132,7 +132,7 @@ class Screen(Protocol):
         ...
 
 
-class Nothing:
+class SilentScreen:
     """For who wants the whole at the end."""
 
     def show(self, frame: Frame) -> None:
@@ -142,7 +142,7 @@ class Nothing:
         """Nothing."""
 
 
-class Plain:
+class PlainScreen:
     """The text as the model writes it, piece by piece."""
 
     def __init__(self, out: TextIO, stop: Iterable[str] = ()) -> None:
@@ -169,7 +169,7 @@ class Plain:
         self._shown, self._last = 0, ""
 
 
-class Rendered:
+class MarkdownScreen:
     """Markdown. Parts that nothing can change any more are printed for good; the last one is drawn anew as it grows,
     its end where it is longer than the terminal."""
 
@@ -196,7 +196,7 @@ class Rendered:
         if ready := finished(self._text[self._printed :]):
             self._print(self._text[self._printed : self._printed + ready])
             self._printed += ready
-        self._draw(_End(Markdown(self._text[self._printed :]), apart=self._apart))
+        self._draw(_Tail(Markdown(self._text[self._printed :]), apart=self._apart))
         now = time.monotonic()
         self._rests_until = now + _REST * (now - began)
 
@@ -215,7 +215,7 @@ class Rendered:
             self._console.print(Markdown(part))
             self._apart = True
 
-    def _draw(self, drawn: Text | _End) -> None:
+    def _draw(self, drawn: Text | _Tail) -> None:
         if self._live is None:
             self._live = Live(
                 console=self._console, auto_refresh=False, transient=True, redirect_stderr=False
@@ -226,14 +226,14 @@ class Rendered:
 
 def _quoted(text: str) -> str:
     """Markdown in which a thought is quoted above the answer."""
-    parts = parted(text)
+    parts = split_reasoning(text)
     if not parts.thought:
         return parts.answer
     lines = "\n".join(f"> {line}".rstrip() for line in parts.thought.split("\n"))
     return f"{lines}\n\n{parts.answer}"
 
 
-class _End:
+class _Tail:
     """As many of its last rows as the terminal has room for."""
 
     def __init__(self, drawn: Markdown, *, apart: bool) -> None:

@@ -14,10 +14,10 @@ import httpx
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.cli.talk import TerminalError, require
-from hierchat.engine.remote import engine
-from hierchat.engine.remote.server import Refused, event_lines, fields, is_here, refusal
+from hierchat.engine.remote import openai_engine
+from hierchat.engine.remote.openai_client import StatusError, event_lines, fields, is_here, refusal
+from hierchat.reasoning import split_reasoning
 from hierchat.runtime.prompt import Said
-from hierchat.thoughts import parted
 
 USUAL = "http://127.0.0.1:7860"
 _LOOK = httpx.Timeout(2.0)
@@ -27,7 +27,7 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 _FINISH = {"stop": "end", "length": "length", "content_filter": "error"}
 
 
-class Server:
+class ServerModel:
     """The models of a server."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
@@ -88,18 +88,18 @@ class Server:
             "stream_options": {"include_usage": True},
             **fields(sampling),
         }
-        thinking = engine.asked(self._owner, self.name, sampling.get("reasoning") or "")
-        reply = _Reply(sampling)
+        thinking = openai_engine.asked(self._owner, self.name, sampling.get("reasoning") or "")
+        reply = _StreamedReply(sampling)
         yield Frame("waiting")
         try:
             try:
                 yield from self._written(body | thinking, reply, stop)
-            except Refused as error:
-                if not thinking or error.status not in engine.NOT_TAKEN:
+            except StatusError as error:
+                if not thinking or error.status not in openai_engine.NOT_TAKEN:
                     raise
-                reply.notice = engine.LEFT_OUT.format(url=self.url)
+                reply.notice = openai_engine.LEFT_OUT.format(url=self.url)
                 yield from self._written(body, reply, stop)
-        except Refused as error:
+        except StatusError as error:
             raise _refused(error) from error
         except (httpx.HTTPError, *_MALFORMED) as error:
             if not reply.text:
@@ -117,7 +117,9 @@ class Server:
             raise self._foreign() from error
         yield last
 
-    def _written(self, body: dict[str, Any], reply: _Reply, stop: Event) -> Generator[Frame, None, None]:
+    def _written(
+        self, body: dict[str, Any], reply: _StreamedReply, stop: Event
+    ) -> Generator[Frame, None, None]:
         for line in event_lines(f"{self.url}/v1/chat/completions", self._headers, body, stop):
             if line.startswith("data:") and reply.take(line.removeprefix("data:").strip()):
                 yield reply.frame("writing")
@@ -150,15 +152,15 @@ class Server:
 
 def _content(said: Said) -> str:
     """Of an earlier reply the answer alone: what was thought before it is no part of a prompt."""
-    return parted(said.text).answer or said.text if said.role == "assistant" else said.text
+    return split_reasoning(said.text).answer or said.text if said.role == "assistant" else said.text
 
 
-class _Reply:
+class _StreamedReply:
     """A reply as its chunks come."""
 
     def __init__(self, sampling: Mapping[str, Any]) -> None:
         self.text = ""
-        self._thoughts = engine.Thoughts()
+        self._thoughts = openai_engine.Thoughts()
         self.finish: str | None = None
         self.notice: str | None = None
         self._usage: dict[str, Any] = {}
@@ -224,7 +226,7 @@ class _Reply:
         )
 
 
-def _refused(error: Refused) -> TerminalError:
+def _refused(error: StatusError) -> TerminalError:
     if error.status == httpx.codes.UNAUTHORIZED:
         return TerminalError(
             "The server asks for a key, and knows none such. Name one with --key or in HIERCHAT_KEY."

@@ -107,7 +107,7 @@ class Keeps(Protocol):
 
 
 @dataclass(slots=True)
-class Changes:
+class SettingsOverrides:
     """What the user set by flags and commands, over what the chat has."""
 
     system_prompt: str | None = None
@@ -122,7 +122,7 @@ class Changes:
 class Talk(Protocol):
     """One chat after the other."""
 
-    changes: Changes
+    changes: SettingsOverrides
     model: Model
     number: int | None
     """Of the chat in the store; None where it is not stored."""
@@ -169,7 +169,7 @@ class TalkInMemory:
     ) -> None:
         """`own_settings`: of a chat, by its number in the store; `chat` and `number`: what goes on."""
         self.model = model
-        self.changes = Changes()
+        self.changes = SettingsOverrides()
         self.number = number
         self.earlier: Earlier = lambda most: []
         self._complete = complete
@@ -252,7 +252,7 @@ _CHATS = 20
 """In so many of the last chats the earlier messages are looked for."""
 
 
-class Held:
+class WaitingQuestion:
     """The question that waits, as the store holds it: a crash leaves it in its chat, without a reply."""
 
     def __init__(self, store: Store, user: int) -> None:
@@ -284,13 +284,13 @@ class StoredTalk:
     def __init__(self, service: ChatService, model: Model, user: int, number: int | None = None) -> None:
         """`number`: the chat that goes on."""
         self.model = model
-        self.changes = Changes()
+        self.changes = SettingsOverrides()
         self.number = number
         self.earlier: Earlier = lambda most: []
         self._service = service
         self._store = service.store
         self._user = user
-        self._held = Held(service.store, user)
+        self._held = WaitingQuestion(service.store, user)
         self._reply: int | None = None
 
     @property
@@ -330,13 +330,13 @@ class StoredTalk:
         return [] if self._reply is None else self._service.runs(self._user, self._reply)
 
 
-class Kept:
+class StoredCopy:
     """Stores chats that another program answers. What was said drafts here, too, from the next reply on."""
 
     def __init__(self, store: Store, user: int) -> None:
         self._store = store
         self._user = user
-        self._held = Held(store, user)
+        self._held = WaitingQuestion(store, user)
 
     def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> None:
         self._held.hold(text, files, number)

@@ -10,9 +10,9 @@ from typing import Any
 
 from hierchat.config import Reasoning
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.remote.drafted import Channel, DraftedEngine
-from hierchat.engine.remote.engine import RemoteEngine, TextTokens, choices
-from hierchat.engine.remote.server import Offered, Server
+from hierchat.engine.remote.drafted import DraftedEngine, DrafterClient
+from hierchat.engine.remote.openai_client import OpenAIClient, ServedModel
+from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, choices
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, OpenAI
 from hierchat.models.load.check import by_engine
 from hierchat.models.memory import best_device
@@ -126,7 +126,7 @@ UNKNOWN_CONTEXT = 1_000_000
 class ThinkingElsewhere(Thinking):
     """Of a server's model, whose template is not here: what its kind of server can be asked."""
 
-    def __init__(self, tokenizer: TextTokens, model: Offered) -> None:
+    def __init__(self, tokenizer: TextTokens, model: ServedModel) -> None:
         super().__init__(tokenizer)
         self._offered = choices(model.owner, model.name)
 
@@ -140,7 +140,7 @@ class TextPrompts(PromptBuilder):
 
     knows_tokens = False
 
-    def __init__(self, model: Offered, context_length: int, system_prompt: str | None = None) -> None:
+    def __init__(self, model: ServedModel, context_length: int, system_prompt: str | None = None) -> None:
         tokens = TextTokens()
         super().__init__(tokens, context_length, system_prompt)
         self.thinking = ThinkingElsewhere(tokens, model)
@@ -172,13 +172,13 @@ def load_remote(entry: ModelEntry) -> Hosted:
     """Raises ServerError where the server, its model or the drafter in it cannot be had."""
     assert entry.engine
     said: OpenAI = entry.engine.openai
-    server = Server(said)
+    server = OpenAIClient(said)
     model = server.model(said.model)
     context = entry.context_length or model.context
     prompts = TextPrompts(model, context or UNKNOWN_CONTEXT, entry.system_prompt)
     engine, note = RemoteEngine(server, model, context), ""
     if said.drafter:
-        channel = Channel(said.drafter, said.drafter_secret)
+        channel = DrafterClient(said.drafter, said.drafter_secret)
         if not channel.hello().get("learns", True):
             note = (
                 "The drafter in vLLM cannot use its file, so earlier chats draft nothing. Its log says why."

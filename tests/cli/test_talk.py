@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hierchat.chat.frames import Frame
-from hierchat.cli.talk import Kept, TalkInMemory, TerminalError, earlier, last_chat
+from hierchat.cli.talk import StoredCopy, TalkInMemory, TerminalError, earlier, last_chat
 from hierchat.runtime.prompt import Said
 from hierchat.store import Attachment, ChatSettings, Store
 
@@ -56,7 +56,7 @@ def passing(echo: Echo) -> TalkInMemory:
 
 
 def kept(echo: Echo, store: Store, user: int, number: int | None = None) -> TalkInMemory:
-    keeping = Kept(store, user)
+    keeping = StoredCopy(store, user)
     chat = store.chat(user, number) if number else None
     return TalkInMemory(echo, echo.complete, keeping.settings, keeping, chat, number)
 

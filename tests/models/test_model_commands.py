@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from hierchat.cli.main import main
-from hierchat.cli.models import get_model, list_models
+from hierchat.cli.model_commands import get_model, list_models
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.progress import Progress
 from hierchat.models.terminal import terminal_progress

@@ -16,8 +16,8 @@ from typing import Any
 from hierchat.drafting.growing.layout import SLOT_NAMES
 from hierchat.drafting.tree import Match
 from hierchat.engine.engine import Step
-from hierchat.engine.remote.engine import Counted, Counting, RemoteEngine
-from hierchat.engine.remote.server import Offered, Server, ServerError
+from hierchat.engine.remote.openai_client import OpenAIClient, ServedModel, ServerError
+from hierchat.engine.remote.openai_engine import Counted, Counting, RemoteEngine
 
 # The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line
 # each way.
@@ -33,7 +33,7 @@ class DrafterError(ServerError):
     """The drafter cannot be asked, or refuses. The text is for the user."""
 
 
-class Channel:
+class DrafterClient:
     """One drafter on this machine, asked from any thread; it is connected to when it is asked."""
 
     def __init__(self, port: int, token: str) -> None:
@@ -124,7 +124,9 @@ _POLL_SECONDS = 0.01
 class DraftedEngine(RemoteEngine):
     """Fulfils LearnsElsewhere and TellsTexts."""
 
-    def __init__(self, server: Server, model: Offered, context_length: int, channel: Channel) -> None:
+    def __init__(
+        self, server: OpenAIClient, model: ServedModel, context_length: int, channel: DrafterClient
+    ) -> None:
         super().__init__(server, model, context_length)
         self._channel = channel
         self._user = self._reply = ""
@@ -176,7 +178,7 @@ class DraftedEngine(RemoteEngine):
 class _Ledger(Counting):
     """Steps as the drafter tells them. Where it cannot be asked any more, those that the server counts."""
 
-    def __init__(self, channel: Channel, user: str, reply: str) -> None:
+    def __init__(self, channel: DrafterClient, user: str, reply: str) -> None:
         self._channel = channel
         self._names = (user, reply)
         self._steps = 0

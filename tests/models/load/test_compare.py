@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.cli.models import check_models
+from hierchat.cli.model_commands import check_models
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.compare import differences, on_hub
 from tests.testing.fake_hub import REPO, FakeHub

@@ -24,7 +24,7 @@ class ServerError(ModelError):
     """The text is for the user."""
 
 
-class Refused(ServerError):
+class StatusError(ServerError):
     """The server answered with an error. `said`: its own words, empty where it gave none."""
 
     def __init__(self, text: str, status: int, said: str) -> None:
@@ -82,7 +82,7 @@ def is_here(url: str) -> bool:
     return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
 
 
-def refusal(response: httpx.Response) -> Refused:
+def refusal(response: httpx.Response) -> StatusError:
     """What a server says that does not do what it was asked for, with a sentence for the user."""
     said = ""
     try:
@@ -92,7 +92,7 @@ def refusal(response: httpx.Response) -> Refused:
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
     text = said or f"The server answered {response.status_code} {response.reason_phrase}."
-    return Refused(text, response.status_code, said)
+    return StatusError(text, response.status_code, said)
 
 
 _LOOK = httpx.Timeout(30.0, connect=10.0)
@@ -128,7 +128,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class ServedModel:
     """A model of the server. `owner`: what `owned_by` says, by which some servers are known; `context`: tokens that it
     holds, 0 where that is not told."""
 
@@ -137,7 +137,7 @@ class Offered:
     context: int = 0
 
 
-class Server:
+class OpenAIClient:
     """One server, and the key that it wants. Every message of an error is for the user; none holds the key."""
 
     def __init__(self, said: OpenAI) -> None:
@@ -147,7 +147,7 @@ class Server:
         self._variable = said.key_variable
         self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
-    def model(self, name: str | None) -> Offered:
+    def model(self, name: str | None) -> ServedModel:
         """The model of that name, or the first one. Raises ServerError where it has none such."""
         listed = self._listed()
         if not listed:
@@ -163,7 +163,7 @@ class Server:
             )
         told = found.get("max_model_len") or found.get("context_length") or found.get("max_context_length")
         context = told if isinstance(told, int) else self._props_context()
-        return Offered(str(found["id"]), str(found.get("owned_by") or ""), context)
+        return ServedModel(str(found["id"]), str(found.get("owned_by") or ""), context)
 
     def chat(self, body: Mapping[str, Any], stop: Event) -> Generator[Chunk, None, None]:
         """Chunks of a reply until its end, or until `stop` is set. Raises ServerError."""
@@ -179,7 +179,7 @@ class Server:
                     chunk = _chunk(json.loads(data))
                     ended, begun = ended or chunk.finish is not None, True
                     yield chunk
-        except Refused as error:
+        except StatusError as error:
             raise self._refused(error, str(body["model"])) from error
         except httpx.HTTPError as error:
             raise (self._broke_off() if begun else self._unreachable()) from error
@@ -246,7 +246,7 @@ class Server:
             f"{self.url}{path}", headers=self._headers, timeout=_LOOK, trust_env=not is_here(self.url)
         )
 
-    def _refused(self, error: Refused, model: str) -> ServerError:
+    def _refused(self, error: StatusError, model: str) -> ServerError:
         if error.status in _KEY:
             where = f"in {self._variable}" if self._variable else "as `key` of this model in models.yaml"
             if self._key:
@@ -284,7 +284,7 @@ def _chunk(told: dict[str, Any]) -> Chunk:
     """One event. Raises ServerError where it tells an error, else _MALFORMED."""
     if error := told.get("error"):
         said = str(error.get("message", error) if isinstance(error, dict) else error)
-        raise Refused(said, 500, said)
+        raise StatusError(said, 500, said)
     usage = told.get("usage") or {}
     choice = (told.get("choices") or [{}])[0]
     delta = choice.get("delta") or {}

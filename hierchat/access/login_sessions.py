@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
-class LoggedIn:
+class LoginSession:
     """One browser that gave the password."""
 
     member: Member
@@ -97,7 +97,7 @@ class LoggedIn:
             await send({"type": "http.response.body", "body": b""})
 
 
-class LogIns:
+class LoginSessions:
     """Sessions by the token in the cookie. A hash of it is looked up, so that the time taken tells nothing of it."""
 
     def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
@@ -107,7 +107,7 @@ class LogIns:
         self._again: list[Member] = []
         self._telling: list[threading.Thread] = []
         self.clock = clock
-        self._sessions: dict[bytes, LoggedIn] = {}
+        self._sessions: dict[bytes, LoginSession] = {}
         self._lock = threading.Lock()
         self._changing = threading.Lock()
         """Held while a session and its account are not of one password."""
@@ -120,20 +120,20 @@ class LogIns:
         with self._lock:
             theirs = [key for key, one in self._sessions.items() if one.name == member.name]
             theirs.sort(key=lambda key: self._sessions[key].seen)
-            self._sessions[_hash(token)] = LoggedIn(member, address, self.clock() + LIFE_SECONDS)
+            self._sessions[_hash(token)] = LoginSession(member, address, self.clock() + LIFE_SECONDS)
             if self._sweeper is None:
                 self._sweeper = threading.Thread(target=self._sweep_on, name="log-ins", daemon=True)
                 self._sweeper.start()
         self._end(theirs[: max(len(theirs) + 1 - MOST_SESSIONS, 0)])
         return token
 
-    def find(self, token: str | None) -> LoggedIn | None:
+    def find(self, token: str | None) -> LoginSession | None:
         """The session of this token, while it lasts."""
         with self._lock:
             session = self._sessions.get(_hash(token)) if token else None
         return session if session is not None and session.expires > self.clock() else None
 
-    def connected(self) -> list[LoggedIn]:
+    def connected(self) -> list[LoginSession]:
         """All sessions that last, the one that was seen last first."""
         with self._lock:
             lasting = [one for one in self._sessions.values() if one.expires > self.clock()]
@@ -144,13 +144,13 @@ class LogIns:
         if token:
             self._end([_hash(token)])
 
-    def end_of(self, id: str) -> LoggedIn | None:
+    def end_of(self, id: str) -> LoginSession | None:
         """The same for the session of this id; None where it has ended before."""
         with self._lock:
             found = [key for key, session in self._sessions.items() if session.id == id]
         return next(iter(self._end(found)), None)
 
-    def change_password(self, session: LoggedIn, stored: str) -> None:
+    def change_password(self, session: LoginSession, stored: str) -> None:
         """Another password for whose session this is, which lasts; their other sessions end. `stored`: its hash. Raises
         StoreError."""
         with self._changing:
@@ -176,7 +176,7 @@ class LogIns:
         for thread in filter(None, [self._sweeper, *self._telling]):
             thread.join()
 
-    def _end(self, keys: Iterable[bytes]) -> list[LoggedIn]:
+    def _end(self, keys: Iterable[bytes]) -> list[LoginSession]:
         with self._lock:
             ended = [session for key in keys if (session := self._sessions.pop(key, None)) is not None]
         for session in ended:

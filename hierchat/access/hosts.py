@@ -51,7 +51,7 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback if address else host == "localhost"
 
 
-class Origins:
+class AllowedHosts:
     """The names of this server. `share` gives the public link once there is one."""
 
     def __init__(self, host: str, share: Callable[[], str | None] = lambda: None) -> None:
@@ -118,10 +118,10 @@ class Origins:
         return parse_authority(urlsplit(link).netloc) if link else None
 
 
-class OwnOrigins:
+class SameOriginMiddleware:
     """Answers 403 to all that `origins` refuses, event streams, uploads and sockets too."""
 
-    def __init__(self, app: ASGIApp, origins: Origins) -> None:
+    def __init__(self, app: ASGIApp, origins: AllowedHosts) -> None:
         self._app = app
         self._origins = origins
 

@@ -135,7 +135,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainTurn:
     """A turn decoded plainly. `seconds` are the target's next best tokens, [reply]."""
 
     prompt: list[int]
@@ -143,7 +143,7 @@ class Plain:
     seconds: list[int]
 
 
-Drafting = Callable[[Hosted, Memory, Plain, int | None, GenerationSettings], Proposer]
+Drafting = Callable[[Hosted, Memory, PlainTurn, int | None, GenerationSettings], Proposer]
 """Makes the drafter of one reply; with the fixed width, if any."""
 STACK = (2, 4, 8, 12)
 """Draft lengths of a stack of all draft models, from the lowest up."""
@@ -247,7 +247,7 @@ def check(
     open_questions = [question for question in questions if question.number not in done]
     for begin in range(0, len(open_questions), users):
         rows: list[Row] = []
-        asked: list[tuple[Row, Question, list[Plain]]] = []
+        asked: list[tuple[Row, Question, list[PlainTurn]]] = []
         for question in open_questions[begin : begin + users]:
             tell(f"{question.group} {question.name}: plain", 0)
             row: Row = {"question": question.number, "replies": [], "drafters": {}}
@@ -275,7 +275,7 @@ def check(
         tell("", len(rows))
 
 
-def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[Plain]:
+def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[PlainTurn]:
     engine = hosted.local
     engine.clear()
     talk = Dialogue(hosted, settings.max_new_tokens)
@@ -284,7 +284,7 @@ def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -
         prompt = talk.ask(text)
         reply, seconds = second_choices(engine, prompt, settings)
         talk.answered(reply)
-        turns.append(Plain(prompt, reply, seconds))
+        turns.append(PlainTurn(prompt, reply, seconds))
     return turns
 
 
@@ -294,7 +294,7 @@ def _draft(
     drafting: Drafting,
     memory: Memory,
     width: int | None,
-    turns: Sequence[Plain],
+    turns: Sequence[PlainTurn],
     user: int,
 ) -> tuple[int, list[list[int]]]:
     """Decodes speculatively: forwards, and the reply to each turn."""
@@ -314,7 +314,7 @@ def _draft(
 
 
 def _differing(
-    engine: LocalEngine, question: Question, turns: Sequence[Plain], replies: Sequence[Sequence[int]]
+    engine: LocalEngine, question: Question, turns: Sequence[PlainTurn], replies: Sequence[Sequence[int]]
 ) -> list[dict[str, Any]]:
     """Gaps are measured last: that writes into the slots."""
     return [
@@ -324,7 +324,7 @@ def _differing(
     ]
 
 
-def _difference(engine: LocalEngine, plain: Plain, reply: Sequence[int]) -> dict[str, Any]:
+def _difference(engine: LocalEngine, plain: PlainTurn, reply: Sequence[int]) -> dict[str, Any]:
     """The first one. `position` counts the reply's tokens from 0; a reply that ended there has None for its token."""
     at = common_prefix(plain.reply, reply)
     one = plain.reply[at] if at < len(plain.reply) else None

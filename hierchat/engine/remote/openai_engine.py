@@ -13,8 +13,15 @@ from typing import Any
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Finish, Step
-from hierchat.engine.remote.server import Chunk, Offered, Refused, Server, ServerError, fields
-from hierchat.thoughts import CLOSES, OPENS, nearest, parted
+from hierchat.engine.remote.openai_client import (
+    Chunk,
+    OpenAIClient,
+    ServedModel,
+    ServerError,
+    StatusError,
+    fields,
+)
+from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
 
 # How much a model of a server thinks: what a kind of server can be asked, in which fields, and what comes
 # back.
@@ -43,10 +50,10 @@ def asked(owner: str, model: str, chosen: Reasoning) -> dict[str, Any]:
     if not chosen:
         return {}
     if _by_switch(owner, model):
-        on = _SWITCH[nearest(chosen, tuple(_SWITCH))]
+        on = _SWITCH[nearest_effort(chosen, tuple(_SWITCH))]
         return {"chat_template_kwargs": {"enable_thinking": on, "thinking": on}}
     efforts = _efforts(owner, model)
-    effort = efforts[nearest(chosen, tuple(efforts))]
+    effort = efforts[nearest_effort(chosen, tuple(efforts))]
     if owner == "llamacpp":
         return {"chat_template_kwargs": {"reasoning_effort": effort}}
     return {"reasoning_effort": effort}
@@ -66,7 +73,7 @@ class Thoughts:
     def __init__(self, so_far: str = "") -> None:
         """`so_far`: the text that goes on. What comes behind its thought is text, whatever the server takes it for."""
         self._open = False
-        self._inside = parted(so_far).thinking
+        self._inside = split_reasoning(so_far).thinking
         self._past = bool(so_far) and not self._inside
 
     def text(self, thought: str, text: str) -> str:
@@ -164,7 +171,7 @@ class RemoteEngine:
     exact: bool | None = None
     places = PLACES
 
-    def __init__(self, server: Server, model: Offered, context_length: int) -> None:
+    def __init__(self, server: OpenAIClient, model: ServedModel, context_length: int) -> None:
         """`context_length`: 0 where nobody tells."""
         self._server = server
         self._model = model
@@ -232,7 +239,7 @@ class RemoteEngine:
         try:
             yield from self._server.chat(body | thinking, stop)
         except ServerError as error:
-            status = error.__cause__.status if isinstance(error.__cause__, Refused) else 0
+            status = error.__cause__.status if isinstance(error.__cause__, StatusError) else 0
             if thinking and status in NOT_TAKEN:
                 yield from self._unthinking(body, stop, begun)
                 return
