@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0  # until it is told to end: that was all it had to do
         raise
     except Exception as error:
-        print(f"hierchat: {logs.said(error, here=True)}", file=sys.stderr)
+        print(f"hierchat: {logs.error_message(error, here=True)}", file=sys.stderr)
         return 1
 
 
