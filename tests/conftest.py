@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from hierchat.store import LOCAL_USER, Store
+from tests.testing.openai_server import Script, serving
+
 # Read once, by Gradio, when it is imported. Its servers look for a free port from there on: two processes that look at
 # the same ones take each other's between look and use, and a server that finds its port taken ends with SystemExit.
 os.environ["GRADIO_SERVER_PORT"] = str(10_000 + 100 * (os.getpid() % 200))
@@ -32,6 +35,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if unsteady := item.get_closest_marker("unsteady"):
             item.add_marker(pytest.mark.xfail(reason=f"unsteady: {unsteady.kwargs['seen']}", strict=False))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Let torch compute with one thread: tests run side by side, and tiny matrices are slower on several."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +83,40 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("CACHE", "CONFIG", "DATA"):
         monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
     return tmp_path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty database of the test's own."""
+    with Store.open(tmp_path / "chat.db") as store:
+        yield store
+
+
+@pytest.fixture
+def user(store: Store) -> int:
+    """The user of a program without a login."""
+    return store.ensure_user(LOCAL_USER)
+
+
+@pytest.fixture
+def script() -> Script:
+    """What the server of `url` does, and what it was asked."""
+    return Script()
+
+
+@pytest.fixture
+def url(script: Script) -> Iterator[str]:
+    """The address of a server that speaks OpenAI's protocol from a script."""
+    with serving(script) as url:
+        yield url
+
+
+@pytest.fixture
+def tiny_in_the_catalogue(places: Path) -> None:
+    """`--model tiny` is there, and nothing else is touched."""
+    from tests.testing.tiny_chat import model, tokenizer
+
+    config = places / "CONFIG"
+    model().save_pretrained(config / "tiny")
+    tokenizer().save_pretrained(config / "tiny")
+    (config / "models.yaml").write_text("models:\n  tiny:\n    source: {folder: {path: tiny}}\n")

@@ -11,7 +11,7 @@ from gradio.state_holder import SessionState
 
 from hierchat.page.build import build_app
 from hierchat.page.guard import Changes
-from tests.page.fake_service import FakeService
+from tests.testing.fake_service import FakeService
 
 
 @pytest.fixture
