@@ -19,6 +19,7 @@ from hierchat.models.catalogue import Size
 from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, write_known
 from hierchat.runtime.levels import Levels
 from hierchat.store import Store
+from tests.testing.tiny_chat import ready_host
 
 from ..chat.conftest import talk_on
 from ..chat.drafts import (
@@ -36,7 +37,6 @@ from ..chat.drafts import (
     recurrent,
     save,
 )
-from ..chat.tiny import ready_host
 
 
 @pytest.fixture(autouse=True)
