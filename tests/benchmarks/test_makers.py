@@ -22,7 +22,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import FITTED, warmth
 from hierchat.drafting.growing.acceptance_model import score
 from hierchat.drafting.growing.gumbel_noise import gumbel
-from hierchat.drafting.growing.layout import CANDIDATES, HISTORY, INPUTS, SEED, AcceptanceModel
+from hierchat.drafting.growing.kernel_arrays import CANDIDATES, HISTORY, INPUTS, SEED, AcceptanceModel
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine

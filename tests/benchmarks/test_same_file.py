@@ -14,8 +14,8 @@ from benchmarks.peers.environment import ArmError
 from hierchat.engine.backends import make_runner
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
-from hierchat.models.load.load import load
-from hierchat.models.load.tokenizer import load_tokenizer
+from hierchat.models.load.load_model import load
+from hierchat.models.load.loaded_model import load_tokenizer
 from hierchat.models.progress import Report
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder

@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from hierchat.config import GenerationSettings
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import Report
 from hierchat.runtime.loaded import Hosted

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.tree import NO_MATCH, Match
+from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.engine.engine import LearnsElsewhere, Step, TellsTexts
 from hierchat.engine.remote import drafted
 from hierchat.engine.remote.drafted import Channel, DraftedEngine, DrafterError

@@ -38,15 +38,15 @@ CREATE TABLE learned (
 """
 
 
-class LedgerError(RuntimeError):
+class UserStateFileError(RuntimeError):
     """The file cannot be used; the text says why and what to do."""
 
 
-class Ledger:
+class UserStateFile:
     """One connection. Its calls must not overlap."""
 
     def __init__(self, file: Path) -> None:
-        """Opens the file, makes it if it is missing: then only its owner can read it. Raises LedgerError."""
+        """Opens the file, makes it if it is missing: then only its owner can read it. Raises UserStateFileError."""
         self.file = file
         with self._translated():
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -64,7 +64,7 @@ class Ledger:
                     if owner == _APPLICATION
                     else "is not its file"
                 )
-                raise LedgerError(f"{file} {what}. Name another file in HIERCHAT_DRAFTER_DB.")
+                raise UserStateFileError(f"{file} {what}. Name another file in HIERCHAT_DRAFTER_DB.")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA secure_delete = ON")
@@ -160,14 +160,14 @@ class Ledger:
         try:
             yield
         except OSError as error:
-            raise LedgerError(self._sentence(error.strerror or str(error))) from error
+            raise UserStateFileError(self._sentence(error.strerror or str(error))) from error
         except sqlite3.Error as error:
             busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
                 sqlite3.SQLITE_BUSY,
                 sqlite3.SQLITE_LOCKED,
             )
             why = "another program holds it" if busy else "it is damaged, or its disk is full or fails"
-            raise LedgerError(self._sentence(why)) from error
+            raise UserStateFileError(self._sentence(why)) from error
 
     def _sentence(self, reason: str) -> str:
         return (

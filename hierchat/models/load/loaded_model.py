@@ -1,21 +1,90 @@
-"""A catalogue model's tokenizer without its weights, and which models have the same one."""
+"""What loading a model gives."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import tokenize
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings, cache_dir
-from hierchat.models.catalogue import ModelEntry
+from hierchat.models.catalogue import Backend, ModelEntry, Quantisation
 from hierchat.models.fetch.bring import prepare
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load.loaded import LoadedModel, tokens_sha256
 from hierchat.models.progress import BrokenFileError, ModelError, Report, silent
+
+# Which tokenizers mean the same tokens by the same ids.
+
+
+_known: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()
+"""By tokenizer: how many tokens it had, and their tokens_sha256."""
+
+
+def same_tokens(target_tokenizer: Any, draft_tokenizer: Any) -> str | None:
+    """None when both map the same tokens to the same ids, else the reason why the draft model does not fit.
+
+    Compares the maps themselves: configured vocabulary sizes differ by padding within one family.
+    """
+    if tokens_sha256(target_tokenizer) == tokens_sha256(draft_tokenizer):
+        return None
+    target, draft = target_tokenizer.get_vocab(), draft_tokenizer.get_vocab()
+    if len(target) != len(draft):
+        return f"the target has {len(target)} tokens and the draft model {len(draft)}"
+    token, number = min(
+        (item for item in target.items() if draft.get(item[0]) != item[1]), key=lambda item: item[1]
+    )
+    there = f"has number {draft[token]}" if token in draft else "does not exist"
+    return f"the target's token {token!r} with number {number} {there} in the draft model"
+
+
+def tokens_sha256(tokenizer: Any) -> str:
+    """Names a token-to-id map. Of a large one it takes a third of a second, the first time."""
+    count, name = _known.get(tokenizer, (0, ""))
+    if count != len(tokenizer):
+        name = hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
+        _known[tokenizer] = len(tokenizer), name
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """`model` is a BlockModel where the CPU engine computes, a BlockModule where it multiplies for transformers, else a
+    transformers module in eval mode.
+
+    `device` and `dtype` as torch names them; `context_length` counts positions. `model_key` is a SHA-256 that names
+    the tokens and the weights before quantisation and rounding: history written under it may draft for any precision
+    of the same model. `end_ids` are the tokens that end a reply. `note`: why the CPU engine does not compute it, or
+    that it was not made to chat.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    device: str
+    dtype: str
+    quantisation: Quantisation
+    backend: Backend
+    context_length: int
+    model_key: str
+    end_ids: frozenset[int]
+    note: str = ""
+
+
+def model_key(tokenizer: Any, identity: str) -> str:
+    """Names a model by its tokens and the identity of its weights."""
+    return hashlib.sha256(f"{tokens_sha256(tokenizer)}\n{identity}".encode()).hexdigest()
+
+
+# A catalogue model's tokenizer without its weights, and which models have the same one.
 
 
 def load_tokenizer(entry: ModelEntry, progress: Report = silent) -> Any:
@@ -129,3 +198,36 @@ def ready_to_chat(loaded: LoadedModel) -> LoadedModel:
         tokenizer.chat_template = PLAIN_TEMPLATE
         note = " ".join(filter(None, [note, NO_TEMPLATE.format(loaded.name)]))
     return replace(loaded, end_ids=loaded.end_ids | ends, note=note)
+
+
+# The file of a draft model that knows only some of its target's tokens: which, in the order of its own
+# numbers. Its own vocabulary is these and one number more, which stands for every other token.
+
+
+KNOWN_TOKENS_FILE = "known_tokens.npy"
+
+
+def read_known(folder: Path) -> NDArray[np.int64] | None:
+    """None where the model knows all tokens. Raises BrokenFileError."""
+    file = folder / KNOWN_TOKENS_FILE
+    if not file.exists():
+        return None
+    try:
+        known = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, BadZipFile) as error:
+        raise BrokenFileError(f"{file} cannot be read: {error}. Distil the draft again.") from error
+    if (
+        not isinstance(known, np.ndarray)
+        or known.dtype != np.int64
+        or known.ndim != 1
+        or not len(known)
+        or (np.diff(known) <= 0).any()
+        or known[0] < 0
+    ):
+        raise BrokenFileError(f"{file} is no list of tokens. Distil the draft again.")
+    return known
+
+
+def write_known(folder: Path, known: NDArray[np.int64]) -> None:
+    """`known` rises."""
+    np.save(folder / KNOWN_TOKENS_FILE, known)

@@ -16,12 +16,12 @@ LEAST_TOKEN = 16
 TOKENS = 2_000_000
 
 
-class SettingsError(RuntimeError):
+class DrafterSettingsError(RuntimeError):
     """A variable is wrong; the text names it and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DrafterSettings:
     file: Path
     """Where the users' tokens are kept."""
     model: str
@@ -36,18 +36,18 @@ class Settings:
     """What the channel asks for."""
 
 
-def read(environment: Mapping[str, str], model: str, replica: int = 0) -> Settings:
+def read(environment: Mapping[str, str], model: str, replica: int = 0) -> DrafterSettings:
     """`model`: what vLLM calls it. `replica`: which one of data parallel ones; each has a port and a file of its own.
-    Raises SettingsError."""
+    Raises DrafterSettingsError."""
     port = _number(environment, "PORT", 0, 65535 - replica)
     token = environment.get(f"{PREFIX}TOKEN", "")
     if port is not None and len(token) < LEAST_TOKEN:
-        raise SettingsError(
+        raise DrafterSettingsError(
             f"Set {PREFIX}TOKEN to a secret of {LEAST_TOKEN} characters or more, or unset {PREFIX}PORT."
         )
     named = environment.get(f"{PREFIX}DB")
     file = Path(named).expanduser().absolute() if named else data_dir() / "vllm-drafts.db"
-    return Settings(
+    return DrafterSettings(
         file.with_stem(f"{file.stem}-{replica}") if replica else file,
         environment.get(f"{PREFIX}MODEL") or model,
         tuple(
@@ -65,7 +65,7 @@ def _number(environment: Mapping[str, str], name: str, least: int, most: int) ->
     if not (text := environment.get(PREFIX + name)):
         return None
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise SettingsError(f"{PREFIX}{name}={text}: give a whole number from {least} to {most}.")
+        raise DrafterSettingsError(f"{PREFIX}{name}={text}: give a whole number from {least} to {most}.")
     return int(text)
 
 
@@ -80,7 +80,7 @@ LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestOptions:
     """One request."""
 
     reply: str
@@ -98,7 +98,7 @@ class Asked:
     """Of the reply."""
 
 
-def asked(request_id: str, parameters: Any) -> Asked:
+def asked(request_id: str, parameters: Any) -> RequestOptions:
     """`parameters`: vLLM's SamplingParams, or None."""
     extra: Mapping[str, Any] = getattr(parameters, "extra_args", None) or {}
     most = extra.get(DRAFTS)
@@ -106,7 +106,7 @@ def asked(request_id: str, parameters: Any) -> Asked:
     ends = set(getattr(parameters, "stop_token_ids", None) or ())
     if (end := getattr(parameters, "eos_token_id", None)) is not None:
         ends.add(end)
-    return Asked(
+    return RequestOptions(
         _name(extra.get(REPLY)) or request_id,
         user,
         bool(user) and extra.get(LEARN, 1) not in (0, False),

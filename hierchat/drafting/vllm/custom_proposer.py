@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 import hierchat
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.drafting.vllm import settings
-from hierchat.drafting.vllm.batch import Batch, Reply, RowCosts
-from hierchat.drafting.vllm.channel import Channel, Method, Refused, number, text
-from hierchat.drafting.vllm.ledger import Ledger, LedgerError
-from hierchat.drafting.vllm.settings import asked
-from hierchat.drafting.vllm.user_state import Books, User, read_corpus
+from hierchat.drafting.vllm import drafter_settings
+from hierchat.drafting.vllm.batch import Batch, RowCosts, TrackedReply
+from hierchat.drafting.vllm.channel import ChannelRefusal, ChannelServer, Method, number, text
+from hierchat.drafting.vllm.drafter_settings import asked
+from hierchat.drafting.vllm.user_state import UserState, UserStates, read_corpus
+from hierchat.drafting.vllm.user_state_file import UserStateFile, UserStateFileError
 
 PROTOCOL = 1
 """Of the channel."""
@@ -41,10 +41,10 @@ class HierchatProposer:
     """The drafter of one engine. Of several tensor parallel workers one drafts: vLLM takes nobody else's drafts."""
 
     def __init__(self, vllm_config: Any) -> None:
-        """Raises WrongVersion, SettingsError and LedgerError, each with a sentence for who starts vLLM."""
+        """Raises WrongVersion, DrafterSettingsError or UserStateFileError."""
         import vllm
 
-        settings.require(vllm.__version__)
+        drafter_settings.require(vllm.__version__)
         parallel, model = vllm_config.parallel_config, vllm_config.model_config
         self._version = vllm.__version__
         self._most = vllm_config.speculative_config.num_speculative_tokens
@@ -52,21 +52,23 @@ class HierchatProposer:
         self._runner: Any = None
         self._lock = threading.Lock()
         """Held while replies are read or changed: the channel asks from other threads."""
-        self._replies: dict[str, Reply] = {}  # by vLLM's id of the request
-        self._remembered: OrderedDict[tuple[str, str], Reply] = OrderedDict()
-        self.channel: Channel | None = None
+        self._replies: dict[str, TrackedReply] = {}  # by vLLM's id of the request
+        self._remembered: OrderedDict[tuple[str, str], TrackedReply] = OrderedDict()
+        self.channel: ChannelServer | None = None
         self._drafts = parallel.rank == parallel.world_size - parallel.tensor_parallel_size
         if not self._drafts:
             return
-        self._settings = settings.read(os.environ, model.model, parallel.data_parallel_index)
+        self._settings = drafter_settings.read(os.environ, model.model, parallel.data_parallel_index)
         self._corpora = [read_corpus(folder, model.get_vocab_size()) for folder in self._settings.statistics]
         widest = vllm_config.scheduler_config.max_num_seqs * (1 + self._most)
         self._costs = RowCosts(widest)
-        self._nobody = User("")
+        self._nobody = UserState("")
         """Without a history; how often drafts are right is learned for all such requests."""
         self._batch = Batch(self._costs, self._most, model.get_vocab_size())
         self._warm_up()
-        self._books = Books(Ledger(self._settings.file), self._settings.model, self._settings.most_tokens)
+        self._users = UserStates(
+            UserStateFile(self._settings.file), self._settings.model, self._settings.most_tokens
+        )
         if self._settings.port is not None:
             methods: dict[str, Method] = {
                 "hello": self._hello,
@@ -74,7 +76,7 @@ class HierchatProposer:
                 "forget": self._forget,
                 "figures": self._figures,
             }
-            self.channel = Channel(methods, self._settings.token, self._settings.port)
+            self.channel = ChannelServer(methods, self._settings.token, self._settings.port)
         _log.info("hierchat drafts: up to %d tokens a step, books in %s", self._most, self._settings.file)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
@@ -90,7 +92,7 @@ class HierchatProposer:
             self._drafts = False
             if self.channel:
                 self.channel.close()
-            self._books.close()
+            self._users.close()
 
     def propose(
         self,
@@ -107,7 +109,7 @@ class HierchatProposer:
         if self._runner is None:
             raise RuntimeError(
                 "hierchat's drafter was not told whose requests these are. Start vLLM with --worker-cls "
-                "hierchat.drafting.vllm.gpu_worker.GPUWorker, on CPUs with cpu_worker.CPUWorker."
+                "hierchat.drafting.vllm.worker.GPUWorker, on CPUs with worker.CPUWorker."
             )
         with self._lock:
             try:
@@ -131,7 +133,7 @@ class HierchatProposer:
         known = [self._replies.get(key) if new else None for key, new in zip(keys, sampled, strict=True)]
         forward_ms = self._batch.ended(known, sum(map(len, sampled)))
         draft_ms, together = self._batch.draft_ms, self._batch.together
-        going: dict[int, Reply] = {}
+        going: dict[int, TrackedReply] = {}
         for row, (key, new, reply) in enumerate(zip(keys, sampled, known, strict=True)):
             if not new:
                 continue
@@ -154,11 +156,11 @@ class HierchatProposer:
 
     # Replies
 
-    def _begin(self, key: str, prompt: NDArray[np.integer[Any]]) -> Reply:
+    def _begin(self, key: str, prompt: NDArray[np.integer[Any]]) -> TrackedReply:
         what = asked(key, self._runner.requests[key].sampling_params)
-        user = self._books.begin(what.user) if what.user else self._nobody
+        user = self._users.begin(what.user) if what.user else self._nobody
         texts = self._corpora if what.texts else ()
-        reply = Reply(
+        reply = TrackedReply(
             what, user, Drafter([user.history, *texts], user.acceptance), prompt.tolist(), self._longest
         )
         self._replies[key] = reply
@@ -180,13 +182,13 @@ class HierchatProposer:
         reply = self._replies.pop(key)
         what = reply.asked
         if reply.state == "ended" and what.learn:
-            self._books.keep(reply.user, what.reply, reply.text)
+            self._users.keep(reply.user, what.reply, reply.text)
         elif reply.state == "writing":
             reply.state = "aborted"
         elif reply.state == "forgotten":
             self._remembered.pop((what.user, what.reply), None)
         if what.user:
-            self._books.end(reply.user)
+            self._users.end(reply.user)
 
     # The channel's methods
 
@@ -197,7 +199,7 @@ class HierchatProposer:
             "vllm": self._version,
             "model": self._settings.model,
             "most_drafts": self._most,
-            "learns": not self._books.trouble,
+            "learns": not self._users.trouble,
         }
 
     def _figures_of(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -205,7 +207,7 @@ class HierchatProposer:
         with self._lock:
             self._end_those_gone()
             if (reply := self._remembered.get((user, name))) is None:
-                raise Refused("unknown_reply", "Nothing is known of this reply, or no longer.")
+                raise ChannelRefusal("unknown_reply", "Nothing is known of this reply, or no longer.")
             return reply.to_json(first)
 
     def _forget(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -217,7 +219,7 @@ class HierchatProposer:
             or len(replies) > MOST_FORGOTTEN
             or not all(isinstance(name, str) for name in replies)
         ):
-            raise Refused(
+            raise ChannelRefusal(
                 "bad_request", f'Give "replies", a list of up to {MOST_FORGOTTEN} names, or "all": true.'
             )
         wanted = None if replies is None else set(replies)
@@ -234,18 +236,18 @@ class HierchatProposer:
                 else:
                     del self._remembered[user, name]
         try:
-            return {"forgotten": len(names | self._books.forget(user, replies))}
-        except LedgerError as error:
-            raise Refused("storage", str(error)) from error
+            return {"forgotten": len(names | self._users.forget(user, replies))}
+        except UserStateFileError as error:
+            raise ChannelRefusal("storage", str(error)) from error
 
     def _figures(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            replies, tokens = self._books.held()
-        except LedgerError as error:
-            raise Refused("storage", str(error)) from error
+            replies, tokens = self._users.held()
+        except UserStateFileError as error:
+            raise ChannelRefusal("storage", str(error)) from error
         with self._lock:
             return {
-                "users": len(self._books),
+                "users": len(self._users),
                 "writing": len(self._replies),
                 "replies": replies,
                 "tokens": tokens,

@@ -99,12 +99,12 @@ class AcceptanceModel(NamedTuple):
     none: Floats
 
 
-class Dice(NamedTuple):
+class SamplingNoise(NamedTuple):
     """What a reply's settings say of how its tokens are chosen."""
 
     key: np.uint64
-    """dice.reply_key of the seed; 0: the likeliest token is chosen, or nothing is known of the noise."""
-    swing: Floats
+    """noise.reply_key of the seed; 0: the likeliest token is chosen, or nothing is known of the noise."""
+    noise_weight: Floats
     """[HIDDEN + SLOTS * INPUTS + 1]: what the noise of a candidate is worth, by what the acceptance model reads of
     it."""
 
@@ -115,7 +115,7 @@ class Places(NamedTuple):
     candidates: Integers
     """[places]: candidates"""
     keys: NDArray[np.uint64]
-    """[places]: dice.place_key; 0: no noise is known"""
+    """[places]: noise.place_key; 0: no noise is known"""
     noise: Floats
     """[places, CANDIDATES]: each one's noise, where there is a key"""
     tokens: Tokens

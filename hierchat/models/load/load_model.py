@@ -10,15 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hierchat.models.architectures.layers import slot_size
+from hierchat.models.architectures.model_config import slot_size
 from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.device_memory import best_device, require_blocks_fit
 from hierchat.models.fetch.bring import get_blocks
 from hierchat.models.formats import block_model
 from hierchat.models.formats.block_model import MODEL_FILE, model_mapped_bytes, read_model
 from hierchat.models.load.check import FLOAT_BYTES, by_engine, require_runnable
-from hierchat.models.load.loaded import LoadedModel, model_key
-from hierchat.models.load.tokenizer import read_tokenizer, ready_to_chat
-from hierchat.models.memory import best_device, require_blocks_fit
+from hierchat.models.load.loaded_model import LoadedModel, model_key, read_tokenizer, ready_to_chat
 from hierchat.models.progress import (
     BrokenFileError,
     DoesNotFitError,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hierchat.engine.cuda.row_attention import DEPTH, NAME, StaticSegment, StaticSlots
 from hierchat.engine.runner import Segment, SlottedSequence, TooManySequences, in_turn
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
-from hierchat.engine.torch.runner import gpu, precision
+from hierchat.engine.torch.torch_runner import gpu, precision
 from hierchat.engine.verify import LateRows, Rows
 
 # CUDA graphs, captured when first needed; those unused the longest go where all together take too much

@@ -12,12 +12,12 @@ import torch
 
 from hierchat.engine.runner import Segment, SlottedSequence, in_turn
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
-from hierchat.engine.torch import attention
-from hierchat.engine.torch.attention import CHUNK, lay_out
-from hierchat.engine.torch.blocks import can_pack, multiplier_of, pack
-from hierchat.engine.torch.experts import Experts
-from hierchat.engine.torch.slots import Slots
+from hierchat.engine.torch import segment_attention
+from hierchat.engine.torch.block_linear import can_pack, multiplier_of, pack
+from hierchat.engine.torch.segment_attention import CHUNK, lay_out
+from hierchat.engine.torch.slots import TorchSlots
 from hierchat.engine.torch.states import StateSlots, alone, by_node, keeps_states
+from hierchat.engine.torch.tiled_experts import Experts
 from hierchat.engine.verify import ArrayRows, Rows
 
 # How many threads a forward on the CPU gets: all of them, or one while something else uses the cores. A
@@ -126,7 +126,7 @@ class TorchRunner:
         if packed:
             pack(model)
         self.backend = "float16-packed" if packed else precision(model)
-        model.set_attn_implementation(attention.NAME)
+        model.set_attn_implementation(segment_attention.NAME)
         if self.keeps_states:
             by_node(model)
         self._experts = Experts(model)
@@ -149,14 +149,14 @@ class TorchRunner:
             multiplier = multiplier_of(self.model)
             share = multiplier.share if multiplier else alone
             return TorchSequence(self, StateSlots(self._keeps, room, self._bucket, share))
-        return TorchSequence(self, Slots(self._layers, room, self._bucket))
+        return TorchSequence(self, TorchSlots(self._layers, room, self._bucket))
 
     def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         return in_turn(segments, padded=padded)
 
     @torch.inference_mode()
     def run(
-        self, slots: Slots, tokens: Sequence[int], parents: Sequence[int], *, padded: bool, logits: bool
+        self, slots: TorchSlots, tokens: Sequence[int], parents: Sequence[int], *, padded: bool, logits: bool
     ) -> torch.Tensor:
         """Logits [nodes, vocabulary], or an empty tensor: the prompt's own logits are never needed."""
         ids, follows = list(tokens), list(parents)
@@ -206,7 +206,7 @@ class TorchSequence(SlottedSequence):
     """One text of a TorchRunner, with slots of its own."""
 
     runner: TorchRunner
-    slots: Slots
+    slots: TorchSlots
 
     def read(self, tokens: Sequence[int]) -> None:
         self._catch_up()

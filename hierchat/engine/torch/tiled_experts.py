@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from hierchat.engine.cpu.multiply import Multiplier, room
-from hierchat.engine.torch.blocks import BlockEmbedding, BlockLinear
+from hierchat.engine.torch.block_linear import BlockEmbedding, BlockLinear
 from hierchat.models.formats.block_model import Matrix
 from hierchat.models.formats.gguf_module import FORMS, has_experts, stored
 from hierchat.models.load.load_torch import BlockModule

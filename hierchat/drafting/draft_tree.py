@@ -14,7 +14,7 @@ class Match(NamedTuple):
     """What a draft was found by in the databases."""
 
     slot: int
-    """Of growing.layout; -1: no database drafted it."""
+    """Of growing.kernel_arrays; -1: no database drafted it."""
     length: int
     """How many tokens before it matched."""
     database: int
