@@ -19,7 +19,7 @@ from benchmarks.makers.seeds import Streams, WorkFile, Writer
 from benchmarks.record import append
 from hierchat.chat.prompts import Script
 from hierchat.config import GenerationSettings
-from hierchat.drafting.acceptance import FITTED, warmth
+from hierchat.drafting.acceptance import FITTED, sampling_features
 from hierchat.drafting.growing.acceptance_model import score
 from hierchat.drafting.growing.gumbel_noise import gumbel
 from hierchat.drafting.growing.kernel_arrays import CANDIDATES, HISTORY, INPUTS, SEED, AcceptanceModel
@@ -179,7 +179,7 @@ def test_chances_are_those_of_the_kernel() -> None:
     with torch.no_grad():
         for part in (sampled.heat, sampled.swing, sampled.none_heat):
             part.normal_(0, 0.05)
-    warm = warmth(GenerationSettings(temperature=0.8, top_p=0.9))
+    warm = sampling_features(GenerationSettings(temperature=0.8, top_p=0.9))
     places = world.along([])
     places.keys[0] = np.uint64(12345)
     arrays, added = net.arrays(), sampled.arrays()
