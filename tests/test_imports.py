@@ -11,9 +11,8 @@ from pathlib import Path
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.runner import CpuRunner  # its kernels are compiled for the cache of all tests
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.load import load
-
-from .chat.tiny import model, tokenizer
+from hierchat.models.load.load_model import load
+from tests.testing.tiny_chat import model, tokenizer
 
 assert CpuRunner
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from hierchat.drafting.growing.layout import MAX_MATCH
+from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
 from hierchat.page.buttons import KEY

@@ -21,8 +21,8 @@ from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import Access, Store
-from tests.chat.tiny import CONTEXT, END, SYSTEM, catalogue, hosted, settle, tokenizer
 from tests.testing import browser as driving
+from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, catalogue, hosted, settle, tokenizer
 
 TOOLS_TEMPLATE = (
     "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"

@@ -13,9 +13,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from hierchat.access import hosts
 from hierchat.access.hosts import WRONG_ADDRESS, WRONG_PAGE, AllowedHosts, SameOriginMiddleware
 from hierchat.page.page_app import ProtectedApp, build_app
-from tests.page.fake_service import FakeService, make
 from tests.page.raw import ask, netloc
 from tests.testing import browser as driving
+from tests.testing.fake_service import FakeService, make
 
 CALL = {"data": [""], "fn_index": 0, "session_hash": "stranger"}
 ROUTES = [

@@ -13,9 +13,9 @@ from playwright.sync_api import Browser, Locator, expect
 from hierchat.page.page_app import build_app, serve
 from hierchat.page.unsent import Attached, KeptFiles
 from hierchat.store import Attachment
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 from tests.testing.pdfs import encrypted, pdf
 
 pytestmark = pytest.mark.browser

@@ -11,7 +11,7 @@ from gradio.state_holder import SessionState
 
 from hierchat.page.guard import ChangedOutputsOnly
 from hierchat.page.page_app import build_app
-from tests.page.fake_service import FakeService
+from tests.testing.fake_service import FakeService
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from hierchat.config import GenerationSettings
 from hierchat.page import comparison_view
 from hierchat.page.comparison_view import difference, drawn, export, headline, picture
 from hierchat.store import Store
-from tests.page.fake_service import REPLY, FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import REPLY, FakeService
 
 SIZES = [(width, height, dark) for width, height in ((1280, 800), (390, 844)) for dark in (False, True)]
 HOSTILE = "</text><script>alert(1)</script> \"&amp;' <img src=x onerror=alert(1)>"

@@ -13,12 +13,12 @@ from hierchat.page import charts
 from hierchat.page.panels import insights_panel, machine
 from hierchat.runtime.costs import Meter, meters
 from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
-from tests.page.fake_service import FakeService
 from tests.page.measured import CODER, COSTS, SMALL, measured_reply, weeks
 from tests.page.test_access import in_order, well_named
 from tests.page.test_rendering import PLAN, visible
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 TODAY = date(2026, 3, 10)
 

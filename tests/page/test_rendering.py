@@ -28,7 +28,7 @@ from hierchat.page.sidebar import moment
 from hierchat.runtime.levels import LeftOut
 from hierchat.store import Conversation, Message, Origin, Whereabouts
 from tests.page.colours import contrast
-from tests.page.fake_service import HostStatus
+from tests.testing.fake_service import HostStatus
 
 FIGURES = Figures(
     tokens=1214,

@@ -21,10 +21,10 @@ from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Store
 from hierchat.store.connection import translated
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService, HostStatus
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
+from tests.testing.fake_service import FakeService, HostStatus
 
 GONE = "This chat was deleted in another tab."
 

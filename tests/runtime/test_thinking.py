@@ -10,8 +10,7 @@ from hierchat.reasoning import join_reasoning, split_reasoning
 from hierchat.runtime.prompt import PromptBuilder, Said
 from hierchat.runtime.thinking import Thinking
 from tests.testing.thinkers import DEEPSEEK, GEMMA4, GPT_OSS, GRANITE, KEEPS, QWEN3, thinker
-
-from ..chat.tiny import END, tokenizer
+from tests.testing.tiny_chat import END, tokenizer
 
 REPLY = join_reasoning("The user asks.", "Thank you.")
 
