@@ -28,7 +28,7 @@ from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.slot import ModelHost
 from hierchat.chat.service import ChatService
 from hierchat.store import Store
-from hierchat.page.build import build_app
+from hierchat.page.page_app import build_app
 from hierchat.cli import screen, serve
 
 host = ModelHost(read_catalogue())

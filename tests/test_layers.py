@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "hierchat"
 LAYERS = [
     {"config", "__init__"},
-    {"logs", "jit", "language", "thoughts", "shutdown"},
+    {"logs", "jit", "language", "reasoning", "shutdown"},
     {"models"},
     {"drafting"},
     {"engine"},

@@ -188,7 +188,7 @@ def network(client: str) -> str:
 USER = "hierchat.user"
 """Where the name of who is logged in stands in a request's scope."""
 SESSION = "hierchat.session"
-"""Where their LoggedIn stands there."""
+"""Where the LoginSession stands there."""
 WRONG = later("Name and password do not match.")
 _GUESTS = later(
     "Name ({name}) and password stand in the terminal where hierchat was started; the password is new at each start. "

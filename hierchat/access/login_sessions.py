@@ -36,7 +36,7 @@ class LoginSession:
     address: str
     """Where it was when it did, for the owner's eye."""
     expires: float
-    """On the clock of LogIns."""
+    """On the clock of LoginSessions."""
     since: float = field(default_factory=time.time)
     seen: float = field(default_factory=time.time)
     """When it asked for something last; both are Unix times."""

@@ -170,8 +170,8 @@ def serve(
     from hierchat.chat.in_progress import none_outlives
     from hierchat.chat.service import ChatService
     from hierchat.cli.screen import follow_loading
-    from hierchat.page import build
-    from hierchat.page.build import build_app
+    from hierchat.page import page_app
+    from hierchat.page.page_app import build_app
     from hierchat.store import Store
 
     with (
@@ -180,8 +180,8 @@ def serve(
         closing(ChatService(store, host)) as service,
         ExitStack() as ending,
     ):
-        build.sweep()
-        login = build.login(flags.host, flags.share, flags.auth, store)
+        page_app.sweep()
+        login = page_app.login(flags.host, flags.share, flags.auth, store)
         log_ins = login[0] if login else None
         if log_ins:
             ending.callback(log_ins.close)
@@ -193,7 +193,9 @@ def serve(
 
         app = build_app(service, str(database), log_ins)
         try:
-            local, public = build.serve(app, log_ins, flags.host, before, port=flags.port, share=flags.share)
+            local, public = page_app.serve(
+                app, log_ins, flags.host, before, port=flags.port, share=flags.share
+            )
         except OSError as error:
             raise CommandError(
                 f"Cannot serve on {flags.host} port {flags.port}. Choose another --port or --host."

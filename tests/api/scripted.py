@@ -16,7 +16,7 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.sampling.grammar import Grammars
 from hierchat.models.progress import Report
-from hierchat.page.build import build_app, serve
+from hierchat.page.page_app import build_app, serve
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.slot import ModelHost

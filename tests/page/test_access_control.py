@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from hierchat.access import hosts
 from hierchat.access.hosts import WRONG_ADDRESS, WRONG_PAGE, AllowedHosts, SameOriginMiddleware
-from hierchat.page.build import ProtectedApp, build_app
+from hierchat.page.page_app import ProtectedApp, build_app
 from tests.page.fake_service import FakeService, make
 from tests.page.raw import ask, netloc
 from tests.testing import browser as driving

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.page.tab import Tab
 from hierchat.page import status
-from hierchat.page.build import is_loopback, login
-from hierchat.page.sessions import Sessions, Stale
+from hierchat.page.page_app import is_loopback, login
+from hierchat.page.page_sessions import Sessions, Stale
 from tests.page.fake_service import FakeHost, FakeService, HostStatus
 from tests.testing import browser as driving
 

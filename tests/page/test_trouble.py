@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from hierchat.chat.in_progress import ReplyInProgress
-from hierchat.page.build import build_app, serve
 from hierchat.page.guard import Guard
-from hierchat.page.sessions import Session, Sessions
+from hierchat.page.page_app import build_app, serve
+from hierchat.page.page_sessions import Session, Sessions
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import Store
 from hierchat.store.connection import translated
