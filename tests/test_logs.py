@@ -245,7 +245,7 @@ def test_a_library_with_handlers_of_its_own_is_taken_over(capsys: pytest.Capture
 def test_a_command_that_fails_unexpectedly(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hierchat.cli.main._run", lambda args: chained())
+    monkeypatch.setattr("hierchat.cli.options.require_folders", chained)
     assert main(["models", "list"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("hierchat: Something went wrong")

@@ -1,4 +1,4 @@
-"""Which way computed each model of transformers when it was loaded last, and why nothing faster did."""
+"""`hierchat doctor`: machine, versions, kernels, models, database and log, as text to paste into a report."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ import psutil
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hierchat import __version__
-from hierchat.config import cache_dir, config_dir, data_dir
+from hierchat.config import cache_dir, config_dir, data_dir, database_file
 from hierchat.engine.backends import RUNGS
 from hierchat.engine.cpu.forward import cores
 from hierchat.engine.cpu.llvm import is_compiled, kernel
@@ -349,3 +350,43 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+# The report: a list in Markdown, ready to be pasted
+
+
+def print_report(given: Path | None) -> int:
+    """Print the report, what is wrong at its end with what to do, and return 1 where anything is.
+
+    `given`: the database that the user named."""
+    path = (given or database_file()).expanduser().absolute()
+    devices = gpus()
+    device = "cuda" if any("GB" in one.text or "MB" in one.text for one in devices) else "cpu"
+    sections: dict[str, Callable[[], list[Finding]]] = {
+        "Program": versions,
+        "Machine": machine,
+        "GPU": lambda: devices,
+        "Computed by": computed,
+        "Kernels": kernels,
+        "Models": lambda: models(device),
+        "Database": lambda: database(path, named=given is not None),
+        "Log": errors,
+    }
+    wrong: list[Finding] = []
+    for name, look in sections.items():
+        print(f"- **{name}**", flush=True)
+        for one in _findings(name, look):
+            print(anonymous(f"  - {one.text}"), flush=True)
+            wrong += [one] if one.advice else []
+    print("- **What to do**" if wrong else "- **Nothing is wrong**")
+    for one in wrong:
+        print(anonymous(f"  - {one.text.split(',')[0]}. {one.advice}"))
+    return 1 if wrong else 0
+
+
+def _findings(name: str, look: Callable[[], list[Finding]]) -> list[Finding]:
+    """Look at one section; a failure of its own is a line, too: the rest of the report is still wanted."""
+    try:
+        return look()
+    except Exception as error:
+        return [Finding(f"{name.lower()} could not be looked at: {type(error).__name__}", "Report this.")]

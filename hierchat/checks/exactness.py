@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.checks import request
+from hierchat.checks import runs
 from hierchat.checks.questions import Dialogue, Question, RequestError
-from hierchat.checks.request import Tell
+from hierchat.checks.runs import Tell
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.proposer import Proposer
@@ -223,7 +223,7 @@ class Compared:
         ]
 
     def write(self) -> None:
-        request.write(self.path, self.as_dict(), rows="done")
+        runs.write(self.path, self.as_dict(), rows="done")
 
 
 def check(

@@ -137,6 +137,8 @@ def _in_turn(questions: Sequence[Question], keys: Sequence[str]) -> list[Questio
 # contexts. Nothing needs to be downloaded, and every machine with the same Python asks the same.
 
 
+LONG_CONTEXT = "long-context"
+WORKLOADS = ("copy", LONG_CONTEXT)
 COPY_TOKENS = 1_500
 """Of a text to be copied with a change."""
 LONG_TOKENS = 8_192
@@ -170,7 +172,7 @@ Length = Callable[[str], int]
 def question_set(
     workload: str, entry: ModelEntry, settings: GenerationSettings, sizes: Sequence[int] = ()
 ) -> QuestionSet:
-    """One of arguments.WORKLOADS. `sizes`: the most tokens of a long context's prompts; by default as many as the model
+    """One of WORKLOADS. `sizes`: the most tokens of a long context's prompts; by default as many as the model
     can hold with its replies. Raises RequestError for those that it cannot, and a ModelError."""
     holds = entry.context_length or MOST
     most = holds - settings.max_new_tokens
@@ -188,7 +190,7 @@ def question_set(
 
 
 def questions_of(workload: str, length: Length, most: int, sizes: Sequence[int] = ()) -> list[Question]:
-    """The questions of one of arguments.WORKLOADS; `most`: tokens that a prompt may have. Each of `sizes` is a category
+    """The questions of one of WORKLOADS; `most`: tokens that a prompt may have. Each of `sizes` is a category
     of its own."""
     if workload == "copy":
         asked = [(workload, text) for text in _copies(length, most)]

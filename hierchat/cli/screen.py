@@ -1,10 +1,13 @@
-"""A reply on standard output while it is written: as Markdown on a terminal, as it is elsewhere, or not at all."""
+"""What the terminal shows: a reply while it is written, its figures and sources, and a model that loads."""
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol, TextIO
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -18,9 +21,20 @@ from rich.theme import Theme
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.origins import Run
-from hierchat.chat.settings import in_order, percent, share_words, source_words, speed_words, time_words
+from hierchat.chat.settings import (
+    host_sentence,
+    in_order,
+    percent,
+    share_words,
+    source_words,
+    speed_words,
+    time_words,
+)
 from hierchat.engine.engine import TARGET
 from hierchat.reasoning import split_reasoning
+
+if TYPE_CHECKING:
+    from hierchat.runtime.slot import ModelHost
 
 # Markdown in the terminal, part by part.
 
@@ -367,3 +381,57 @@ def _where(runs: Sequence[Run]) -> str:
     ]
     names = list(dict.fromkeys(name for name in names if name))
     return f": {', '.join(names)}" if names else ""
+
+
+# A model that loads: a line for each phase beside the page, one line in place before a reply
+
+
+_POLL_SECONDS = 0.25
+_CLEAR = "\r\033[K"
+
+
+def follow_loading(host: ModelHost, out: TextIO | None = None) -> threading.Thread:
+    """Print what the host does until its model is ready or has failed, from a thread of its own."""
+    thread = threading.Thread(
+        target=_print_phases, args=(host, out or sys.stderr), name="terminal", daemon=True
+    )
+    thread.start()
+    return thread
+
+
+def wait_for_model(host: ModelHost, out: TextIO) -> None:
+    """Wait until its model is ready or has failed.
+
+    On a terminal what it does stands on a line, which is cleared in the end; elsewhere nothing is written."""
+    watched, last = out.isatty(), ""
+    try:
+        while (status := host.status).phase not in ("ready", "failed"):
+            sentence = host_sentence(status)
+            if watched and sentence != last:
+                out.write(_CLEAR + sentence[: get_terminal_size().columns - 1])  # one line, to be cleared
+                out.flush()
+                last = sentence
+            time.sleep(_POLL_SECONDS / 5)
+    finally:
+        if last:
+            out.write(_CLEAR)
+            out.flush()
+
+
+def _print_phases(host: ModelHost, out: TextIO) -> None:
+    watched, last, phase = out.isatty(), "", ""
+    while True:
+        status = host.status
+        sentence = host_sentence(status)
+        if sentence != last and (watched or status.phase != phase):
+            # Into a file or a pipe goes one line a phase; on a terminal the line counts up in place.
+            in_place = watched and status.phase == phase
+            lead = _CLEAR if in_place else "\n" if watched and phase else ""
+            out.write(lead + sentence + ("" if watched else "\n"))
+            out.flush()
+            last, phase = sentence, status.phase
+        if status.phase in ("ready", "failed"):
+            out.write("\n" if watched else "")
+            out.flush()
+            return
+        time.sleep(_POLL_SECONDS)

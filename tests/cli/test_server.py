@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from hierchat.chat.frames import Frame
-from hierchat.cli.server import ServerModel
-from hierchat.cli.talk import TerminalError
+from hierchat.cli.answering import ServerModel
+from hierchat.cli.options import CommandError
 from hierchat.runtime.prompt import Said
 from tests.testing.openai_server import Script, serving
 
@@ -36,7 +36,7 @@ def test_the_loaded_model_is_asked_first(url: str) -> None:
     assert server.names() == ["other", "scripted"]
     server.choose("other")
     assert server.name == "other"
-    with pytest.raises(TerminalError, match=r"No model is called 'nobody'\. There are: other, scripted\."):
+    with pytest.raises(CommandError, match=r"No model is called 'nobody'\. There are: other, scripted\."):
         server.choose("nobody")
     assert server.name == "other"
 
@@ -102,7 +102,7 @@ def test_how_much_it_thinks_is_sent_and_left_out_where_it_is_refused(url: str, s
         == f"The server at {url} does not let one choose how much this model thinks, so that was left out."
     )
     script.unknown, script.refuses = "", (400, "The prompt is too long.")
-    with pytest.raises(TerminalError, match="The prompt is too long"):
+    with pytest.raises(CommandError, match="The prompt is too long"):
         frames(server, {"reasoning": "off"})
 
 
@@ -132,9 +132,9 @@ def test_a_key_opens(url: str, script: Script) -> None:
     for key in (None, "wrong"):
         server = ServerModel(url, key)
         assert not server.is_hierchat()
-        with pytest.raises(TerminalError, match="--key or in HIERCHAT_KEY"):
+        with pytest.raises(CommandError, match="--key or in HIERCHAT_KEY"):
             server.choose_any()
-        with pytest.raises(TerminalError, match="--key or in HIERCHAT_KEY"):
+        with pytest.raises(CommandError, match="--key or in HIERCHAT_KEY"):
             frames(server)
 
 
@@ -149,14 +149,14 @@ def test_a_hierchat_is_told_from_other_programs(url: str, script: Script) -> Non
 
 def test_a_refusal_is_said_as_the_server_says_it(url: str, script: Script) -> None:
     script.refuses = (429, "Too many replies are waiting.")
-    with pytest.raises(TerminalError, match=r"^Too many replies are waiting\.$"):
+    with pytest.raises(CommandError, match=r"^Too many replies are waiting\.$"):
         frames(ServerModel(url))
 
 
 @pytest.mark.parametrize("raw", ["data: <html>\n\n", "data: 3\n\n", 'data: {"choices": [3]}\n\n'])
 def test_another_protocol_is_named(url: str, script: Script, raw: str) -> None:
     script.raw = raw
-    with pytest.raises(TerminalError, match="does not speak OpenAI's protocol"):
+    with pytest.raises(CommandError, match="does not speak OpenAI's protocol"):
         frames(ServerModel(url))
 
 
@@ -164,7 +164,7 @@ def test_an_error_in_mid_reply_is_said(url: str, script: Script) -> None:
     script.raw = (
         'data: {"choices": [{"delta": {"content": "Hel"}}]}\n\ndata: {"error": {"message": "No memory."}}\n\n'
     )
-    with pytest.raises(TerminalError, match=r"^No memory\.$"):
+    with pytest.raises(CommandError, match=r"^No memory\.$"):
         frames(ServerModel(url))
 
 
@@ -180,13 +180,13 @@ def test_nothing_answers() -> None:
         server = ServerModel(url)
     assert not server.is_hierchat()
     for call in (server.choose_any, lambda: frames(server)):
-        with pytest.raises(TerminalError, match=r"Nothing answers at .*hierchat with --api"):
+        with pytest.raises(CommandError, match=r"Nothing answers at .*hierchat with --api"):
             call()
 
 
 @pytest.mark.parametrize("address", ["ftp://x", "http://", "http://x:port"])
 def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(TerminalError, match="is no address"):
+    with pytest.raises(CommandError, match="is no address"):
         ServerModel(address)
 
 

@@ -1,25 +1,106 @@
-"""A server that speaks OpenAI's protocol, as what answers: another hierchat, or any other program."""
+"""What answers in the terminal: the model of this process, or a server that speaks OpenAI's protocol."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Event
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TextIO
 
 import httpx
 
 from hierchat.chat.frames import Figures, Frame
-from hierchat.cli.talk import TerminalError, require
+from hierchat.chat.service import ChatService
+from hierchat.chat.settings import reply_settings, settings_of
+from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
+from hierchat.cli.screen import wait_for_model
+from hierchat.cli.talk import (
+    CommandError,
+    StoredCopy,
+    StoredTalk,
+    Talk,
+    TalkInMemory,
+    earlier,
+    last_chat,
+    require,
+)
+from hierchat.config import database_file
 from hierchat.engine.remote import openai_engine
 from hierchat.engine.remote.openai_client import StatusError, event_lines, fields, is_here, refusal
+from hierchat.models.catalogue import read_catalogue
+from hierchat.models.fetch.bring import status
+from hierchat.models.memory import best_device
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.prompt import Said
+from hierchat.runtime.slot import ModelHost
+from hierchat.store import LOCAL_USER, ChatSettings, DraftsFrom, Store
 
-USUAL = "http://127.0.0.1:7860"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
+
+
+class OwnModel:
+    """The model of a service. While another one is loaded, what is done stands on `out`."""
+
+    def __init__(self, service: ChatService, out: TextIO = sys.stderr) -> None:
+        self._service = service
+        self._out = out
+
+    @property
+    def host(self) -> ModelHost:
+        """It holds the model."""
+        return self._service.host
+
+    @property
+    def name(self) -> str:
+        return self.host.hosted.name if self.host.hosted else ""
+
+    @property
+    def place(self) -> str:
+        return ""
+
+    def names(self) -> list[str]:
+        return self.host.names
+
+    def about(self, name: str) -> str:
+        present = status(self.host.catalogue.entry(name), best_device()).present
+        return "" if present else "not on this machine: it is fetched first"
+
+    def choose(self, name: str) -> None:
+        require(name, self.names())
+        if name == (before := self.name):
+            return
+        self.host.start(name)
+        try:
+            wait_for_model(self.host, self._out)
+        except KeyboardInterrupt:
+            if not before:
+                raise
+            self.host.start(before)
+            wait_for_model(self.host, self._out)
+            raise CommandError(f"Stopped. {before} goes on answering.") from None
+        if self.name != name:
+            raise CommandError(self.host.status.message or f"{name} could not be loaded.")
+
+    def complete(
+        self, user: int, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
+    ) -> Generator[Frame, None, None]:
+        """A reply that is not stored. No other chat of the user drafts it."""
+        allowed: DraftsFrom = "none" if self._service.store.drafts_from(user) == "none" else "chat"
+        yield from self._service.complete(said, reply_settings(sampling), user, stop, allowed)
+
+
+# A server that answers
+
+
+USUAL_URL = "http://127.0.0.1:7860"
+"""Where a hierchat of this machine listens."""
 _LOOK = httpx.Timeout(2.0)
 _ANSWER = httpx.Timeout(30.0)
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -31,15 +112,15 @@ class ServerModel:
     """The models of a server."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        """`url`: with or without /v1. Raises TerminalError where it is none."""
+        """`url`: with or without /v1. Raises CommandError where it is none."""
         address = url if "://" in url else f"http://{url}"
         self.url = address.rstrip("/").removesuffix("/v1")
         try:
             parsed = httpx.URL(self.url)
         except httpx.InvalidURL as error:
-            raise TerminalError(f"{url!r} is no address. One is {USUAL}.") from error
+            raise CommandError(f"{url!r} is no address. One is {USUAL_URL}.") from error
         if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise TerminalError(f"{url!r} is no address. One is {USUAL}.")
+            raise CommandError(f"{url!r} is no address. One is {USUAL_URL}.")
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.name = self._owner = ""
 
@@ -49,7 +130,7 @@ class ServerModel:
             if httpx.get(f"{self.url}/health", timeout=_LOOK, trust_env=False).status_code != httpx.codes.OK:
                 return False
             return any(one.get("owned_by") == "hierchat" for one in self._models(_LOOK))
-        except (httpx.HTTPError, TerminalError):
+        except (httpx.HTTPError, CommandError):
             return False
 
     def names(self) -> list[str]:
@@ -68,10 +149,10 @@ class ServerModel:
         self._take(models[name])
 
     def choose_any(self) -> None:
-        """The one that is loaded there, where that is told, else the first. Raises TerminalError where it has none."""
+        """The one that is loaded there, where that is told, else the first. Raises CommandError where it has none."""
         models = self._listed()
         if not models:
-            raise TerminalError(f"There is no model at {self.url}.")
+            raise CommandError(f"There is no model at {self.url}.")
         self._take(next((one for one in models if one.get("loaded")), models[0]))
 
     def _take(self, model: Mapping[str, Any]) -> None:
@@ -141,11 +222,11 @@ class ServerModel:
         except _MALFORMED as error:
             raise self._foreign() from error
 
-    def _foreign(self) -> TerminalError:
-        return TerminalError(f"What answers at {self.url} does not speak OpenAI's protocol.")
+    def _foreign(self) -> CommandError:
+        return CommandError(f"What answers at {self.url} does not speak OpenAI's protocol.")
 
-    def _unreachable(self) -> TerminalError:
-        return TerminalError(
+    def _unreachable(self) -> CommandError:
+        return CommandError(
             f"Nothing answers at {self.url}. Start a server there, such as hierchat with --api, or leave --url out."
         )
 
@@ -170,12 +251,12 @@ class _StreamedReply:
         self._last = self._begun
 
     def take(self, data: str) -> bool:
-        """One chunk; whether it brought text. Raises TerminalError where the server tells an error, else _MALFORMED."""
+        """One chunk; whether it brought text. Raises CommandError where the server tells an error, else _MALFORMED."""
         if data == "[DONE]" or not data:
             return False
         chunk = json.loads(data)
         if error := chunk.get("error"):
-            raise TerminalError(str(error.get("message", error) if isinstance(error, dict) else error))
+            raise CommandError(str(error.get("message", error) if isinstance(error, dict) else error))
         self._usage = chunk.get("usage") or self._usage
         choices = chunk.get("choices") or [{}]
         if reason := choices[0].get("finish_reason"):
@@ -226,9 +307,83 @@ class _StreamedReply:
         )
 
 
-def _refused(error: StatusError) -> TerminalError:
+def _refused(error: StatusError) -> CommandError:
     if error.status == httpx.codes.UNAUTHORIZED:
-        return TerminalError(
+        return CommandError(
             "The server asks for a key, and knows none such. Name one with --key or in HIERCHAT_KEY."
         )
-    return TerminalError(str(error))
+    return CommandError(str(error))
+
+
+# From the flags to a chat that can begin: over a server if there is one, else by a model in this process.
+
+
+@contextmanager
+def open_talk(flags: ChatFlags) -> Iterator[Talk]:
+    """The chat of the flags, its model ready. Raises what keeps it from beginning."""
+    if flags.alone and flags.url:
+        raise CommandError("--alone and --url are opposites. Give one of the two.")
+    if flags.go_on and flags.no_history:
+        raise CommandError("--continue needs what --no-history leaves out. Give one of the two.")
+    server = find_server(flags)
+    with ExitStack() as stack:
+        talk = _over_server(server, flags, stack) if server else _by_itself(flags, stack)
+        talk.changes.system_prompt = flags.system
+        given = {
+            "temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens
+        }  # fmt: skip
+        talk.changes.sampling.update({name: value for name, value in given.items() if value is not None})
+        yield talk
+
+
+def find_server(flags: ChatFlags) -> ServerModel | None:
+    """The one that was named, else a hierchat that runs on this machine and has the model; None where there is none."""
+    key = flags.key or os.environ.get(KEY_VARIABLE)
+    server = ServerModel(flags.url or USUAL_URL, key)
+    if flags.url:
+        server.choose(flags.model) if flags.model else server.choose_any()
+        return server
+    if flags.alone or flags.backend or not server.is_hierchat():
+        return None
+    try:
+        server.choose(flags.model) if flags.model else server.choose_any()
+    except CommandError:  # it has not that model
+        return None
+    return server
+
+
+def _over_server(server: ServerModel, flags: ChatFlags, stack: ExitStack) -> Talk:
+    if flags.no_history:
+        return TalkInMemory(server, server.complete, lambda number: ChatSettings("", {}))
+    store = _store(flags, stack)
+    user = store.ensure_user(LOCAL_USER)
+    kept = StoredCopy(store, user)
+    number = last_chat(store, user) if flags.go_on else None
+    chat = None if number is None else store.chat(user, number)
+    talk = TalkInMemory(server, server.complete, kept.settings, kept, chat, number)
+    talk.earlier = partial(earlier, store, user)
+    return talk
+
+
+def _store(flags: ChatFlags, stack: ExitStack) -> Store:
+    store = stack.enter_context(Store.open(database_file(flags.db)))
+    if store.notice:
+        print(store.notice, file=sys.stderr)
+    return store
+
+
+def _by_itself(flags: ChatFlags, stack: ExitStack) -> Talk:
+    host = ModelHost(read_catalogue(), backend=flags.backend)
+    name = flags.model or host.names[0]
+    require(name, host.names)
+    store = _store(flags, stack)
+    user = store.ensure_user(LOCAL_USER)
+    number = last_chat(store, user) if flags.go_on else None
+    service = stack.enter_context(closing(ChatService(store, host)))
+    model = OwnModel(service)
+    model.choose(name)
+    if not flags.no_history:
+        talk = StoredTalk(service, model, user, number)
+        talk.earlier = partial(earlier, store, user)
+        return talk
+    return TalkInMemory(model, partial(model.complete, user), lambda _: settings_of(service, user, None))

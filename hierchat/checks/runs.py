@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
@@ -21,8 +21,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hierchat import __version__
-from hierchat.checks.arguments import LONG_CONTEXT
-from hierchat.checks.questions import QuestionSet, RequestError, question_set, unknown, unreadable
+from hierchat.checks.questions import (
+    LONG_CONTEXT,
+    QuestionSet,
+    RequestError,
+    question_set,
+    unknown,
+    unreadable,
+)
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
@@ -139,37 +145,61 @@ ERRORS = (
 STOPPED = "Stopped. What was measured is kept; the same command with --resume goes on."
 
 
-class Request:
-    """What was asked for. Everything that can be wrong with it is found before a model loads."""
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a command of checks or benchmarks was given; `json` is the file of the run."""
 
-    def __init__(self, args: argparse.Namespace, kind: str, own: dict[str, Any]) -> None:
-        self._args = args
-        if args.corpus:
-            require_readable(args.corpus)
-        self.settings = settings_of(
-            max_new_tokens=args.max_new_tokens,
-            temperature=args.temperature,
-            top_p=args.top_p,
-            top_k=args.top_k,
-            seed=args.seed,
-        )
-        self.entry = read_catalogue().entry(args.model)
-        asked = _questions(args, self.entry, self.settings)
-        self.questions = asked.questions
+    json: Path
+    questions: Path | None = None
+    workload: str | None = None
+    prompt_tokens: Sequence[int] | None = None
+    limit: int | None = None
+    max_new_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    model: str | None = None
+    backend: Backend | None = None
+    width: int | None = None
+    corpus: Path | None = None
+    resume: bool = False
+
+    @classmethod
+    def of(cls, flags: Mapping[str, Any]) -> RunOptions:
+        """Take what of a command's flags belongs here."""
+        return cls(**{one.name: flags[one.name] for one in fields(cls) if one.name in flags})
+
+
+class MeasuredRun:
+    """One run over questions: what was asked for, checked before a model loads, and the head of its file."""
+
+    def __init__(self, options: RunOptions, kind: str, own: dict[str, Any]) -> None:
+        """`own`: settings of this kind of run alone. Raises RequestError, CorpusError and ModelError."""
+        self._options = options
+        if options.corpus:
+            require_readable(options.corpus)
+        chosen = {
+            "max_new_tokens": options.max_new_tokens,
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            "top_k": options.top_k,
+            "seed": options.seed,
+        }
+        self.settings = settings_of(**chosen)
+        self.entry = read_catalogue().entry(options.model)
+        found = _questions(options, self.entry, self.settings)
+        self.questions = found.questions
         self.threads = torch.get_num_threads()  # before a forward under load makes it one
-        self.said: dict[str, Any] = {
+        self.recorded: dict[str, Any] = {
             "kind": kind,
-            "file": asked.name,
-            "file_sha256": asked.sha256,
-            "prompt_tokens": getattr(args, "prompt_tokens", None),
-            "limit": args.limit,
-            "max_new_tokens": args.max_new_tokens,
-            "temperature": args.temperature,
-            "top_p": args.top_p,
-            "top_k": args.top_k,
-            "seed": args.seed,
-            "width": args.width,
-            "corpus": str(args.corpus) if args.corpus else None,
+            "file": found.name,
+            "file_sha256": found.sha256,
+            "prompt_tokens": options.prompt_tokens,
+            "limit": options.limit,
+            **chosen,
+            "width": options.width,
+            "corpus": str(options.corpus) if options.corpus else None,
             **own,
         }
         self._machine: dict[str, Any] = machine()
@@ -179,9 +209,9 @@ class Request:
         with terminal_progress() as report:
             return load_hosted(
                 self.entry,
-                self._args.backend,
+                self._options.backend,
                 report,
-                corpus=self._args.corpus,
+                corpus=self._options.corpus,
                 places=places,
                 catalogue=read_catalogue(),
             )
@@ -192,16 +222,18 @@ class Request:
             "machine": self._machine,
             "model": hosted.name,
             "backend": hosted.engine.backend,
-            "settings": self.said,
+            "settings": self.recorded,
         }
 
     def earlier(self, head: dict[str, Any]) -> dict[str, Any] | None:
         """The result to go on from, where one is asked for and there; its machine stays the first one's."""
-        if not self._args.resume:
+        if not self._options.resume:
             return None
-        found = read(self._args.json, {"model": head["model"], "backend": head["backend"], **self.said})
+        found = read(
+            self._options.json, {"model": head["model"], "backend": head["backend"], **self.recorded}
+        )
         if found is None:
-            say(f"{self._args.json} is not there yet: starting anew.")
+            say(f"{self._options.json} is not there yet: starting anew.")
             return None
         now, then = head["machine"], found["machine"]
         changed = {key: value for key, value in now.items() if then.get(key) != value}
@@ -212,18 +244,17 @@ class Request:
         return found
 
 
-def _questions(args: argparse.Namespace, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
-    """Those of `args.questions`, or of the workload where the command has such a flag and it was given."""
-    workload, sizes = getattr(args, "workload", None), getattr(args, "prompt_tokens", None)
-    if sizes and workload != LONG_CONTEXT:
+def _questions(options: RunOptions, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
+    """Read the questions of the file, or make those of the workload."""
+    if options.prompt_tokens and options.workload != LONG_CONTEXT:
         raise RequestError(
             f"--prompt-tokens goes with --workload {LONG_CONTEXT}, whose prompts have any length."
         )
-    return (
-        question_set(workload, entry, settings, sizes or ())
-        if workload
-        else QuestionSet.of_file(args.questions)
-    )
+    if options.workload:
+        return question_set(options.workload, entry, settings, options.prompt_tokens or ())
+    if not options.questions:
+        raise RequestError("Name --questions, or a --workload.")
+    return QuestionSet.of_file(options.questions)
 
 
 def settings_of(**flags: Any) -> GenerationSettings:
@@ -235,20 +266,16 @@ def settings_of(**flags: Any) -> GenerationSettings:
         raise RequestError(f"--{str(wrong['loc'][0]).replace('_', '-')}: {wrong['msg']}") from error
 
 
-def require_usable(args: argparse.Namespace) -> None:
-    """Raises RequestError where the backend is unknown or the figures could not be written, before all else."""
-    backend, out = getattr(args, "backend", None), getattr(args, "json", None)
-    if backend and backend not in get_args(Backend):
-        raise unknown("backend", backend, get_args(Backend))
-    if out:
-        require_writable(out)
+def answered(act: Callable[[], int], backend: str | None = None, out: Path | None = None) -> int:
+    """Run a command, or say why it cannot, and return the exit code: that of `act`, 2 for an error, 130 for Ctrl-C.
 
-
-def answered(args: argparse.Namespace, act: Callable[[argparse.Namespace], int]) -> int:
-    """Does what was asked, or says why not. The exit code: that of `act`, 2 for an error, 130 for Ctrl-C."""
+    An unknown backend and a file `out` that cannot be written are errors before all else."""
     try:
-        require_usable(args)
-        return act(args)
+        if backend and backend not in get_args(Backend):
+            raise unknown("backend", backend, get_args(Backend))
+        if out:
+            require_writable(out)
+        return act()
     except ERRORS as error:
         say(f"hierchat: {str(error) or type(error).__name__}")
         return 2
