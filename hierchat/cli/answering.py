@@ -35,8 +35,8 @@ from hierchat.config import database_file
 from hierchat.engine.remote import openai_engine
 from hierchat.engine.remote.openai_client import StatusError, event_lines, fields, is_here, refusal
 from hierchat.models.catalogue import read_catalogue
+from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import status
-from hierchat.models.memory import best_device
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.slot import ModelHost

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,17 +14,14 @@ from rich.table import Table
 from hierchat.cli.options import Group, catalogue_name
 from hierchat.models.cache import count, gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, ModelSource, read_catalogue
+from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import prepare, status
-from hierchat.models.fetch.hub import endpoint
-from hierchat.models.fetch.hub_search import search
+from hierchat.models.fetch.hub import endpoint, search
 from hierchat.models.load.check import expected_step, require_runnable
 from hierchat.models.load.compare import differences, on_hub
-from hierchat.models.load.loaded import tokens_sha256
-from hierchat.models.load.tokenizer import known_tokens, load_tokenizer
-from hierchat.models.memory import best_device
-from hierchat.models.progress import GatedError
+from hierchat.models.load.loaded_model import known_tokens, load_tokenizer, tokens_sha256
+from hierchat.models.progress import GatedError, terminal_progress
 from hierchat.models.runnable import Step
-from hierchat.models.terminal import print_table, terminal_progress
 from hierchat.texts import corpora
 from hierchat.texts.build import PREFIX, fetch
 from hierchat.texts.corpora import Stored, name_of, require_free_name
@@ -59,7 +58,7 @@ def list_models() -> None:
             )
         )
     columns = ("model", "default", "size", "on disk", "computed by", "licence", "from", "drafts")
-    print_table(columns, rows, right=("size", "on disk"))
+    _print_table(columns, rows, right=("size", "on disk"))
 
 
 @models_command.command("get", help="fetch a model now")
@@ -125,8 +124,30 @@ def search_models(words: tuple[str, ...]) -> None:
             )
         )
     columns = ("model", "parameters", "as", "downloads", "licence", "remarks")
-    print_table(columns, rows, right=("parameters", "downloads"))
+    _print_table(columns, rows, right=("parameters", "downloads"))
     _say("Models on the page adds one of them, and says before whether it runs here.")
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """Print a line for each row, never broken. A terminal gets aligned columns, as many as have room, the first ones
+    first, and the names of those that have none; a pipe or file gets all cells, with tabs between them. `right`:
+    columns of numbers."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            print("\t".join(row))
+        return
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    room, shown = shutil.get_terminal_size().columns, len(columns)
+    while shown > 1 and sum(widths[:shown]) + 2 * (shown - 1) > room:
+        shown -= 1
+    for row in (columns, *rows):
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, cell, width in zip(columns[:shown], row, widths, strict=False)
+        ]
+        print("  ".join(cells).rstrip())
+    if left_out := ", ".join(columns[shown:]):
+        print(f"A wider window, or a file, also gets: {left_out}.")
 
 
 def _origin(source: ModelSource) -> str:

@@ -117,7 +117,7 @@ def serve_vllm_command(
         raise CommandError("vLLM does not run on Windows. Use WSL, or a machine with Linux.")
     if tensor_parallel < 1:
         raise CommandError("--tensor-parallel counts GPUs: give 1 or more.")
-    from hierchat.models.memory import best_device
+    from hierchat.models.device_memory import best_device
     from hierchat.runtime.vllm import Vllm, has_drafter, prepare, python_of
 
     cuda = best_device().startswith("cuda")

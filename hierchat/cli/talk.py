@@ -16,11 +16,6 @@ from hierchat.chat.service import ChatService
 from hierchat.chat.settings import keep_settings, own_sampling, reply_settings, settings_of
 from hierchat.cli.options import CommandError
 from hierchat.config import GenerationSettings
-<<<<<<< HEAD
-from hierchat.models.device_memory import best_device
-from hierchat.models.fetch.bring import status
-=======
->>>>>>> api
 from hierchat.runtime.prompt import Said
 from hierchat.store import (
     Attachment,
