@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -10,11 +9,12 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from threading import Event
 from types import MappingProxyType
 from typing import Any, TextIO
-
-import httpx
+from urllib.parse import urlsplit
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService
@@ -33,7 +33,7 @@ from hierchat.cli.talk import (
 )
 from hierchat.config import database_file
 from hierchat.engine.remote import openai_engine
-from hierchat.engine.remote.openai_client import StatusError, event_lines, fields, is_here, refusal
+from hierchat.engine.remote.openai_client import Chunk, Failure, OpenAIClient, ServerError, request_fields
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import status
@@ -101,10 +101,7 @@ class OwnModel:
 
 USUAL_URL = "http://127.0.0.1:7860"
 """Where a hierchat of this machine listens."""
-_LOOK = httpx.Timeout(2.0)
-_ANSWER = httpx.Timeout(30.0)
-_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-"""What an answer raises that is JSON of another form, or none."""
+_LOOK_SECONDS, _LIST_SECONDS = 2.0, 30.0
 _FINISH = {"stop": "end", "length": "length", "content_filter": "error"}
 
 
@@ -116,21 +113,24 @@ class ServerModel:
         address = url if "://" in url else f"http://{url}"
         self.url = address.rstrip("/").removesuffix("/v1")
         try:
-            parsed = httpx.URL(self.url)
-        except httpx.InvalidURL as error:
-            raise CommandError(f"{url!r} is no address. One is {USUAL_URL}.") from error
-        if parsed.scheme not in ("http", "https") or not parsed.host:
+            parsed = urlsplit(self.url)
+            valid = parsed.scheme in ("http", "https") and parsed.hostname and (parsed.port or True)
+        except ValueError:
+            valid = False
+        if not valid:
             raise CommandError(f"{url!r} is no address. One is {USUAL_URL}.")
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = OpenAIClient(self.url, key or "", self._sentence)
         self.name = self._owner = ""
 
     def is_hierchat(self) -> bool:
-        """Whether a hierchat answers there and lets us in. Looks for two seconds at most."""
+        """Tell whether a hierchat answers there and lets us in. Looks for two seconds at most."""
         try:
-            if httpx.get(f"{self.url}/health", timeout=_LOOK, trust_env=False).status_code != httpx.codes.OK:
-                return False
-            return any(one.get("owned_by") == "hierchat" for one in self._models(_LOOK))
-        except (httpx.HTTPError, CommandError):
+            with closing(HTTPConnection(urlsplit(self.url).netloc, timeout=_LOOK_SECONDS)) as connection:
+                connection.request("GET", "/health")
+                if connection.getresponse().status != HTTPStatus.OK:
+                    return False
+            return any(one.get("owned_by") == "hierchat" for one in self._client.models(_LOOK_SECONDS))
+        except (OSError, HTTPException, ServerError):
             return False
 
     def names(self) -> list[str]:
@@ -149,7 +149,9 @@ class ServerModel:
         self._take(models[name])
 
     def choose_any(self) -> None:
-        """The one that is loaded there, where that is told, else the first. Raises CommandError where it has none."""
+        """Choose the model that is loaded there, if the server tells, else the first.
+
+        Raises CommandError where it has none."""
         models = self._listed()
         if not models:
             raise CommandError(f"There is no model at {self.url}.")
@@ -161,13 +163,12 @@ class ServerModel:
     def complete(
         self, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
-        """The reply as it comes. What breaks off later stands in the last frame."""
+        """Yield the reply as it comes; what breaks off later stands in the last frame. Raises CommandError."""
         body = {
             "model": self.name,
             "messages": [{"role": one.role, "content": _content(one)} for one in said],
-            "stream": True,
             "stream_options": {"include_usage": True},
-            **fields(sampling),
+            **request_fields(sampling),
         }
         thinking = openai_engine.asked(self._owner, self.name, sampling.get("reasoning") or "")
         reply = _StreamedReply(sampling)
@@ -175,60 +176,50 @@ class ServerModel:
         try:
             try:
                 yield from self._written(body | thinking, reply, stop)
-            except StatusError as error:
-                if not thinking or error.status not in openai_engine.NOT_TAKEN:
+            except ServerError as error:
+                if not thinking or error.failure.status not in openai_engine.NOT_TAKEN:
                     raise
                 reply.notice = openai_engine.LEFT_OUT.format(url=self.url)
                 yield from self._written(body, reply, stop)
-        except StatusError as error:
-            raise _refused(error) from error
-        except (httpx.HTTPError, *_MALFORMED) as error:
-            if not reply.text:
-                raise (
-                    self._unreachable() if isinstance(error, httpx.HTTPError) else self._foreign()
-                ) from error
-            reply.finish, reply.notice = "error", f"{self.url} broke off in mid-reply."
+        except ServerError as error:
+            if not reply.text or error.failure.kind == "refused":
+                raise CommandError(str(error)) from error
+            reply.finish, reply.notice = "error", str(error)
         if stop.is_set():
             reply.finish = "stopped"
             if not reply.text:
                 return
-        try:
-            last = reply.frame("done")
-        except _MALFORMED as error:
-            raise self._foreign() from error
-        yield last
+        yield reply.frame("done")
 
     def _written(
         self, body: dict[str, Any], reply: _StreamedReply, stop: Event
     ) -> Generator[Frame, None, None]:
-        for line in event_lines(f"{self.url}/v1/chat/completions", self._headers, body, stop):
-            if line.startswith("data:") and reply.take(line.removeprefix("data:").strip()):
+        for chunk in self._client.chat(body, stop):
+            if reply.take(chunk):
                 yield reply.frame("writing")
 
     def _listed(self) -> list[dict[str, Any]]:
         try:
-            return self._models(_ANSWER)
-        except httpx.HTTPError as error:
-            raise self._unreachable() from error
+            return self._client.models(_LIST_SECONDS)
+        except ServerError as error:
+            raise CommandError(str(error)) from error
 
-    def _models(self, timeout: httpx.Timeout) -> list[dict[str, Any]]:
-        answer = httpx.get(
-            f"{self.url}/v1/models", headers=self._headers, timeout=timeout, trust_env=not is_here(self.url)
-        )
-        if answer.is_error:
-            raise _refused(refusal(answer))
-        try:
-            return [one for one in answer.json()["data"] if "id" in one]
-        except _MALFORMED as error:
-            raise self._foreign() from error
-
-    def _foreign(self) -> CommandError:
-        return CommandError(f"What answers at {self.url} does not speak OpenAI's protocol.")
-
-    def _unreachable(self) -> CommandError:
-        return CommandError(
-            f"Nothing answers at {self.url}. Start a server there, such as hierchat with --api, or leave --url out."
-        )
+    def _sentence(self, failure: Failure) -> str:
+        match failure:
+            case Failure("unreachable"):
+                return (
+                    f"Nothing answers at {self.url}. Start a server there, such as hierchat with --api, or leave --url "
+                    "out."
+                )
+            case Failure("broke off"):
+                return f"{self.url} broke off in mid-reply."
+            case Failure(status=401):
+                return (
+                    "The server asks for a key, and knows none such. Name one with --key or in HIERCHAT_KEY."
+                )
+            case Failure("foreign") | Failure(status=404, said="") | Failure(status=404, model=""):
+                return f"What answers at {self.url} does not speak OpenAI's protocol."
+        return failure.said or f"The server answered {failure.status}."
 
 
 def _content(said: Said) -> str:
@@ -244,26 +235,21 @@ class _StreamedReply:
         self._thoughts = openai_engine.Thoughts()
         self.finish: str | None = None
         self.notice: str | None = None
-        self._usage: dict[str, Any] = {}
+        self._prompt_tokens = self._tokens = 0
+        self._measured: Mapping[str, Any] = {}
         self._seed = sampling.get("seed") if sampling.get("temperature") else None
         self._begun = time.monotonic()
         self._first: float | None = None
         self._last = self._begun
 
-    def take(self, data: str) -> bool:
-        """One chunk; whether it brought text. Raises CommandError where the server tells an error, else _MALFORMED."""
-        if data == "[DONE]" or not data:
-            return False
-        chunk = json.loads(data)
-        if error := chunk.get("error"):
-            raise CommandError(str(error.get("message", error) if isinstance(error, dict) else error))
-        self._usage = chunk.get("usage") or self._usage
-        choices = chunk.get("choices") or [{}]
-        if reason := choices[0].get("finish_reason"):
-            self.finish = _FINISH.get(reason, "end")
-        delta = choices[0].get("delta") or {}
-        thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
-        piece = self._thoughts.text(str(thought), str(delta.get("content") or ""))
+    def take(self, chunk: Chunk) -> bool:
+        """Add one chunk, and tell whether it brought text."""
+        self._prompt_tokens = chunk.prompt_tokens or self._prompt_tokens
+        self._tokens = chunk.completion_tokens or self._tokens
+        self._measured = chunk.figures or self._measured
+        if chunk.finish:
+            self.finish = _FINISH.get(chunk.finish, "end")
+        piece = self._thoughts.text(chunk.thought, chunk.text)
         if piece:
             self._last = time.monotonic()
             self._first = self._first or self._last
@@ -284,8 +270,7 @@ class _StreamedReply:
 
     def _figures(self) -> Figures:
         """As the server measured them, where it is a hierchat; else by the clock here."""
-        told = self._usage.get("hierchat") or {}
-        tokens = int(self._usage.get("completion_tokens") or 0)
+        told, tokens = self._measured, self._tokens
         seconds = self._last - (self._first or self._last)
         rate = told.get("tokens_per_second") or ((tokens - 1) / seconds if tokens > 1 and seconds else None)
         speedup, drafted = told.get("speedup"), told.get("drafted")
@@ -301,18 +286,10 @@ class _StreamedReply:
             speedup=speedup,
             baseline="measured" if speedup else None,
             baseline_tokens_per_second=rate / speedup if rate and speedup else None,
-            prompt_tokens=int(self._usage.get("prompt_tokens") or 0),
+            prompt_tokens=self._prompt_tokens,
             shares=MappingProxyType(dict(told.get("sources") or {})),
             seed=next(iter(told.get("seeds") or []), self._seed),
         )
-
-
-def _refused(error: StatusError) -> CommandError:
-    if error.status == httpx.codes.UNAUTHORIZED:
-        return CommandError(
-            "The server asks for a key, and knows none such. Name one with --key or in HIERCHAT_KEY."
-        )
-    return CommandError(str(error))
 
 
 # From the flags to a chat that can begin: over a server if there is one, else by a model in this process.

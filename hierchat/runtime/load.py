@@ -172,7 +172,7 @@ def load_remote(entry: ModelEntry) -> Hosted:
     """Raises ServerError where the server, its model or the drafter in it cannot be had."""
     assert entry.engine
     said: OpenAI = entry.engine.openai
-    server = OpenAIClient(said)
+    server = OpenAIClient.of_catalogue(said)
     model = server.model(said.model)
     context = entry.context_length or model.context
     prompts = TextPrompts(model, context or UNKNOWN_CONTEXT, entry.system_prompt)

@@ -1,112 +1,65 @@
-"""A server that speaks OpenAI's protocol: which models it has, and what it answers as it comes."""
+"""A client of OpenAI's protocol: which models a server has, and a reply as it comes.
+
+The package `openai` speaks it; that takes half a second to import, so it is imported with the first request."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
 from threading import Event
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import OpenAI
 from hierchat.models.progress import ModelError
 
-# What a server elsewhere could not do.
-
-
-class ServerError(ModelError):
-    """The text is for the user."""
-
-
-class StatusError(ServerError):
-    """The server answered with an error. `said`: its own words, empty where it gave none."""
-
-    def __init__(self, text: str, status: int, said: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.said = said
-
-
-# The lines of an event stream over HTTP, which can be left at any moment.
-
+if TYPE_CHECKING:
+    import httpx2
+    from openai import AsyncOpenAI
+    from openai.types.chat import ChatCompletionChunk
 
 LOOK_SECONDS = 0.1
-_TIMEOUT = httpx.Timeout(None, connect=10.0)
-"""A reply may wait long for its turn."""
-
-
-def event_lines(
-    url: str, headers: dict[str, str], body: dict[str, Any], stop: Event
-) -> Generator[str, None, None]:
-    """What a POST is answered with, line by line, until it ends or `stop` is set: then the connection is closed,
-    whatever the server is at. Raises Refused where it refuses, httpx.HTTPError where the connection breaks."""
-    with asyncio.Runner() as runner:
-        lines = _lines(url, headers, body)
-        try:
-            while (line := runner.run(_next(lines, stop))) is not None:
-                yield line
-        finally:
-            runner.run(lines.aclose())
-
-
-async def _lines(url: str, headers: dict[str, str], body: dict[str, Any]) -> AsyncGenerator[str, None]:
-    async with (
-        httpx.AsyncClient(timeout=_TIMEOUT, trust_env=not is_here(url)) as client,
-        client.stream("POST", url, headers=headers, json=body) as response,
-    ):
-        if response.is_error:
-            await response.aread()
-            raise refusal(response)
-        async for line in response.aiter_lines():
-            yield line
-
-
-async def _next(lines: AsyncGenerator[str, None], stop: Event) -> str | None:
-    """The next line; None at the end, or when it is not waited for any more."""
-    coming = asyncio.ensure_future(anext(lines, None))
-    while not coming.done():
-        await asyncio.wait({coming}, timeout=LOOK_SECONDS)
-        if stop.is_set():
-            coming.cancel()
-    return None if stop.is_set() else coming.result()
-
-
-def is_here(url: str) -> bool:
-    """Whether it leads to this machine: then no proxy stands between."""
-    return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
-
-
-def refusal(response: httpx.Response) -> StatusError:
-    """What a server says that does not do what it was asked for, with a sentence for the user."""
-    said = ""
-    try:
-        found = response.json()
-        error = found.get("error", found)  # vLLM once had no object around it
-        said = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    text = said or f"The server answered {response.status_code} {response.reason_phrase}."
-    return StatusError(text, response.status_code, said)
-
-
-_LOOK = httpx.Timeout(30.0, connect=10.0)
-_TEXTS = httpx.Timeout(5.0, connect=2.0)
+"""How soon a reply is given up once nobody wants it any more."""
+_CONNECT_SECONDS = 10.0
+_LIST_SECONDS = 30.0
+_TEXTS_SECONDS = 5.0
 """A page waits for it."""
 _MARK = "<8-hierchat-8>"
 """Stands between runs of tokens."""
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 """What an answer raises that is JSON of another form, or none."""
+_PRIVATE = ("x-stainless-", "openai-")
+"""Headers of the package that tell of this machine, or of an account elsewhere: they are left out."""
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|context (length|size|window)|maximum model length",
     re.IGNORECASE,
 )
-_KEY = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a server could not do."""
+
+    kind: Literal["unreachable", "foreign", "broke off", "refused"]
+    """`foreign`: it speaks another protocol; `refused`: it answered with an error."""
+    model: str = ""
+    status: int = 0
+    said: str = ""
+    """The server's own words; empty where it gave none."""
+
+
+class ServerError(ModelError):
+    """A server elsewhere could not do something; the text is for the user, and never holds a key."""
+
+    def __init__(self, text: str, failure: Failure | None = None) -> None:
+        super().__init__(text)
+        self.failure = failure or Failure("refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +78,8 @@ class Chunk:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     """Of the reply so far, where it is told."""
+    figures: Mapping[str, Any] | None = None
+    """What another hierchat measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +93,34 @@ class ServedModel:
 
 
 class OpenAIClient:
-    """One server, and the key that it wants. Every message of an error is for the user; none holds the key."""
+    """One server. `explain` makes the sentence of an error for the user."""
 
-    def __init__(self, said: OpenAI) -> None:
-        self.url = said.url
-        self.host = str(httpx.URL(said.url).host)
-        self._key = said.secret
-        self._variable = said.key_variable
-        self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+    def __init__(self, url: str, key: str, explain: Callable[[Failure], str]) -> None:
+        """`url`: without /v1; `key`: empty where there is none."""
+        self.url = url
+        self.host = urlsplit(url).hostname or ""
+        self._key = key
+        self._explain = explain
+
+    @classmethod
+    def of_catalogue(cls, entry: OpenAI) -> OpenAIClient:
+        """Make the client of a server that stands in models.yaml."""
+        return cls(entry.url, entry.secret, partial(_catalogue_sentence, entry))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the server runs on this machine: then no proxy stands between."""
+        return self.host in ("127.0.0.1", "localhost", "::1")
+
+    def models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
+        """Return what the server tells of each of its models; all have an `id`. Raises ServerError."""
+        with self._errors(), asyncio.Runner() as runner:
+            answer = runner.run(self._request("GET", "/v1/models", seconds))
+            return [one for one in answer["data"] if "id" in one]
 
     def model(self, name: str | None) -> ServedModel:
-        """The model of that name, or the first one. Raises ServerError where it has none such."""
-        listed = self._listed()
+        """Return the model of that name, or the first one. Raises ServerError where it has none such."""
+        listed = self.models()
         if not listed:
             raise ServerError(
                 f"The server at {self.url} offers no model. Load one there, then choose this one again."
@@ -161,144 +132,207 @@ class OpenAIClient:
                 f"The server at {self.url} has no model {name!r}. It has: {names}. Name one of them as `model` in "
                 "models.yaml."
             )
-        told = found.get("max_model_len") or found.get("context_length") or found.get("max_context_length")
-        context = told if isinstance(told, int) else self._props_context()
+        context = found.get("max_model_len") or found.get("context_length") or found.get("max_context_length")
+        if not isinstance(context, int):
+            context = self._props_context()
         return ServedModel(str(found["id"]), str(found.get("owned_by") or ""), context)
 
     def chat(self, body: Mapping[str, Any], stop: Event) -> Generator[Chunk, None, None]:
-        """Chunks of a reply until its end, or until `stop` is set. Raises ServerError."""
-        address, ended, begun = f"{self.url}/v1/chat/completions", False, False
-        try:
-            with closing(event_lines(address, self._headers, dict(body), stop)) as lines:
-                for line in lines:
-                    if not line.startswith("data:"):
-                        continue
-                    data = line.removeprefix("data:").strip()
-                    if data == "[DONE]":
-                        return
-                    chunk = _chunk(json.loads(data))
+        """Yield the chunks of a reply until its end, or until `stop` is set: then the connection is closed, whatever
+        the server is at. Raises ServerError."""
+        ended = begun = False
+        model = str(body["model"])
+        with asyncio.Runner() as runner:
+            events = self._events(dict(body))
+            try:
+                while True:
+                    with self._errors(model, begun=begun):
+                        event = runner.run(_unless_stopped(events, stop))
+                        if event is None:
+                            break
+                        chunk = _chunk(event)
                     ended, begun = ended or chunk.finish is not None, True
                     yield chunk
-        except StatusError as error:
-            raise self._refused(error, str(body["model"])) from error
-        except httpx.HTTPError as error:
-            raise (self._broke_off() if begun else self._unreachable()) from error
-        except _MALFORMED as error:
-            raise self._foreign() from error
+            finally:
+                runner.run(events.aclose())
         if not ended and not stop.is_set():
-            raise self._broke_off() if begun else self._foreign()
+            raise self._error(Failure("broke off" if begun else "foreign", model))
 
     def texts(self, model: str, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """The text of each run of so many tokens of a model, as vLLM tells it. Raises ServerError where it does not.
+        """Return the text of each run of so many tokens of a model, as vLLM tells it. Raises ServerError.
 
         One request for all: the runs are sent with a mark between them. That is cheaper than one for each, and than the
         tokens' probabilities, with which a stream would bring their texts."""
-        mark = self._told("/tokenize", "tokens", model=model, prompt=_MARK, add_special_tokens=False)
-        marked: list[int] = []
-        at = 0
-        for length in lengths:
-            marked += [*(mark if at else ()), *tokens[at : at + length]]
-            at += length
-        found = str(self._told("/detokenize", "prompt", model=model, tokens=marked)).split(_MARK)
-        if len(found) != len(lengths):
-            raise self._foreign()
-        return found
-
-    def _told(self, path: str, field: str, **asked: Any) -> Any:
-        """One field of what a POST is answered with."""
-        try:
-            answer = httpx.post(
-                f"{self.url}{path}",
-                json=asked,
-                headers=self._headers,
-                timeout=_TEXTS,
-                trust_env=not is_here(self.url),
-            )
-            if answer.is_error:
-                raise self._refused(refusal(answer), str(asked["model"]))
-            return answer.json()[field]
-        except httpx.HTTPError as error:
-            raise self._unreachable() from error
-        except _MALFORMED as error:
-            raise self._foreign() from error
-
-    def _listed(self) -> list[dict[str, Any]]:
-        try:
-            answer = self._get("/v1/models")
-            if answer.is_error and answer.status_code != httpx.codes.NOT_FOUND:
-                raise self._refused(refusal(answer), "")
-            return [one for one in answer.json()["data"] if "id" in one]
-        except httpx.HTTPError as error:
-            raise self._unreachable() from error
-        except _MALFORMED as error:
-            raise self._foreign() from error
+        with self._errors(model), asyncio.Runner() as runner:
+            asked = {"model": model, "prompt": _MARK, "add_special_tokens": False}
+            answer = runner.run(self._request("POST", "/tokenize", _TEXTS_SECONDS, asked))
+            marked: list[int] = []
+            at = 0
+            for length in lengths:
+                marked += [*(answer["tokens"] if at else ()), *tokens[at : at + length]]
+                at += length
+            asked = {"model": model, "tokens": marked}
+            answer = runner.run(self._request("POST", "/detokenize", _TEXTS_SECONDS, asked))
+            found = str(answer["prompt"]).split(_MARK)
+            if len(found) != len(lengths):
+                raise ValueError("a run of tokens without a text")
+            return found
 
     def _props_context(self) -> int:
-        """What llama.cpp's server tells elsewhere; 0 where it is another server."""
+        """Return the context that llama.cpp's server tells elsewhere; 0 where it is another server."""
         try:
-            told = self._get("/props").json()["default_generation_settings"]["n_ctx"]
-            return told if isinstance(told, int) else 0
-        except (httpx.HTTPError, *_MALFORMED):
+            with self._errors(), asyncio.Runner() as runner:
+                answer = runner.run(self._request("GET", "/props", _LIST_SECONDS))
+                context = answer["default_generation_settings"]["n_ctx"]
+        except ServerError:
             return 0
+        return context if isinstance(context, int) else 0
 
-    def _get(self, path: str) -> httpx.Response:
-        return httpx.get(
-            f"{self.url}{path}", headers=self._headers, timeout=_LOOK, trust_env=not is_here(self.url)
+    @asynccontextmanager
+    async def _open(self, seconds: float | None) -> AsyncIterator[AsyncOpenAI]:
+        """Open a client that follows no redirect, tries nothing twice, and tells nothing of this machine."""
+        import httpx2
+        from openai import AsyncOpenAI
+
+        async def private(request: httpx2.Request) -> None:
+            for name in list(request.headers):
+                if name.startswith(_PRIVATE) or (name == "authorization" and not self._key):
+                    del request.headers[name]
+
+        timeout = httpx2.Timeout(seconds, connect=min(_CONNECT_SECONDS, seconds or _CONNECT_SECONDS))
+        http = httpx2.AsyncClient(
+            timeout=timeout,
+            trust_env=not self.is_here,
+            follow_redirects=False,
+            event_hooks={"request": [private]},
         )
+        async with AsyncOpenAI(
+            base_url=f"{self.url}/v1",
+            api_key=self._key or "none",
+            max_retries=0,
+            timeout=timeout,
+            http_client=http,
+        ) as client:
+            yield client
 
-    def _refused(self, error: StatusError, model: str) -> ServerError:
-        if error.status in _KEY:
-            where = f"in {self._variable}" if self._variable else "as `key` of this model in models.yaml"
-            if self._key:
-                return ServerError(
-                    f"The server at {self.url} does not take the key. Put the right one {where}."
-                )
-            return ServerError(f"The server at {self.url} asks for a key. Put it {where}.")
-        if _TOO_LONG.search(error.said):
-            return ServerError(
-                f"This chat is longer than {model} at {self.url} can take in. Begin a new chat, or set "
-                "`context_length` of this model in models.yaml to what the server holds: then old turns are left out."
-            )
-        if error.status == httpx.codes.NOT_FOUND:
-            if not error.said:
-                return self._foreign()
-            return ServerError(
-                f"The server at {self.url} has no model {model!r} now. Load it there, or choose this model here again."
-            )
-        said = error.said or f"It answered with the status {error.status}."
-        return ServerError(f"The server at {self.url} could not do it. {said}")
+    async def _request(
+        self, method: Literal["GET", "POST"], path: str, seconds: float, body: object = None
+    ) -> Any:
+        """Return the JSON of one answer. `path`: behind the server's address."""
+        async with self._open(seconds) as client:
+            if method == "GET":
+                return await client.get(f"{self.url}{path}", cast_to=object)
+            return await client.post(f"{self.url}{path}", cast_to=object, body=body)
 
-    def _foreign(self) -> ServerError:
-        return ServerError(
-            f"What answers at {self.url} does not speak OpenAI's protocol. Check the `url` in models.yaml."
-        )
+    async def _events(self, body: dict[str, Any]) -> AsyncGenerator[ChatCompletionChunk, None]:
+        """A reply may wait long for its turn: only connecting has a limit."""
+        body.pop("stream", None)
+        async with (
+            self._open(None) as client,
+            await client.chat.completions.create(
+                model=body.pop("model"), messages=body.pop("messages"), stream=True, extra_body=body
+            ) as events,
+        ):
+            async for event in events:
+                yield event
 
-    def _unreachable(self) -> ServerError:
-        return ServerError(f"Nothing answers at {self.url}. Start the server there, then try again.")
+    @contextmanager
+    def _errors(self, model: str = "", *, begun: bool = False) -> Iterator[None]:
+        """Raise ServerError for whatever a request raises. `begun`: whether something of a reply came before."""
+        import httpx2
+        import openai
 
-    def _broke_off(self) -> ServerError:
-        return ServerError(f"The server at {self.url} broke off in mid-reply. What had come is kept.")
+        try:
+            yield
+        except openai.APIStatusError as error:
+            redirects = error.status_code < HTTPStatus.BAD_REQUEST
+            said = _words(error.response)
+            failure = Failure("foreign" if redirects else "refused", model, error.status_code, said)
+            raise self._error(failure) from error
+        except (openai.APIConnectionError, httpx2.HTTPError) as error:
+            raise self._error(Failure("broke off" if begun else "unreachable", model)) from error
+        except (openai.APIResponseValidationError, *_MALFORMED) as error:
+            raise self._error(Failure("foreign", model)) from error
+        except openai.APIError as error:  # an event of the stream
+            said = error.body if isinstance(error.body, str) else error.message
+            failure = Failure("refused", model, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+            raise self._error(failure) from error
+
+    def _error(self, failure: Failure) -> ServerError:
+        return ServerError(self._explain(failure), failure)
 
 
-def _chunk(told: dict[str, Any]) -> Chunk:
-    """One event. Raises ServerError where it tells an error, else _MALFORMED."""
-    if error := told.get("error"):
-        said = str(error.get("message", error) if isinstance(error, dict) else error)
-        raise StatusError(said, 500, said)
-    usage = told.get("usage") or {}
-    choice = (told.get("choices") or [{}])[0]
-    delta = choice.get("delta") or {}
+async def _unless_stopped(
+    events: AsyncGenerator[ChatCompletionChunk, None], stop: Event
+) -> ChatCompletionChunk | None:
+    """Wait for the next event; None at the end, or when it is not wanted any more."""
+    coming = asyncio.ensure_future(anext(events, None))
+    while not coming.done():
+        await asyncio.wait({coming}, timeout=LOOK_SECONDS)
+        if stop.is_set():
+            coming.cancel()
+    return None if stop.is_set() else coming.result()
+
+
+def _words(response: httpx2.Response) -> str:
+    """Return what a server says of an error."""
+    try:
+        found = response.json()
+        error = found.get("error", found)  # vLLM once had no object around it
+        return str(error["message"] if isinstance(error, dict) else error)
+    except _MALFORMED:
+        return ""
+
+
+def _chunk(event: ChatCompletionChunk) -> Chunk:
+    """Read one event. Raises one of _MALFORMED where it has another form."""
+    if not event.choices and not event.usage:
+        return Chunk()
+    usage, choice = event.usage, event.choices[0] if event.choices else None
+    delta = choice.delta if choice else None
+    thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
     return Chunk(
-        text=delta.get("content") or "",
-        thought=delta.get("reasoning_content") or delta.get("reasoning") or "",
-        finish=choice.get("finish_reason"),
-        stop_string=isinstance(choice.get("stop_reason"), str),
-        prompt_tokens=usage.get("prompt_tokens"),
-        completion_tokens=usage.get("completion_tokens"),
+        text=str((delta and delta.content) or ""),
+        thought=str(thought or ""),
+        finish=choice.finish_reason if choice else None,
+        stop_string=isinstance(getattr(choice, "stop_reason", None), str),
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        completion_tokens=usage.completion_tokens if usage else None,
+        figures=getattr(usage, "hierchat", None),
     )
 
 
-# What settings of a reply are called in OpenAI's protocol.
+def _catalogue_sentence(entry: OpenAI, failure: Failure) -> str:
+    """Explain a failure to whoever chose the model of a server, which stands in models.yaml."""
+    match failure:
+        case Failure("unreachable"):
+            return f"Nothing answers at {entry.url}. Start the server there, then try again."
+        case Failure("broke off"):
+            return f"The server at {entry.url} broke off in mid-reply. What had come is kept."
+        case Failure(status=401 | 403):
+            where = (
+                f"in {entry.key_variable}" if entry.key_variable else "as `key` of this model in models.yaml"
+            )
+            if entry.secret:
+                return f"The server at {entry.url} does not take the key. Put the right one {where}."
+            return f"The server at {entry.url} asks for a key. Put it {where}."
+        case Failure(said=said) if _TOO_LONG.search(said):
+            return (
+                f"This chat is longer than {failure.model} at {entry.url} can take in. Begin a new chat, or set "
+                "`context_length` of this model in models.yaml to what the server holds: then old turns are left out."
+            )
+        case Failure("foreign") | Failure(status=404, said="") | Failure(status=404, model=""):
+            return f"What answers at {entry.url} does not speak OpenAI's protocol. Check the `url` in models.yaml."
+        case Failure(status=404):
+            return (
+                f"The server at {entry.url} has no model {failure.model!r} now. Load it there, or choose this model "
+                "here again."
+            )
+    said = failure.said or f"It answered with the status {failure.status}."
+    return f"The server at {entry.url} could not do it. {said}"
+
+
+# What settings of a reply are called in OpenAI's protocol
 
 
 _FIELDS = {
@@ -318,8 +352,8 @@ _ALWAYS = ("temperature", "max_new_tokens", "seed")
 """Others are sent where they differ from what is usual: not every server knows them."""
 
 
-def fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a request, from settings by their own names; those that the protocol has no field for are left out."""
+def request_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request for these settings; those that the protocol has no field for are left out."""
     usual = GenerationSettings().model_dump(mode="json")
     return {
         _FIELDS[name]: value

@@ -18,8 +18,7 @@ from hierchat.engine.remote.openai_client import (
     OpenAIClient,
     ServedModel,
     ServerError,
-    StatusError,
-    fields,
+    request_fields,
 )
 from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
 
@@ -239,7 +238,7 @@ class RemoteEngine:
         try:
             yield from self._server.chat(body | thinking, stop)
         except ServerError as error:
-            status = error.__cause__.status if isinstance(error.__cause__, StatusError) else 0
+            status = error.failure.status
             if thinking and status in NOT_TAKEN:
                 yield from self._unthinking(body, stop, begun)
                 return
@@ -259,7 +258,7 @@ class RemoteEngine:
             yield chunk
 
     def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings, begun: int) -> dict[str, Any]:
-        asked = fields(settings.model_dump(mode="json"))
+        asked = request_fields(settings.model_dump(mode="json"))
         asked["max_tokens"] = settings.max_new_tokens - begun
         if self.context_length:
             asked["max_tokens"] = max(1, min(asked["max_tokens"], self.context_length - len(prompt_ids)))

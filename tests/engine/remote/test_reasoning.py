@@ -43,7 +43,7 @@ def test_each_kind_of_server_is_asked_in_its_way(
 
 
 def written(url: str, **settings: Any) -> list[Step]:
-    server = OpenAIClient(OpenAI(url=url))
+    server = OpenAIClient.of_catalogue(OpenAI(url=url))
     engine = RemoteEngine(server, server.model("scripted"), 0)
     prompt = list(TextTokens().apply_chat_template([{"role": "user", "content": "?"}])["input_ids"])
     return list(engine.generate(prompt, GenerationSettings(**settings)))
