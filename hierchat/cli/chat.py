@@ -10,6 +10,7 @@ import click
 
 from hierchat.cli import options
 from hierchat.cli.options import Command, backend_option, catalogue_name, database_option, model_option
+from hierchat.models.catalogue import Backend
 
 KEY_VARIABLE = "HIERCHAT_KEY"
 
@@ -31,7 +32,7 @@ class ChatFlags:
     url: str | None = None
     alone: bool = False
     key: str | None = None
-    backend: str | None = None
+    backend: Backend | None = None
     db: Path | None = None
 
 

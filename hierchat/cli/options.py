@@ -35,7 +35,7 @@ class Group(click.Group):
     command_class = Command
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, no_args_is_help=False, **more)
+        super().__init__(*arguments, **{"no_args_is_help": False, **more})
 
 
 # Flags that several commands take

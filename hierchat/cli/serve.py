@@ -33,7 +33,7 @@ from hierchat.config import data_dir, database_file
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Scope
 
-    from hierchat.models.catalogue import ModelEntry
+    from hierchat.models.catalogue import Backend, ModelEntry
     from hierchat.store import Store
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def page_options(command: F) -> F:
 @model_option
 @backend_option
 @page_options
-def serve_command(model: str | None, backend: str | None, **flags: Any) -> int:
+def serve_command(model: str | None, backend: Backend | None, **flags: Any) -> int:
     """Serve the page over a model of this machine."""
     return serve(PageFlags(**flags), catalogue_name(model), backend)
 
@@ -145,7 +145,7 @@ def _say(sentence: str) -> None:
 def serve(
     flags: PageFlags,
     model: str | None,
-    backend: str | None = None,
+    backend: Backend | None = None,
     added: Mapping[str, ModelEntry] | None = None,
 ) -> int:
     """Serve the page until the process is interrupted or a signal ends it (shutdown.py), and return the exit code.

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.config import Reasoning
+from hierchat.drafting.proposer import installed_proposers
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterClient
-from hierchat.engine.remote.openai_client import OpenAIClient, ServedModel
+from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, choices
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, OpenAI
 from hierchat.models.device_memory import best_device
@@ -99,6 +100,7 @@ def load_hosted(
         levels,
         machine,
         rung=landing.rung,
+        proposers=installed_proposers(),
     )
     if not runner.drafts:
         return hosted
@@ -126,7 +128,7 @@ UNKNOWN_CONTEXT = 1_000_000
 class ThinkingElsewhere(Thinking):
     """Of a server's model, whose template is not here: what its kind of server can be asked."""
 
-    def __init__(self, tokenizer: TextTokens, model: ServedModel) -> None:
+    def __init__(self, tokenizer: TextTokens, model: RemoteModel) -> None:
         super().__init__(tokenizer)
         self._offered = choices(model.owner, model.name)
 
@@ -140,7 +142,7 @@ class TextPrompts(PromptBuilder):
 
     knows_tokens = False
 
-    def __init__(self, model: ServedModel, context_length: int, system_prompt: str | None = None) -> None:
+    def __init__(self, model: RemoteModel, context_length: int, system_prompt: str | None = None) -> None:
         tokens = TextTokens()
         super().__init__(tokens, context_length, system_prompt)
         self.thinking = ThinkingElsewhere(tokens, model)

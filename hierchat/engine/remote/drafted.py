@@ -16,7 +16,7 @@ from typing import Any
 from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.growing.kernel_arrays import SLOT_NAMES
 from hierchat.engine.engine import Step
-from hierchat.engine.remote.openai_client import OpenAIClient, ServedModel, ServerError
+from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel, ServerError
 from hierchat.engine.remote.openai_engine import Counted, Counting, RemoteEngine
 
 # The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line
@@ -125,7 +125,7 @@ class DraftedEngine(RemoteEngine):
     """Fulfils LearnsElsewhere and TellsTexts."""
 
     def __init__(
-        self, server: OpenAIClient, model: ServedModel, context_length: int, channel: DrafterClient
+        self, server: OpenAIClient, model: RemoteModel, context_length: int, channel: DrafterClient
     ) -> None:
         super().__init__(server, model, context_length)
         self._channel = channel

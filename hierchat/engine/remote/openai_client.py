@@ -83,7 +83,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedModel:
+class RemoteModel:
     """A model of the server. `owner`: what `owned_by` says, by which some servers are known; `context`: tokens that it
     holds, 0 where that is not told."""
 
@@ -118,7 +118,7 @@ class OpenAIClient:
             answer = runner.run(self._request("GET", "/v1/models", seconds))
             return [one for one in answer["data"] if "id" in one]
 
-    def model(self, name: str | None) -> ServedModel:
+    def model(self, name: str | None) -> RemoteModel:
         """Return the model of that name, or the first one. Raises ServerError where it has none such."""
         listed = self.models()
         if not listed:
@@ -135,7 +135,7 @@ class OpenAIClient:
         context = found.get("max_model_len") or found.get("context_length") or found.get("max_context_length")
         if not isinstance(context, int):
             context = self._props_context()
-        return ServedModel(str(found["id"]), str(found.get("owned_by") or ""), context)
+        return RemoteModel(str(found["id"]), str(found.get("owned_by") or ""), context)
 
     def chat(self, body: Mapping[str, Any], stop: Event) -> Generator[Chunk, None, None]:
         """Yield the chunks of a reply until its end, or until `stop` is set: then the connection is closed, whatever

@@ -16,7 +16,7 @@ from hierchat.engine.engine import TARGET, Finish, Step
 from hierchat.engine.remote.openai_client import (
     Chunk,
     OpenAIClient,
-    ServedModel,
+    RemoteModel,
     ServerError,
     request_fields,
 )
@@ -170,7 +170,7 @@ class RemoteEngine:
     exact: bool | None = None
     places = PLACES
 
-    def __init__(self, server: OpenAIClient, model: ServedModel, context_length: int) -> None:
+    def __init__(self, server: OpenAIClient, model: RemoteModel, context_length: int) -> None:
         """`context_length`: 0 where nobody tells."""
         self._server = server
         self._model = model
