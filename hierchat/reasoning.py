@@ -1,4 +1,4 @@
-"""What a model thought before it answered, and the answer: both in the text of a reply, as it is stored.
+"""Splits the text of a reply into what the model thought before it answered, and the answer.
 
 Whatever marks a model's family has, a reply's text says it one way: the thought stands first, between <think> and
 </think>.
@@ -19,7 +19,7 @@ OPENS, CLOSES = "<think>", "</think>"
 
 @dataclass(frozen=True, slots=True)
 class SplitReply:
-    """A reply's text in two."""
+    """The two parts of a reply's text."""
 
     thought: str
     """Without the white space around it; empty where there is none."""
@@ -33,7 +33,7 @@ class SplitReply:
 
 
 def split_reasoning(text: str) -> SplitReply:
-    """Thought and answer of a reply. Only what stands at its beginning is a thought; later marks are text.
+    """Split a reply into thought and answer. Only what stands at its beginning is a thought; later marks are text.
 
     While a reply grows, both only ever grow at their end, but for a mark that has come in part.
     """
@@ -52,11 +52,11 @@ def split_reasoning(text: str) -> SplitReply:
 
 
 def nearest_effort(chosen: Reasoning, offered: Collection[Reasoning]) -> Reasoning:
-    """What was chosen, or of what a model offers the nearest to it. `chosen` is not empty."""
+    """Return what was chosen, or of what a model offers the nearest to it. `chosen` is not empty."""
     wanted = CHOICES.index(chosen)
     return min(offered, key=lambda one: (abs(CHOICES.index(one) - wanted), CHOICES.index(one)))
 
 
 def join_reasoning(thought: str, answer: str) -> str:
-    """The text of a reply with this thought; that of the answer alone where there is none."""
+    """Return the text of a reply with this thought; that of the answer alone where there is none."""
     return f"{OPENS}\n{thought}\n{CLOSES}\n\n{answer}" if thought else answer

@@ -27,7 +27,7 @@ _stops: list[threading.Event] = []
 
 
 def is_wanted() -> bool:
-    """Whether the first signal came."""
+    """Tell whether the first signal came."""
     return bool(_received)
 
 

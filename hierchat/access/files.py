@@ -48,7 +48,7 @@ class _WaitingFile:
 
 
 class Files:
-    """The files that wait."""
+    """Holds the files that wait for their use."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """`folder` (None: one beside the user's data) is made with the first file."""
@@ -58,7 +58,7 @@ class Files:
         self._own: Path | None = None
 
     def place(self, name: str) -> Path:
-        """Where a file of this name can be written: in a new folder of its own."""
+        """Return where a file of this name can be written: in a new folder of its own."""
         found = _NOT_IN_NAMES.sub(" ", name.replace("\\", "/").rsplit("/", 1)[-1])[-_NAME:]
         found = " ".join(found.split()).strip(" .") or "file"
         folder = self._process_folder() / secrets.token_hex(16)
@@ -66,7 +66,7 @@ class Files:
         return folder / found
 
     def hold(self, path: Path, owner: str) -> str:
-        """The ticket of a file that stands at its place now."""
+        """Return the ticket of a file that stands at its place now."""
         ticket = secrets.token_urlsafe(24)
         timer = threading.Timer(LIFE_SECONDS, self._expire, [ticket])
         timer.daemon = True
@@ -76,7 +76,7 @@ class Files:
         return ticket
 
     def take(self, ticket: str, owner: str) -> Path:
-        """The file, which is the caller's to `remove` now. Raises Gone."""
+        """Return the file, which is the caller's to `remove` now. Raises TicketExpired."""
         with self._lock:
             held = self._held.get(ticket)
             if held is None or held.owner != owner:
@@ -86,7 +86,7 @@ class Files:
         return held.path
 
     def remove(self, path: Path) -> None:
-        """The file and its folder."""
+        """Remove the file and its folder."""
         shutil.rmtree(path.parent, ignore_errors=True)
 
     def forget(self, owner: str) -> None:
@@ -133,13 +133,13 @@ class Files:
 
 
 def own_name() -> str:
-    """A new name for a file or folder of this process."""
+    """Make a name for a file or folder of this process."""
     pid, started = this_process()
     return f"{pid}-{started}-{secrets.token_hex(8)}"
 
 
 def in_use(name: str) -> bool:
-    """Whether the process still runs that has a file or folder of this name."""
+    """Tell whether the process still runs that has a file or folder of this name."""
     with suppress(ValueError):
         pid, started, _ = name.split("-")
         return is_running(int(pid), float(started))
@@ -150,7 +150,7 @@ files = Files()
 
 
 async def take_in(request: Request) -> Response:
-    """A file of the page, as the body of the request: written as it comes, and never whole in memory."""
+    """Take in a file of the page, the body of the request: written as it comes, and never whole in memory."""
     path = await run_in_threadpool(files.place, request.query_params.get("name", ""))
     try:
         with path.open("xb") as out:
@@ -163,7 +163,7 @@ async def take_in(request: Request) -> Response:
 
 
 async def give_out(request: Request) -> Response:
-    """The file of a ticket, once."""
+    """Answer with the file of a ticket, once."""
     try:
         path = files.take(request.path_params["ticket"], _owner(request))
     except TicketExpired as gone:
@@ -196,7 +196,7 @@ _PIECE = 2**22
 
 
 class UploadRefused(Exception):
-    """The file is not taken; status and sentence are for the page."""
+    """A file that is not taken; status and sentence are for the page."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -256,7 +256,7 @@ async def _take(request: Request, name: str) -> str:
 
 
 def _require_room(target: Path, size: int) -> None:
-    """Raises Refused where the disk cannot take so many bytes more."""
+    """Raise UploadRefused where the disk cannot take so many bytes more."""
     if size + _SPARE > shutil.disk_usage(target.parent).free:
         raise UploadRefused(
             507,
@@ -267,7 +267,8 @@ def _require_room(target: Path, size: int) -> None:
 
 
 async def _write(request: Request, part: Path, target: Path) -> None:
-    """Raises Refused as soon as it shows that this is no GGUF file, or that the disk gets full."""
+    """Write the body into `part`. Raises UploadRefused as soon as it shows that this is no GGUF file, or that the disk
+    gets full."""
     with await to_thread.run_sync(part.open, "xb") as file:
         waiting, checked = bytearray(), False
         async for chunk in request.stream():

@@ -1,4 +1,4 @@
-"""A page of our own with a form, before everything else: it works without scripts, and nothing in it is fetched."""
+"""The pages of the login: forms that work without scripts, and fetch nothing."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class FormField:
 
     @property
     def secret(self) -> bool:
-        """Whether it is typed unseen."""
+        """Tell whether it is typed unseen."""
         return self.autocomplete.endswith("password")
 
 
 async def form_values(request: Request, *names: str) -> list[str]:
-    """What was sent in these fields, without blanks around it; empty where nothing was. Raises TooLong."""
+    """Read these fields of a form, without blanks around them; empty where nothing was sent. Raises FormTooLong."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -58,8 +58,9 @@ def form_page(
     *,
     heading: str = "hierchat",
 ) -> HTMLResponse:
-    """`action`: the button's name; `about`: HTML below the form; `said`: how the last try went. Without fields there is
-    no form: it is done. The first empty field has the focus."""
+    """Draw a page with a form; without fields there is no form: it is done. The first empty field has the focus.
+
+    `action`: the button's name; `about`: HTML below the form; `said`: how the last try went."""
     palette = (shipped("assets") / "style" / "palette.css").read_text(encoding="utf-8")
     icon = base64.b64encode((shipped("assets") / "icon.svg").read_bytes()).decode()
     told = f'<p id="said" role="{"alert" if fields else "status"}">{html.escape(said)}</p>' if said else ""

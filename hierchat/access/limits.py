@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON is looked at before it is parsed, for a few bytes of it can cost much."""
+"""Limits of requests: their size, their JSON, how many at once, connections, and whose page they name."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _ESCAPE = re.compile(
 
 
 class InvalidJson(ValueError):
-    """A body that nobody works with. The message is a sentence for whoever sent it."""
+    """A body that is not parsed. The message is a sentence for whoever sent it."""
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse JSON whose texts can be stored, whose numbers are finite, and which is not too deep. Raises Unsound."""
+    """Parse JSON whose texts can be stored, whose numbers are finite, and which is not too deep. Raises InvalidJson."""
     try:
         text = body.decode("utf-8-sig")
         _require_bounded(text)
@@ -58,13 +58,13 @@ def parse_json(body: bytes) -> Any:
 
 
 def without_surrogates(body: bytes) -> bytes:
-    """`body` with "?" in place of what UTF-8 cannot hold: a browser sends half a character where a text was cut."""
+    """Put "?" in place of what UTF-8 cannot hold: a browser sends half a character where a text was cut."""
     text = body.decode("utf-8", "replace")
     return _ESCAPE.sub(lambda escape: "?" if escape[1] else escape[0], text).encode()
 
 
 def _require_bounded(text: str) -> None:
-    """Raises Unsound. What is in strings counts for nothing, but looking for strings takes time."""
+    """Raise InvalidJson where there is too much. Strings are skipped, but only looked for where that may matter."""
     opened = text.count("[") + text.count("{")
     if opened <= DEEPEST and opened + text.count(",") <= MOST_VALUES:
         return
@@ -105,7 +105,7 @@ _STREAMS = re.compile(r"/gradio_api/(?:queue/data|heartbeat/)|/transfer/|/models
 
 
 def most_bytes(path: str) -> int:
-    """The most that a request to this path may bring."""
+    """Return the most bytes that a request to this path may bring."""
     return next(most for pattern, most in LIMITS if re.fullmatch(pattern, path, re.DOTALL))
 
 
@@ -206,7 +206,7 @@ class ConcurrencyMiddleware:
 
 
 async def whole(receive: Receive) -> bytes | None:
-    """A request's body; None where it broke off."""
+    """Read a request's body; None where it broke off."""
     parts, more = [], True
     while more:
         message = await receive()
@@ -277,7 +277,7 @@ def limit_connections(config: Config) -> None:
 
 
 class _LimitedConnection(asyncio.Protocol):
-    """In front of uvicorn's protocol for one connection."""
+    """Stands in front of uvicorn's protocol for one connection."""
 
     held: Counter[str]
     """Connections by address; under "" those from elsewhere together."""
@@ -333,7 +333,7 @@ class _LimitedConnection(asyncio.Protocol):
         self._watch()
 
     def _owed(self) -> tuple[object, ...] | None:
-        """What changes as soon as the client does what it has to; None where it has nothing to do."""
+        """Return a value that changes as soon as the client does what it has to; None where it has nothing to do."""
         of_uvicorn = cast(Any, self)
         cycle = of_uvicorn.cycle
         if self._transport.get_write_buffer_size():  # the system's own buffer is full, too
@@ -364,7 +364,7 @@ _CLOSED = "hierchat's page does not use this address, so it is closed.\n"
 
 
 class PageOwnerMiddleware:
-    """Stands behind the login."""
+    """Answers 403 to requests for another user's page. Stands behind the login."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -406,7 +406,7 @@ def _in_query(scope: Scope) -> list[str]:
 
 
 def _in_body(body: bytes) -> str:
-    """As Gradio reads it; empty where there is none."""
+    """Return the session hash as Gradio reads it; empty where there is none."""
     try:
         given = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The login: a page of our own before everything else, which works without scripts."""
+"""The login: its page, which works without scripts, the password page, and waits after wrong passwords."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from hierchat.store.names import normal
 
 
 class LoginRefused(Exception):
-    """`looked_at`: the password was wrong; else it came too early. `wait`: seconds until the next attempt counts."""
+    """A login that did not succeed: the password was wrong (`looked_at`), or it came too early.
+
+    `wait`: seconds until the next attempt counts."""
 
     def __init__(self, *, looked_at: bool, wait: float) -> None:
         super().__init__(wait)
@@ -35,7 +37,7 @@ class LoginRefused(Exception):
         self._looked_at = looked_at
 
     def sentence(self, wrong: str) -> str:
-        """For the page; `wrong` where the password was looked at."""
+        """Return the sentence for the page; `wrong` where the password was looked at."""
         said = wrong if self._looked_at else _("Too many attempts.")
         if not self.seconds:
             return said
@@ -56,7 +58,7 @@ Guess = Callable[[Request, str, str], Awaitable[Member]]
 
 
 class PasswordPage:
-    """The page. The password as it is now is asked for, as slowly as at the login."""
+    """Serves the page that changes a password. The present one is checked as slowly as at the login."""
 
     def __init__(self, log_ins: LoginSessions, guess: Guess, threads: CapacityLimiter) -> None:
         self._log_ins = log_ins
@@ -64,7 +66,7 @@ class PasswordPage:
         self._threads = threads
 
     async def answer(self, request: Request, session: LoginSession) -> Response:
-        """To whoever has this session. A guest has no password of their own."""
+        """Answer whoever has this session. A guest has no password of their own."""
         if session.member.account is None:
             return RedirectResponse("./", 303)
         if request.method in ("GET", "HEAD"):
@@ -133,15 +135,17 @@ ELSEWHERE = AttemptGroup("elsewhere", free=20, longest_seconds=8)
 
 
 def of_account(name: str, here: bool) -> AttemptGroup:
-    """Attempts at one name, whether or not there is such an account: those from elsewhere at most two a minute, from
-    however many addresses. No longer, since whoever floods it makes its owner wait, too."""
+    """Return the group of attempts at one name, whether or not there is such an account.
+
+    From elsewhere, they are at most two a minute, from however many addresses. No longer, since whoever floods it makes
+    its owner wait, too."""
     return AttemptGroup(
         f"account {normal(name)} {HERE.name if here else ELSEWHERE.name}", free=8, longest_seconds=30
     )
 
 
 class Throttle:
-    """Wrong attempts by lane."""
+    """Counts wrong attempts by group."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -149,11 +153,11 @@ class Throttle:
         """Lane -> how many, and when the last one was."""
 
     def wait(self, lanes: list[AttemptGroup]) -> float:
-        """Seconds until the next attempt counts; 0 if it does now."""
+        """Return the seconds until the next attempt counts; 0 if it does now."""
         return max(self._wait(lane) for lane in lanes)
 
     def failed(self, lanes: list[AttemptGroup]) -> None:
-        """One more wrong attempt."""
+        """Count one more wrong attempt."""
         now = self._clock()
         self._wrong = {name: it for name, it in self._wrong.items() if it[1] + FORGET_SECONDS > now}
         for lane in lanes:
@@ -161,7 +165,7 @@ class Throttle:
             self._wrong[lane.name] = (count + 1, now)
 
     def succeeded(self, lanes: list[AttemptGroup]) -> None:
-        """The right password: the waits of these lanes begin anew, but for what all share."""
+        """Begin the waits of these groups anew after the right password, but for what all share."""
         for lane in lanes:
             if lane is not ELSEWHERE:
                 self._wrong.pop(lane.name, None)
@@ -175,7 +179,7 @@ class Throttle:
 
 
 def network(client: str) -> str:
-    """Whose attempts and connections count together: an IPv6 user has 2**64 addresses."""
+    """Return the network whose attempts and connections count together: an IPv6 user has 2**64 addresses."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:
@@ -198,7 +202,7 @@ _ACCOUNTS = later("Whoever runs hierchat here makes accounts, and new passwords 
 
 
 def is_owner(scope: Scope) -> bool:
-    """Whether an owner asks: without a login, whoever sits at this machine."""
+    """Tell whether an owner asks: without a login, whoever sits at this machine."""
     session: LoginSession | None = scope.get(SESSION)
     return session is None or session.owner
 
@@ -271,7 +275,7 @@ class LoginMiddleware:
             return await self._page(str(error), name, 503)
 
     async def _answer(self, request: Request, name: str, password: str) -> Response:
-        """To a name and a password. Raises Refused and StoreError."""
+        """Answer a name and a password. Raises LoginRefused and StoreError."""
         member = await self._guess(request, name, password)
         token = self._log_ins.begin(member, self._address(request))
         # Programs that log in, such as Gradio's own client, expect no redirect.
@@ -283,7 +287,7 @@ class LoginMiddleware:
         return answer
 
     async def _guess(self, request: Request, name: str, password: str) -> Member:
-        """Whose name and password these are. Raises Refused and StoreError."""
+        """Return whose name and password these are. Raises LoginRefused and StoreError."""
         lanes = self._lanes(request, name)
         async with self._guessing:
             if wait := self._throttle.wait(lanes):
@@ -317,7 +321,7 @@ class LoginMiddleware:
         return [AttemptGroup(network(client)), *account, ELSEWHERE]
 
     def _address(self, request: Request) -> str:
-        """Where a browser is, in words."""
+        """Say where a browser is."""
         if self._origins.is_shared(request.scope):
             return later("over the public link")
         if self._origins.is_local(request.scope):

@@ -1,4 +1,4 @@
-"""Who is logged in. Lives in memory: a restart logs everyone out."""
+"""Sessions of who is logged in. They live in memory: a restart logs everyone out."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class LoginSession:
 
     @property
     def name(self) -> str:
-        """Of the user."""
+        """Return the name of the user."""
         return self.member.name
 
     @property
     def owner(self) -> bool:
-        """Whether this is an owner's."""
+        """Tell whether this is an owner's."""
         return self.member.account is not None and self.member.account.owner
 
     def end(self) -> None:
-        """Also ends what is still being sent. From any thread."""
+        """End the session, and what is still being sent. From any thread."""
         self.ended = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the server has ended before
@@ -68,7 +68,7 @@ class LoginSession:
             scope.cancel()
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Runs a request; when the session ends before it does, the app is told that the browser is gone."""
+        """Run a request; when the session ends before it does, the app hears that the browser is gone."""
         self.seen, self._loop = time.time(), asyncio.get_running_loop()
         streaming = False
 
@@ -98,7 +98,7 @@ class LoginSession:
 
 
 class LoginSessions:
-    """Sessions by the token in the cookie. A hash of it is looked up, so that the time taken tells nothing of it."""
+    """Holds sessions by the token in the cookie. A hash of it is looked up, so that the time tells nothing of it."""
 
     def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
         self.members = members
@@ -115,7 +115,7 @@ class LoginSessions:
         self._closed = threading.Event()
 
     def begin(self, member: Member, address: str = "") -> str:
-        """A new session's token."""
+        """Begin a session, and return its token."""
         token = secrets.token_urlsafe(32)
         with self._lock:
             theirs = [key for key, one in self._sessions.items() if one.name == member.name]
@@ -128,31 +128,32 @@ class LoginSessions:
         return token
 
     def find(self, token: str | None) -> LoginSession | None:
-        """The session of this token, while it lasts."""
+        """Return the session of this token, while it lasts."""
         with self._lock:
             session = self._sessions.get(_hash(token)) if token else None
         return session if session is not None and session.expires > self.clock() else None
 
     def connected(self) -> list[LoginSession]:
-        """All sessions that last, the one that was seen last first."""
+        """Return all sessions that last, the one that was seen last first."""
         with self._lock:
             lasting = [one for one in self._sessions.values() if one.expires > self.clock()]
         return sorted(lasting, key=lambda one: -one.seen)
 
     def end(self, token: str | None) -> None:
-        """The token opens nothing from now on."""
+        """End the session of this token."""
         if token:
             self._end([_hash(token)])
 
     def end_of(self, id: str) -> LoginSession | None:
-        """The same for the session of this id; None where it has ended before."""
+        """End the session of this id, and return it; None where it has ended before."""
         with self._lock:
             found = [key for key, session in self._sessions.items() if session.id == id]
         return next(iter(self._end(found)), None)
 
     def change_password(self, session: LoginSession, stored: str) -> None:
-        """Another password for whose session this is, which lasts; their other sessions end. `stored`: its hash. Raises
-        StoreError."""
+        """Change the password of whose session this is, which lasts; their other sessions end. Raises StoreError.
+
+        `stored`: the hash of the new one."""
         with self._changing:
             session.member = self.members.change_password(session.member, stored)
         self.sweep()
@@ -171,7 +172,7 @@ class LoginSessions:
             self._tell(member)
 
     def close(self) -> None:
-        """Before the store is closed: wait for the threads that use it."""
+        """Wait for the threads that use the store, before that is closed."""
         self._closed.set()
         for thread in filter(None, [self._sweeper, *self._telling]):
             thread.join()

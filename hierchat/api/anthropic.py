@@ -1,4 +1,4 @@
-"""/v1/messages: the same in Anthropic's form."""
+"""/v1/messages: chat completions in Anthropic's form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = {
 
 
 class CacheControl(Strict):
-    """Says what others should keep: prefixes are reused here by themselves."""
+    """A hint to keep a prefix, which is ignored: prefixes are reused here by themselves."""
 
     type: str
     ttl: str = ""
@@ -41,7 +41,7 @@ class TextBlock(Strict):
 
 
 class ThinkingBlock(Strict):
-    """What the model thought; it has no need of the signature."""
+    """A thought of the model; the signature means nothing here."""
 
     type: Literal["thinking"]
     thinking: str
@@ -95,7 +95,7 @@ class ToolChoice(Strict):
 
 
 class MessagesRequest(Strict):
-    """The fields."""
+    """A request to /v1/messages."""
 
     model: str = ""
     max_tokens: int = Field(ge=1)
@@ -114,11 +114,11 @@ class MessagesRequest(Strict):
 
     @property
     def thinks(self) -> bool:
-        """Whether thoughts were asked for: they are told then."""
+        """Tell whether thoughts are to be sent."""
         return self.thinking.type != "disabled"
 
     def as_chat(self) -> ChatRequest:
-        """The same as a chat completion. Raises pydantic's ValidationError."""
+        """Turn the request into one for a chat completion. Raises pydantic's ValidationError."""
         kept = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
         choices: dict[str, Any] = {"any": "required", "auto": "auto", "none": "none"}
         named = {"type": "function", "function": {"name": self.tool_choice.name}}
@@ -172,7 +172,7 @@ def _tool(tool: ToolDescription) -> dict[str, Any]:
 
 
 async def messages(request: Request, desk: Serving) -> Response:
-    """A reply to a conversation."""
+    """Answer a request to /v1/messages."""
     try:
         asked = await fields(request, MessagesRequest)
         chat = asked.as_chat()
@@ -188,7 +188,7 @@ async def messages(request: Request, desk: Serving) -> Response:
 
 
 def failure(problem: ApiError) -> dict[str, Any]:
-    """An error in Anthropic's form."""
+    """Return an error in Anthropic's form."""
     kind = _KINDS.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": str(problem)}}
 
@@ -207,7 +207,7 @@ def _usage(running: ReplyStreams) -> dict[str, Any]:
 
 
 def _reason(running: ReplyStreams, finish: str) -> tuple[str, str | None]:
-    """Why the reply ended, and the stop string, if it was one."""
+    """Return why the reply ended, and the stop string, if it was one."""
     if finish != "stop":
         return {"length": "max_tokens", "tool_calls": "tool_use"}[finish], None
     reply = running.asked[0].reply

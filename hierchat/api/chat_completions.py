@@ -1,4 +1,4 @@
-"""/v1/chat/completions."""
+"""/v1/chat/completions, and its replies as blocks, on which the forms of responses and messages rest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hierchat.reasoning import CLOSES, OPENS, split_reasoning
 
 
 async def chat(request: Request, desk: Serving) -> Response:
-    """A reply to a conversation."""
+    """Answer a request to /v1/chat/completions."""
     asked = await fields(request, ChatRequest)
     running = await desk.begin(request, [reply_request(asked, desk.service)], asked.n)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time())}
@@ -50,7 +50,7 @@ async def chat(request: Request, desk: Serving) -> Response:
 
 
 def model(asked: Sequence[ApiReply]) -> str:
-    """The name of the model that answered."""
+    """Return the name of the model that answered."""
     return next((one.reply.hosted.name for one in asked if one.reply is not None), "")
 
 
@@ -62,7 +62,7 @@ def _choice(asked: ChatRequest, number: int, one: ApiReply, frame: Frame) -> dic
 
 
 def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
-    """The message of a finished reply, and why it ended."""
+    """Return the message of a finished reply, and why it ended."""
     finish = FINISH.get(frame.finish or "", "stop")
     parts = split_reasoning(frame.text)
     message: dict[str, Any] = {"role": "assistant", "content": parts.answer, "refusal": None}
@@ -91,7 +91,7 @@ _Delta = tuple[dict[str, Any], dict[str, Any] | None]
 
 
 class Deltas:
-    """What is new in one reply, frame by frame."""
+    """Finds what is new in one reply, frame by frame."""
 
     def __init__(self, asked: ChatRequest) -> None:
         self._thought, self._growing = HoldBack((CLOSES,)), HoldBack(asked.stops)
@@ -101,7 +101,7 @@ class Deltas:
         self._text = ""
 
     def of(self, frame: Frame, one: ApiReply) -> list[_Delta]:
-        """Each new piece of the message, with the probabilities of its tokens."""
+        """Return each new piece of the message, with the probabilities of its tokens."""
         done = frame.phase == "done"
         if not done and OPENS.startswith(frame.text.lstrip()):
             return []  # it may yet become a thought
@@ -198,7 +198,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class BlockEvent:
-    """A block that begins, grows by `more`, or ends."""
+    """Says that a block begins, grows by `more`, or ends."""
 
     what: Literal["begins", "grows", "ends"]
     block: Block
@@ -207,7 +207,7 @@ class BlockEvent:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The reply has come to its end. `finish`: why, as OpenAI's chat completions call it."""
+    """Says that the reply has come to its end. `finish`: why, as OpenAI's chat completions call it."""
 
     finish: str
 
@@ -215,8 +215,9 @@ class Finished:
 async def changes(
     asked: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
 ) -> AsyncGenerator[BlockEvent | Finished | None, None]:
-    """What happens in a reply that is streamed; first None, once it began. `thoughts`: also what was thought. Raises as
-    Running.frames."""
+    """Yield what happens in a reply that is streamed; first None, once it began. Raises as ReplyStreams.frames.
+
+    `thoughts`: also what was thought."""
     deltas, blocks, begun = Deltas(asked), _Blocks(thoughts), False
     async with aclosing(running.frames()) as frames:
         async for number, frame in frames:
@@ -235,7 +236,7 @@ async def changes(
 async def all_blocks(
     asked: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
 ) -> tuple[list[Block], str]:
-    """The blocks of a reply, and why it ended. `thoughts`: also what was thought."""
+    """Return the blocks of a reply, and why it ended. `thoughts`: also what was thought."""
     async with aclosing(running.frames()) as frames:
         written = [frame async for _, frame in frames]
     if not written:
@@ -251,7 +252,7 @@ async def all_blocks(
 
 
 class _Blocks:
-    """One is open at a time."""
+    """Makes blocks of deltas; one block is open at a time."""
 
     def __init__(self, thoughts: bool) -> None:
         self._thoughts = thoughts

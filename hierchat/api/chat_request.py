@@ -123,7 +123,7 @@ class ResponseFormat(Strict):
 
     @property
     def grammar(self) -> str:
-        """What a reply has to follow; empty for any text."""
+        """Return the grammar that a reply has to follow; empty for any text."""
         if self.type == "text":
             return ""
         schema = self.json_schema.schema_ if self.json_schema else {"type": "object"}
@@ -131,7 +131,7 @@ class ResponseFormat(Strict):
 
 
 class TemplateArguments(Strict):
-    """How other servers are asked to let a model think or not."""
+    """Says whether a model is to think, in the way of vLLM and llama.cpp."""
 
     enable_thinking: bool | None = None
     thinking: bool | None = None
@@ -139,7 +139,7 @@ class TemplateArguments(Strict):
 
 
 class ChatRequest(Sampled):
-    """The fields of /v1/chat/completions."""
+    """A request to /v1/chat/completions."""
 
     messages: list[RequestMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -171,18 +171,18 @@ class ChatRequest(Sampled):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Where one call is to be the only one, its end is that of the reply."""
+        """Return the stop strings; where one call is to be the only one, its end is one of them."""
         alone = self.parallel_tool_calls is False and self.callable_tools
         return (*super().stops, CLOSES) if alone else super().stops
 
     @property
     def must_call(self) -> bool:
-        """Whether the reply has to be a call."""
+        """Tell whether the reply has to be a call."""
         return self.tool_choice not in ("none", "auto")
 
     @property
     def callable_tools(self) -> list[dict[str, Any]]:
-        """Those that the reply may call."""
+        """Return the tools that the reply may call."""
         if self.tool_choice == "none":
             return []
         named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
@@ -190,7 +190,7 @@ class ChatRequest(Sampled):
 
     @property
     def reasoning(self) -> Reasoning:
-        """How much to think; empty where that is left open."""
+        """Return how much to think; empty where that is left open."""
         told = self.chat_template_kwargs
         switch = told.thinking if told.enable_thinking is None else told.enable_thinking
         if switch is not None:
@@ -198,7 +198,7 @@ class ChatRequest(Sampled):
         return _EFFORTS.get(self.reasoning_effort or told.reasoning_effort or "", "")
 
     def grammar(self, hosted: Hosted) -> str:
-        """What a reply of this model has to follow; empty for any text."""
+        """Return the grammar that a reply of this model has to follow; empty for any text."""
         if not self.must_call:
             return self.response_format.grammar
         mark = hosted.local.grammars.mark if hosted.is_local and hosted.local.grammars else json.dumps
@@ -208,12 +208,12 @@ class ChatRequest(Sampled):
 
     @property
     def names(self) -> list[str]:
-        """Of the tools that may be called."""
+        """Name the tools that may be called."""
         return [tool["function"]["name"] for tool in self.callable_tools]
 
 
 def reply_request(asked: ChatRequest, service: ChatService) -> ReplyRequest:
-    """What the fields ask for."""
+    """Return what the fields ask of the model."""
     said = [_said(message) for message in asked.messages]
     tools = [_described(tool) for tool in asked.callable_tools]
 
@@ -237,7 +237,7 @@ def reply_request(asked: ChatRequest, service: ChatService) -> ReplyRequest:
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:
-    """As templates take it, without our own defaults."""
+    """Return a tool as templates take it, without our own defaults."""
     function = {name: value for name, value in tool["function"].items() if name != "strict"}
     return {"type": "function", "function": function}
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 async def health(request: Request, desk: Serving) -> Response:
-    """Whether a model can answer, as llama.cpp's server says it."""
+    """Answer whether a model can reply, as llama.cpp's server does."""
     if desk.service.host.hosted is None:
         error = {"code": 503, "message": "No model is loaded", "type": "unavailable_error"}
         return JSONResponse({"error": error}, 503)
@@ -41,13 +41,13 @@ async def health(request: Request, desk: Serving) -> Response:
 
 
 async def models(request: Request, desk: Serving) -> Response:
-    """Those that are on this machine."""
+    """Answer with the models on this machine."""
     found = await asyncio.to_thread(listed, desk.service)
     return JSONResponse({"object": "list", "data": found})
 
 
 async def model(request: Request, desk: Serving) -> Response:
-    """One of them."""
+    """Answer with one model."""
     name = request.path_params["name"]
     for one in await asyncio.to_thread(listed, desk.service):
         if one["id"] == name:
@@ -97,7 +97,7 @@ class Endpoint:
         begun, shut = False, None
 
         async def while_admitted() -> Message:
-            """Tells that the client is gone once its key is, or the endpoint: a reply polls this as it is written."""
+            """Say that the client is gone once its key is, or the endpoint: a reply polls this as it is written."""
             nonlocal shut
             while shut is None:
                 with move_on_after(LOOK_SECONDS):
@@ -124,7 +124,7 @@ class Endpoint:
             await as_api_error(shut or error).response()(scope, receive, send)
 
     def _shut(self, scope: Scope) -> ApiError | None:
-        """Why whoever was admitted would not be so now."""
+        """Return why whoever was admitted would not be so now; None where they would."""
         try:
             if (access := self._store.access()) == "off":
                 return ApiError(403, "The endpoint was switched off.")

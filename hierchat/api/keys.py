@@ -1,4 +1,4 @@
-"""What is said to a program that gets no reply: a status, and a sentence in OpenAI's form."""
+"""Keys of other programs and their limits, and errors in OpenAI's form."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class ApiError(Exception):
 
     @property
     def kind(self) -> str:
-        """OpenAI's `type`."""
+        """Return OpenAI's `type`."""
         return _KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
 
     def body(self) -> dict[str, Any]:
-        """The answer."""
+        """Return the body of the answer."""
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error}
 
@@ -65,7 +65,7 @@ class ApiError(Exception):
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """Any exception as one of these."""
+    """Turn any exception into one for the caller."""
     match error:
         case ApiError():
             return error
@@ -124,25 +124,25 @@ WRONG_KEY = "This key opens nothing. `hierchat keys list` shows the names of tho
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A program that was let in: with a key, or from this machine where none is asked for."""
+    """A program that was let in: with a key, or from this machine where none is needed."""
 
     key: Key | None = None
 
     @property
     def keeps(self) -> bool:
-        """Whether what it asks and gets is kept, to draft its later replies."""
+        """Tell whether its requests and replies are kept, to draft later replies."""
         return self.key is not None and self.key.user_id is not None
 
     @property
     def user_id(self) -> int:
-        """Whose slots and texts it uses. Where nothing is kept, a number that no user has, for each key another one."""
+        """Return whose slots and texts it uses; where nothing is kept, a number of its own that no user has."""
         if self.key is None:
             return NOBODY
         return -self.key.id if self.key.user_id is None else self.key.user_id
 
 
 def authenticate(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope], bool]) -> Caller:
-    """The caller. `is_local`: whether a request was made on this machine. Raises Refused."""
+    """Return the caller of a request. `is_local`: whether it was made on this machine. Raises ApiError."""
     headers = Headers(scope=scope)
     scheme, _, given = headers.get("authorization", "").partition(" ")
     given = given.strip() if scheme.lower() == "bearer" else ""
@@ -164,7 +164,7 @@ MINUTE = 60.0
 
 
 class KeyLimits:
-    """Counts of this process. To be used in the event loop alone."""
+    """Counts what each key uses in this process. To be used in the event loop alone."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -172,7 +172,7 @@ class KeyLimits:
         self._times: defaultdict[int, deque[float]] = defaultdict(deque)
 
     def enter(self, key: Key, replies: int) -> Callable[[], None]:
-        """Begin so many replies; what is returned ends them. Raises Refused where a limit stands against them."""
+        """Begin so many replies; calling the result ends them. Raises ApiError where a limit stands against them."""
         if key.tokens_per_day is not None and key.today >= key.tokens_per_day:
             raise _refused(
                 key, f"{key.tokens_per_day:,} tokens a day", "They are used up until midnight.", 3600

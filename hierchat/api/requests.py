@@ -39,7 +39,7 @@ _STARTED = int(time.time())
 
 
 def listed(service: ChatService) -> list[dict[str, Any]]:
-    """The models that are on this machine, in OpenAI's form."""
+    """Return the models that are on this machine, in OpenAI's form."""
     hosted = service.host.hosted
     return [
         {
@@ -54,7 +54,7 @@ def listed(service: ChatService) -> list[dict[str, Any]]:
 
 
 def require_here(service: ChatService, name: str) -> None:
-    """Raises Refused where no model on this machine is called so. No name means the one that is loaded."""
+    """Raise ApiError where no model on this machine is called so. No name means the one that is loaded."""
     if name and name not in (names := service.models.names):
         there = f"There are: {', '.join(names)}." if names else "None is there yet."
         raise ApiError(
@@ -65,7 +65,7 @@ def require_here(service: ChatService, name: str) -> None:
 def load(service: ChatService, name: str, stop: threading.Event) -> float:
     """Have the named model loaded in place of the present one, and wait for it; the seconds that this took.
 
-    Replies in progress end first. Raises Refused where it cannot be loaded, or where another one took its place.
+    Replies in progress end first. Raises ApiError where it cannot be loaded, or where another one took its place.
     """
     host, began = service.host, time.monotonic()
     if not name or (host.hosted is not None and host.hosted.name == name):
@@ -84,18 +84,18 @@ def load(service: ChatService, name: str, stop: threading.Event) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
-    """What is asked for. `prompt` and `settings` are made when the model is there."""
+    """One reply that a program asks for; `prompt` and `settings` are made when the model is there."""
 
     model: str
     """Empty: the one that is loaded."""
     prompt: Callable[[Hosted], Prompt]
     settings: Callable[[Hosted, Prompt], GenerationSettings]
     question: str
-    """What is kept of the prompt where a history is kept."""
+    """The part of the prompt that is kept where a history is kept."""
 
 
 class ApiReply:
-    """One reply to a caller. Where nothing of theirs is kept, only texts that come with hierchat draft it."""
+    """Writes one reply for a caller. Where nothing of theirs is kept, only texts that come with hierchat draft it."""
 
     def __init__(self, service: ChatService, wanted: ReplyRequest, caller: Caller, number: int = 0) -> None:
         """`number`: which of several replies to the same request, each with a seed of its own."""
@@ -114,7 +114,7 @@ class ApiReply:
         return str(self._service.store.path)
 
     def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:
-        """Frames until it ends, as Completions.answer yields and raises them; also raises Refused."""
+        """Yield frames until it ends, as Completions.answer does. Also raises ApiError."""
         self.load_seconds = load(self._service, self.wanted.model, stop)
         yield from self._service.completions.answer(lambda hosted: self._begin(hosted, stop), stop)
 
@@ -140,14 +140,14 @@ class ApiReply:
 
 
 def require_tokens(hosted: Hosted) -> None:
-    """Raises Refused where nobody here knows the model's tokens."""
+    """Raise ApiError where nobody here knows the model's tokens."""
     if not hosted.prompts.knows_tokens:
         said = f"{hosted.name} is computed by another server, which takes messages: use /v1/chat/completions."
         raise ApiError(400, said, "model")
 
 
 def _require_possible(hosted: Hosted, settings: GenerationSettings) -> None:
-    """Raises Refused, or GrammarError: before anything is written."""
+    """Raise ApiError, or GrammarError, before anything is written."""
     if not hosted.is_local:
         if settings.grammar or settings.logprobs is not None:
             raise ApiError(400, f"{hosted.name} is computed elsewhere: no logprobs, no forms of replies.")
@@ -169,7 +169,7 @@ Item = tuple[int, Frame | BaseException | None]
 
 
 class ReplyStreams:
-    """All replies to one request. `done` is called when none of them is being written any more."""
+    """Runs all replies to one request. `done` is called when none of them is being written any more."""
 
     def __init__(self, asked: Sequence[ApiReply], receive: Receive, done: Callable[[], None]) -> None:
         self.asked = asked
@@ -181,9 +181,9 @@ class ReplyStreams:
         self._closed = False
 
     async def frames(self) -> AsyncGenerator[tuple[int, Frame], None]:
-        """Frames of all replies as they come, but those that only wait; the last of each is in phase "done".
+        """Yield the frames of all replies as they come, but those that only wait; the last of each is in phase "done".
 
-        Raises what keeps a reply from beginning, and Refused where one failed. However the reader leaves, they stop.
+        Raises what keeps a reply from beginning, and ApiError where one failed. However the reader leaves, they stop.
         """
         loop = asyncio.get_running_loop()
         self._watching = loop.create_task(self._watch())
@@ -229,14 +229,14 @@ class ReplyStreams:
             tell(None)
 
     async def _watch(self) -> None:
-        """Until the client hangs up."""
+        """Wait until the client hangs up, then stop the replies."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._stop.set()
 
 
 class EventStream(Response):
-    """Server-sent events. The first has come already, so that its status is the right one."""
+    """Answers with server-sent events. The first has come already, so that its status is the right one."""
 
     media_type = "text/event-stream"
 
@@ -253,17 +253,17 @@ class EventStream(Response):
 
 
 def event(data: dict[str, Any]) -> str:
-    """One server-sent event."""
+    """Write one server-sent event."""
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
 
 
 def failure(error: Exception) -> str:
-    """What went wrong behind the first words, as an event."""
+    """Write an event that says what went wrong behind the first words."""
     return event(as_api_error(error).body())
 
 
 async def event_stream(events: AsyncGenerator[str, None]) -> EventStream:
-    """`events` as an answer. Raises what they raise before the first."""
+    """Answer with these events. Raises what they raise before the first."""
     try:
         first = await anext(events)
     except StopAsyncIteration:  # the client hung up before anything was written
@@ -288,7 +288,7 @@ FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"
 
 
 def tokens_used(asked: Sequence[ApiReply]) -> tuple[int, int]:
-    """Tokens of the prompts, each counted once however many replies it got, and of the replies."""
+    """Count the tokens of the prompts, each once however many replies it got, and of the replies."""
     begun = [(one.wanted, one.reply) for one in asked if one.reply is not None]
     prompts = {id(wanted): reply.prompt_tokens for wanted, reply in begun}
     return sum(prompts.values()), sum(len(reply.statistics.tokens) for _, reply in begun)
@@ -300,7 +300,7 @@ def thought_tokens(asked: Sequence[ApiReply]) -> int:
 
 
 def usage(asked: Sequence[ApiReply]) -> dict[str, Any]:
-    """In OpenAI's form; `hierchat` is ours."""
+    """Return the usage in OpenAI's form; `hierchat` is ours."""
     prompt, written = tokens_used(asked)
     return {
         "prompt_tokens": prompt,
@@ -311,7 +311,7 @@ def usage(asked: Sequence[ApiReply]) -> dict[str, Any]:
 
 
 def figures(asked: Sequence[ApiReply]) -> dict[str, Any]:
-    """How the replies were drafted. The speed-up is told for one reply alone, where it was measured."""
+    """Return how the replies were drafted; the speed-up of one reply alone, where it was measured."""
     replies = [one.reply for one in asked if one.reply is not None]
     told = [reply.statistics.figures() for reply in replies]
     forwards, written = sum(one.forwards for one in told), sum(one.tokens for one in told)
@@ -338,7 +338,7 @@ T = TypeVar("T", bound=Strict)
 
 
 async def fields(request: Request, kind: type[T]) -> T:
-    """The request's JSON. Raises Refused, or pydantic's ValidationError."""
+    """Read the fields of a request from its JSON. Raises ApiError, or pydantic's ValidationError."""
     body = bytearray()
     try:
         async for chunk in request.stream():
@@ -356,7 +356,7 @@ async def fields(request: Request, kind: type[T]) -> T:
 
 
 class Serving:
-    """Takes requests in, over one service."""
+    """Takes requests in, over one ChatService."""
 
     def __init__(self, service: ChatService) -> None:
         self.service = service
@@ -364,7 +364,7 @@ class Serving:
         self._noting: set[asyncio.Future[None]] = set()
 
     async def begin(self, request: Request, wanted: Sequence[ReplyRequest], replies: int) -> ReplyStreams:
-        """So many replies to each of `wanted`, ready to be read. Raises Refused."""
+        """Begin so many replies to each of `wanted`, ready to be read. Raises ApiError."""
         caller: Caller = request.scope[CALLER]
         await asyncio.to_thread(require_here, self.service, wanted[0].model)
         asked = [ApiReply(self.service, one, caller, number) for one in wanted for number in range(replies)]

@@ -46,7 +46,7 @@ class Items:
         self._mark = secrets.token_hex(12)
 
     def item(self, block: Block, status: str = "completed") -> dict[str, Any]:
-        """One of its outputs; in progress, without its text."""
+        """Return one of its outputs; without its text while that is in progress."""
         kind = _kind(block)
         head: dict[str, Any] = {
             "id": f"{_IDS[kind]}_{self._mark}{block.number}",
@@ -60,7 +60,7 @@ class Items:
         return head | more | {"content": content}
 
     def told(self, change: BlockEvent) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The events that tell of a change, without `response.` before their names, and their fields."""
+        """Yield the events of a change, without `response.` before their names, and their fields."""
         block = change.block
         item = self.item(block, "completed" if change.what == "ends" else "in_progress")
         output = {"output_index": block.number}
@@ -88,7 +88,7 @@ def _kind(block: Block) -> str:
 
 
 def _part(block: Block, text: str) -> dict[str, Any]:
-    """The one piece of a thought or a message."""
+    """Return the one piece of a thought or a message."""
     if block.thought:
         return {"type": "reasoning_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -102,7 +102,7 @@ class Text(Strict):
 
 
 class Item(Strict):
-    """What a client sends back as it came."""
+    """An output that a client sends back as it came."""
 
     id: str = ""
     status: str = ""
@@ -141,7 +141,7 @@ class ThoughtItem(Item):
 
     @property
     def text(self) -> str:
-        """What was thought, whole where that is told."""
+        """Return the thought, whole where the client has it."""
         return "\n".join(part.text for part in self.content or self.summary)
 
 
@@ -179,7 +179,7 @@ class ToolName(Strict):
 
 
 class ResponseRequest(Strict):
-    """The fields."""
+    """A request to /v1/responses."""
 
     model: str = ""
     input: str | Annotated[list[MessageItem | CallItem | ResultItem | ThoughtItem], Field(min_length=1)]
@@ -206,7 +206,7 @@ class ResponseRequest(Strict):
     include: list[Any] = Field(default_factory=list, max_length=0)
 
     def as_chat(self) -> ChatRequest:
-        """The same as a chat completion. Raises pydantic's ValidationError."""
+        """Turn the request into one for a chat completion. Raises pydantic's ValidationError."""
         kept = ("model", "temperature", "top_p", "top_k", "min_p", "seed", "stream", "parallel_tool_calls")
         choice: Any = self.tool_choice
         if isinstance(choice, ToolName):
@@ -269,7 +269,7 @@ def _response_format(form: Format) -> dict[str, Any]:
 
 
 async def respond(request: Request, desk: Serving) -> Response:
-    """A reply to a conversation."""
+    """Answer a request to /v1/responses."""
     asked = await fields(request, ResponseRequest)
     chat = asked.as_chat()
     running = await desk.begin(request, [reply_request(chat, desk.service)], 1)
@@ -281,7 +281,7 @@ async def respond(request: Request, desk: Serving) -> Response:
 
 
 class _Told:
-    """One response as it is told."""
+    """Builds one response as it is written."""
 
     def __init__(self, asked: ResponseRequest, running: ReplyStreams) -> None:
         self._asked = asked
@@ -290,7 +290,7 @@ class _Told:
         self.items = Items()
 
     def response(self, output: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:
-        """The whole; `finish` None: it goes on."""
+        """Return the whole response; `finish` None: it goes on."""
         asked, cut = self._asked, finish == "length"
         prompt, written = tokens_used(self._running.asked)
         usage = {

@@ -50,7 +50,7 @@ Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class CompletionRequest(Sampled):
-    """The fields."""
+    """A request to /v1/completions."""
 
     prompt: str | Ids | list[str] | list[Ids]
     suffix: str = ""
@@ -70,7 +70,7 @@ class CompletionRequest(Sampled):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """One for each text that is to go on."""
+        """Return one prompt for each text that is to go on."""
         match self.prompt:
             case [int(), *_]:
                 return [self.prompt]  # type: ignore[list-item]
@@ -80,7 +80,7 @@ class CompletionRequest(Sampled):
 
 
 async def complete(request: Request, desk: Serving) -> Response:
-    """Texts that go on."""
+    """Answer a request to /v1/completions."""
     asked = await fields(request, CompletionRequest)
     running = await desk.begin(request, [_wanted(asked, one, desk.service) for one in asked.prompts], asked.n)
     head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
@@ -104,7 +104,7 @@ def _choice(number: int, text: str, finish: str | None, logprobs: Any = None) ->
 
 
 def _echo(asked: CompletionRequest, running: ReplyStreams, number: int) -> str:
-    """The prompt, where it is to stand before what follows it."""
+    """Return the prompt, where it is to stand before what follows it."""
     return running.asked[number].wanted.question if asked.echo else ""
 
 
@@ -163,7 +163,7 @@ def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatServic
 
 
 def _ids(hosted: Hosted, text: str | list[int], suffix: str) -> list[int]:
-    """Tokens of a prompt. Control tokens in it are such: editors write them."""
+    """Tokenise a prompt. Control tokens in it are such: editors write them."""
     require_tokens(hosted)
     tokenizer = hosted.prompts.tokenizer
     if not isinstance(text, str):
@@ -207,7 +207,7 @@ class Detokenize(Strict):
 
 
 async def tokenize(request: Request, desk: Serving) -> Response:
-    """The tokens of a text."""
+    """Answer a request to /tokenize."""
     asked, hosted = await fields(request, Tokenize), _hosted(desk)
     if len(asked.content.encode("utf-8", "replace")) > MOST_BYTES:
         raise ApiError(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
@@ -215,7 +215,7 @@ async def tokenize(request: Request, desk: Serving) -> Response:
 
 
 async def detokenize(request: Request, desk: Serving) -> Response:
-    """The text of tokens."""
+    """Answer a request to /detokenize."""
     asked, tokenizer = await fields(request, Detokenize), _hosted(desk).prompts.tokenizer
     known = len(tokenizer)
     if beyond := [token for token in asked.tokens if token >= known]:
@@ -249,7 +249,7 @@ def _tokens(hosted: Hosted, asked: Tokenize) -> list[Any]:
 
 
 def _piece(hosted: Hosted, token: int) -> str | list[int]:
-    """Its text; its bytes where they are no text by themselves."""
+    """Return the text of a token; its bytes where they are no text by themselves."""
     grammars = hosted.local.grammars
     written = grammars.bytes_of(token) if grammars else b""
     if not written:

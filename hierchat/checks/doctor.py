@@ -41,14 +41,14 @@ from hierchat.store.connection import examine
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`advice`: what to do; only where something is wrong."""
+    """One line of the report. `advice`: what to do; only where something is wrong."""
 
     text: str
     advice: str = ""
 
 
 def anonymous(text: str) -> str:
-    """The text without the home folder, which names who is at home there."""
+    """Return the text without the home folder, which names who is at home there."""
     for home in sorted({str(Path.home()), str(Path.home().resolve())}, key=len, reverse=True):
         if len(home) > 1:
             text = text.replace(home, "~")
@@ -59,7 +59,7 @@ _ADVICE = "Run `hierchat doctor --gpu` and report what it prints."
 
 
 def computed() -> list[Finding]:
-    """One line for each model and device."""
+    """Return one line for each model that transformers computed, and device."""
     return [_finding(one) for one in landings()] or [Finding("no model was computed by transformers yet")]
 
 
@@ -83,7 +83,7 @@ ADVICE = {
 
 
 def database(path: Path, *, named: bool) -> list[Finding]:
-    """`named`: the user said that it is there."""
+    """Look at the database. `named`: the user said that it is there."""
     health = examine(path)
     if health.state == "missing" and not named:
         return [Finding(f"{path}: not there yet; the first chat makes it")]
@@ -120,7 +120,7 @@ _KERNEL_ADVICE = (
 
 
 def kernels() -> list[Finding]:
-    """A product of each block type against float64, and the self-test of whole forwards."""
+    """Try a product of each block type against float64, and the self-test of whole forwards."""
     before = "were compiled" if is_compiled() else "had to be compiled"
     try:
         from hierchat.engine.cpu.trial import trial_product, trial_runner
@@ -151,7 +151,7 @@ _KIND = re.compile(r"[A-Za-z_][\w.]*(?: [A-Z][A-Z0-9_]*)?")
 
 
 def errors(path: Path | None = None) -> list[Finding]:
-    """The latest ones, oldest first."""
+    """Return the latest errors of the log, oldest first."""
     path = path or log_path()
     try:
         with path.open("rb") as file:
@@ -197,7 +197,7 @@ _GPUS = (
 
 
 def machine() -> list[Finding]:
-    """What it is, and what is short."""
+    """Describe the machine, and what is short."""
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     low = memory.available < LEAST_MEMORY
     found = [
@@ -221,7 +221,7 @@ def machine() -> list[Finding]:
 
 
 def processor() -> str:
-    """Its name."""
+    """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -231,7 +231,7 @@ def processor() -> str:
 
 
 def gpus() -> list[Finding]:
-    """CUDA devices as torch sees them, asked in a process of its own: torch takes seconds, and memory."""
+    """Find CUDA devices as torch sees them, in a process of its own: torch takes seconds, and memory."""
     if not cuda_driver():
         return [Finding("CUDA: no driver")]
     if not find_spec("torch"):
@@ -267,7 +267,7 @@ def _disk(name: str, folder: Path) -> Finding:
 
 
 def models(device: str) -> list[Finding]:
-    """One line for each; what is wrong with the catalogue in place of them."""
+    """Return one line for each model; what is wrong with the catalogue in place of them."""
     try:
         catalogue = read_catalogue()
     except ModelError as error:
@@ -308,8 +308,8 @@ PACKAGES = (
 
 
 def versions() -> list[Finding]:
-    """One line for the program, one for what it stands on, one for each package that is missing or another than asked
-    for."""
+    """Return one line for the program, one for what it stands on, one for each package that is missing or has another
+    version than is asked for."""
     wanted = _wanted()
     there = {name: _version(name) for name in dict.fromkeys((*PACKAGES, *wanted))}
     shown = ", ".join(f"{name} {there[name]}" for name in PACKAGES if there[name])
@@ -329,7 +329,7 @@ def versions() -> list[Finding]:
 
 
 def _wanted() -> dict[str, Requirement]:
-    """What the installed hierchat asks for; empty in a clone that was not installed."""
+    """Return the requirements of the installed hierchat; none in a clone that was not installed."""
     try:
         lines = metadata.requires("hierchat") or []
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What was asked for on the command line: questions, settings, model, an earlier run to go on from."""
+"""Runs over questions: options, settings, model, the file of the run, and an earlier one to go on from."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from hierchat.texts.text_files import CorpusError
 
 
 def require_writable(path: Path) -> None:
-    """Raises RequestError unless the file can be written, so that no run is in vain."""
+    """Raise RequestError unless the file can be written, so that no run is in vain."""
     if path.is_dir():
         raise RequestError(f"{path} is a folder; name a file in it.")
     try:
@@ -55,7 +55,7 @@ def require_writable(path: Path) -> None:
 
 
 def write(path: Path, result: dict[str, Any], rows: str) -> None:
-    """Replaces the file in one step. The list under the key `rows` comes last, one element a line."""
+    """Replace the file in one step. The list under the key `rows` comes last, one element a line."""
     head = json.dumps({key: value for key, value in result.items() if key != rows}, indent=2)
     lines = ",\n".join(json.dumps(row) for row in result[rows])
     _part(path).write_text(f'{head[:-2]},\n  "{rows}": [\n{lines}\n  ]\n}}\n', encoding="utf-8")
@@ -63,7 +63,7 @@ def write(path: Path, result: dict[str, Any], rows: str) -> None:
 
 
 def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
-    """An earlier run's result to go on from; None where there is none.
+    """Read an earlier run's result to go on from; None where there is none.
 
     Raises RequestError where it is none of ours, or was asked for with other `expected` values.
     """
@@ -82,7 +82,7 @@ def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """What stands in a file otherwise than is expected now, as words."""
+    """Say what stands in a file otherwise than is expected now."""
     return [
         f"{key} was {found.get(key)!r} and is {value!r}"
         for key, value in expected.items()
@@ -98,7 +98,7 @@ def _part(path: Path) -> Path:
 
 
 def machine() -> dict[str, str | int | float]:
-    """Processor, cores, memory (GiB), the versions that matter and the revision of this program."""
+    """Return processor, cores, memory (GiB), the versions that matter and the revision of this program."""
     import torch
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
@@ -147,7 +147,7 @@ STOPPED = "Stopped. What was measured is kept; the same command with --resume go
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a command of checks or benchmarks was given; `json` is the file of the run."""
+    """Options of a command of checks or benchmarks; `json` is the file of the run."""
 
     json: Path
     questions: Path | None = None
@@ -205,7 +205,7 @@ class MeasuredRun:
         self._machine: dict[str, Any] = machine()
 
     def load(self, places: int = 1) -> Hosted:
-        """The model on its backend. `places`: replies that it writes at once."""
+        """Load the model on its backend. `places`: replies that it writes at once."""
         with terminal_progress() as report:
             return load_hosted(
                 self.entry,
@@ -217,7 +217,7 @@ class MeasuredRun:
             )
 
     def head(self, hosted: Hosted) -> dict[str, Any]:
-        """What stands before the figures."""
+        """Return what stands before the figures in the file."""
         return {
             "machine": self._machine,
             "model": hosted.name,
@@ -226,7 +226,7 @@ class MeasuredRun:
         }
 
     def earlier(self, head: dict[str, Any]) -> dict[str, Any] | None:
-        """The result to go on from, where one is asked for and there; its machine stays the first one's."""
+        """Return the result to go on from, with --resume and where there is one; its machine stays the first one's."""
         if not self._options.resume:
             return None
         found = read(
@@ -258,7 +258,7 @@ def _questions(options: RunOptions, entry: ModelEntry, settings: GenerationSetti
 
 
 def settings_of(**flags: Any) -> GenerationSettings:
-    """Settings by their flags. Raises RequestError, naming the flag that is wrong."""
+    """Make settings by their flags. Raises RequestError, naming the flag that is wrong."""
     try:
         return GenerationSettings(**flags)
     except ValidationError as error:
@@ -285,7 +285,7 @@ def answered(act: Callable[[], int], backend: str | None = None, out: Path | Non
 
 
 def say(text: str) -> None:
-    """To the person at the terminal, beside the figures."""
+    """Say something to the person at the terminal, beside the figures."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -298,7 +298,7 @@ Tell = Callable[[str, int], None]
 
 @contextmanager
 def bar(total: int, done: int = 0, console: Console | None = None) -> Iterator[Tell]:
-    """`total` units of work, `done` of them before."""
+    """Draw a bar over `total` units of work, `done` of them before."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),

@@ -223,7 +223,7 @@ class ServerModel:
 
 
 def _content(said: Said) -> str:
-    """Of an earlier reply the answer alone: what was thought before it is no part of a prompt."""
+    """Return the text of a message; of an earlier reply the answer alone, since thoughts are no part of a prompt."""
     return split_reasoning(said.text).answer or said.text if said.role == "assistant" else said.text
 
 

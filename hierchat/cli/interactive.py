@@ -163,7 +163,7 @@ def _signals_heard() -> Iterator[None]:
 
 
 class Interactive:
-    """The loop, and what each command does."""
+    """Runs the loop, and what each command does."""
 
     def __init__(self, talk: Talk, screen: Screen, console: Console, notes: Console) -> None:
         """`console`: standard output; `notes`: all that is no reply."""
@@ -185,7 +185,7 @@ class Interactive:
         }
 
     def run(self, lines: Lines) -> None:
-        """Until the user leaves. Raises BrokenPipeError where nobody reads any more."""
+        """Read and answer until the user leaves. Raises BrokenPipeError where nobody reads any more."""
         while self._goes_on and (text := lines.read()) is not None:
             if not text.strip():
                 continue
@@ -198,7 +198,7 @@ class Interactive:
                 self._say(logs.error_message(error, here=True))
 
     def completions(self, typed: str) -> list[str]:
-        """What a line that begins so may become."""
+        """Complete a line that begins so."""
         if not typed.startswith("/"):
             return []
         if typed.startswith("/model "):

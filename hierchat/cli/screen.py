@@ -44,7 +44,7 @@ _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "ta
 
 
 class _Heading(markdown.Heading):
-    """At the left, without a frame."""
+    """Draws a heading at the left, without a frame."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -52,7 +52,7 @@ class _Heading(markdown.Heading):
 
 
 class _Code(markdown.CodeBlock):
-    """Without a margin, so that copied code stands as it was written."""
+    """Draws code without a margin, so that copied code stands as it was written."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True)
@@ -68,7 +68,7 @@ class _Drawn(markdown.Markdown):
 
 
 class Markdown:
-    """Text whose parts are drawn each by itself, with a blank row between, as they are where they come one by one.
+    """Draws each part of a text by itself, with a blank row between, as where they come one by one.
     Addresses are shown beside their links, code in the terminal's own colours."""
 
     def __init__(self, text: str) -> None:
@@ -87,7 +87,7 @@ class Markdown:
 
 
 def _blocks(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The tokens of each paragraph, list, table and so on."""
+    """Split tokens into those of each paragraph, list, table and so on."""
     blocks: list[list[Token]] = []
     for token in tokens:
         if token.level == 0 and token.nesting >= 0:
@@ -103,7 +103,7 @@ def _part(tokens: list[Token]) -> markdown.Markdown:
 
 
 def _trimmed(row: Sequence[Segment]) -> list[Segment]:
-    """Without the blanks with which rich fills rows: copied text should not hold them."""
+    """Return a row without the blanks with which rich fills it: copied text should not hold them."""
     kept = list(row)
     while kept and not kept[-1].text.strip():
         kept.pop()
@@ -111,7 +111,7 @@ def _trimmed(row: Sequence[Segment]) -> list[Segment]:
 
 
 def finished(text: str) -> int:
-    """How many characters at its beginning are whole parts that nothing can change that is still to come.
+    """Count the characters at the beginning that nothing to come can change: they are whole parts.
 
     The last part can grow; the one before it can, too, until the first line of the last one is whole.
     """
@@ -130,24 +130,24 @@ _THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
 
 
 def console(*, notes: bool = False, plain: bool = False) -> Console:
-    """Standard output; `notes`: standard error, for all that is no reply; `plain`: as if it were no terminal."""
+    """Open standard output. `notes`: standard error, for all that is no reply; `plain`: as if it were no terminal."""
     return Console(stderr=notes, theme=_THEME, force_terminal=False if plain else None)
 
 
 class Screen(Protocol):
-    """Of one reply after the other."""
+    """Shows one reply after the other."""
 
     def show(self, frame: Frame) -> None:
-        """Its state by now."""
+        """Show how far the reply is."""
         ...
 
     def end(self) -> None:
-        """Nothing more comes of this reply."""
+        """End the reply: nothing more comes."""
         ...
 
 
 class SilentScreen:
-    """For who wants the whole at the end."""
+    """Shows nothing, for whoever wants the whole at the end."""
 
     def show(self, frame: Frame) -> None:
         """Nothing."""
@@ -157,7 +157,7 @@ class SilentScreen:
 
 
 class PlainScreen:
-    """The text as the model writes it, piece by piece."""
+    """Writes the text as the model writes it, piece by piece."""
 
     def __init__(self, out: TextIO, stop: Iterable[str] = ()) -> None:
         """`stop`: strings that end the reply; what may be the beginning of one is held back."""
@@ -184,7 +184,7 @@ class PlainScreen:
 
 
 class MarkdownScreen:
-    """Markdown. Parts that nothing can change any more are printed for good; the last one is drawn anew as it grows,
+    """Draws Markdown: parts that nothing can change are printed for good, the last one is drawn anew as it grows,
     its end where it is longer than the terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -239,7 +239,7 @@ class MarkdownScreen:
 
 
 def _quoted(text: str) -> str:
-    """Markdown in which a thought is quoted above the answer."""
+    """Return Markdown in which a thought is quoted above the answer."""
     parts = split_reasoning(text)
     if not parts.thought:
         return parts.answer
@@ -248,7 +248,7 @@ def _quoted(text: str) -> str:
 
 
 class _Tail:
-    """As many of its last rows as the terminal has room for."""
+    """Draws as many of the last rows as the terminal has room for."""
 
     def __init__(self, drawn: Markdown, *, apart: bool) -> None:
         self._drawn = drawn
@@ -264,12 +264,12 @@ class _Tail:
 
 
 def say(notes: Console, sentence: str) -> None:
-    """A sentence that is no reply. What a server or a title holds steers the terminal as little as a reply."""
+    """Print a sentence that is no reply. Like a reply, it cannot steer the terminal, whatever it holds."""
     notes.print(printable(sentence), style="dim", markup=False, highlight=False)
 
 
 def printable(text: str) -> str:
-    """Without control characters: nothing that a model writes can steer the terminal."""
+    """Return a text without control characters, so that nothing that a model writes can steer the terminal."""
     return "".join(one for one in text if one in "\n\t" or not _steers(one))
 
 
@@ -317,7 +317,7 @@ _RECORD = (
 
 
 def figures_line(figures: Figures) -> str:
-    """The same as below a reply of the page: speed, tokens and seconds, and where the words came from."""
+    """Say what stands below a reply of the page: speed, tokens and seconds, and where the words came from."""
     parts = [speed_words(figures), *time_words(figures)]
     if sources := [words for _source, words in share_words(figures.shares)]:
         parts.append(", ".join(sources))
@@ -326,7 +326,7 @@ def figures_line(figures: Figures) -> str:
 
 
 def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
-    """A reply as one JSON object. `chat`: its number in the store. Times are seconds; null: not measured."""
+    """Return a reply as one JSON object. `chat`: its number in the store. Times are seconds; null: not measured."""
     figures = {name: getattr(frame.figures, name) for name in _RECORD}
     figures |= {
         "speedup": frame.figures.deserved_speedup,
@@ -356,7 +356,7 @@ _DRAFT_MODEL = "magenta underline"
 
 
 def show_sources(runs: Sequence[Run], console: Console) -> None:
-    """The reply with its words marked, and below it what the marks mean, with the chats that held them."""
+    """Print the reply with its words marked by source, and below it what the marks mean."""
     reply = Text()
     for run in runs:
         reply.append(printable(run.text), _style(run.source))
@@ -374,7 +374,7 @@ def _style(source: str) -> str:
 
 
 def _where(runs: Sequence[Run]) -> str:
-    """The chats and files in which they stand, in the order of the reply."""
+    """Name the chats and files in which the runs stand, in the order of the reply."""
     names = [
         f"“{printable(run.there.title)}”" if run.there and run.source != "context" else run.origin.corpus
         for run in runs

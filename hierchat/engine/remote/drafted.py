@@ -34,7 +34,7 @@ class DrafterError(ServerError):
 
 
 class DrafterClient:
-    """One drafter on this machine, asked from any thread; it is connected to when it is asked."""
+    """Asks one drafter on this machine, from any thread; it connects with the first question."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -44,7 +44,7 @@ class DrafterClient:
         self._lines: Any = None
 
     def hello(self) -> dict[str, Any]:
-        """What it is. Raises DrafterError where it speaks another protocol."""
+        """Ask what it is. Raises DrafterError where it speaks another protocol."""
         told = self._ask("hello")
         if told.get("protocol") != PROTOCOL:
             raise DrafterError(
@@ -54,24 +54,24 @@ class DrafterClient:
         return told
 
     def reply(self, user: str, reply: str, begin: int) -> dict[str, Any]:
-        """What is known of a reply, with its steps from number `begin` on."""
+        """Ask what is known of a reply, with its steps from number `begin` on."""
         return self._ask("reply", user=user, reply=reply, **{"from": begin})
 
     def figures(self) -> dict[str, Any]:
-        """What it has learned of the engine, and how much it holds."""
+        """Ask what it has learned of the engine, and how much it holds."""
         return self._ask("figures")
 
     def forget_all(self, user: str) -> None:
-        """Have nothing left of a user."""
+        """Have the drafter forget a user."""
         self._ask("forget", user=user, all=True)
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """Have nothing left of these; unknown ones are none."""
+        """Have the drafter forget these replies; unknown ones are none."""
         for at in range(0, len(replies), MOST_AT_ONCE):
             self._ask("forget", user=user, replies=list(replies[at : at + MOST_AT_ONCE]))
 
     def close(self) -> None:
-        """The next question connects again."""
+        """Close the connection; the next question opens another."""
         with suppress(OSError):
             if self._socket:
                 self._socket.close()
@@ -97,7 +97,7 @@ class DrafterClient:
         return told
 
     def _exchange(self, line: bytes) -> dict[str, Any]:
-        """Raises OSError, and ValueError where what comes is no answer."""
+        """Send one line, and return the answer. Raises OSError, and ValueError where what comes is none."""
         if self._socket is None:
             self._socket = socket.create_connection(("127.0.0.1", self._port), _SECONDS)
             self._lines = self._socket.makefile("rb")
@@ -122,7 +122,7 @@ _POLL_SECONDS = 0.01
 
 
 class DraftedEngine(RemoteEngine):
-    """Fulfils LearnsElsewhere and TellsTexts."""
+    """Asks vLLM, whose drafter learns there (LearnsElsewhere) and which tells texts of tokens (TellsTexts)."""
 
     def __init__(
         self, server: OpenAIClient, model: RemoteModel, context_length: int, channel: DrafterClient
@@ -146,18 +146,18 @@ class DraftedEngine(RemoteEngine):
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> DraftedEngine:
-        """As LearnsElsewhere says."""
+        """Return an engine that tells the drafter whose reply it writes (LearnsElsewhere)."""
         told = copy.copy(self)
         told._user, told._reply, told._drafts = user, reply, drafts
         told._learns, told._anew = learns, anew
         return told
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """As LearnsElsewhere says. Raises DrafterError."""
+        """Have the drafter forget these replies of a user (LearnsElsewhere). Raises DrafterError."""
         self._channel.forget(user, replies)
 
     def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """As TellsTexts says."""
+        """Return the text of each run of so many tokens (TellsTexts)."""
         return self._server.texts(self._model.name, tokens, lengths)
 
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
@@ -176,13 +176,13 @@ class DraftedEngine(RemoteEngine):
 
 
 class _Ledger(Counting):
-    """Steps as the drafter tells them. Where it cannot be asked any more, those that the server counts."""
+    """Makes steps as the drafter tells them; where it cannot be asked any more, as the server counts."""
 
     def __init__(self, channel: DrafterClient, user: str, reply: str) -> None:
         self._channel = channel
         self._names = (user, reply)
         self._steps = 0
-        """Of the drafter's, so many are taken."""
+        """Steps of the drafter that were taken."""
         self._given = 0
         """Tokens of them."""
         self._count: int | None = None
@@ -211,7 +211,7 @@ class _Ledger(Counting):
         yield from self._without()
 
     def _news(self, *, last: bool = False) -> Generator[Step, None, bool]:
-        """What the drafter has told since; whether the reply has ended for it. No more than the server has sent."""
+        """Yield the drafter's steps since, no more than the server sent, and return whether the reply has ended."""
         self._asked = time.monotonic()
         try:
             told = self._channel.reply(*self._names, self._steps)
@@ -233,7 +233,7 @@ class _Ledger(Counting):
         return ended
 
     def _timed(self, steps: list[Step]) -> Iterator[Step]:
-        """With the text, and with the time that the drafter does not know of."""
+        """Yield steps with the text, and with the time that the drafter does not know of."""
         if not steps:
             return
         known = sum(step.draft_ms + step.forward_ms for step in steps)
@@ -246,7 +246,7 @@ class _Ledger(Counting):
         self._text, self._spent = "", 0.0
 
     def _without(self) -> Iterator[Step]:
-        """What the drafter said nothing of."""
+        """Yield what the drafter said nothing of."""
         if self._plain is None and (self._text or (self._count or 0) > self._given):
             counted = Counted(self._given)
             yield from counted.take(self._text, self._count, self._spent)
@@ -255,7 +255,7 @@ class _Ledger(Counting):
 
 
 def _step(told: Mapping[str, Any]) -> Step:
-    """Raises what a dictionary of another form raises."""
+    """Make a step of what the drafter tells. Raises what a dictionary of another form raises."""
     tokens = tuple(map(int, told["tokens"]))
     sources = tuple(map(str, told["sources"]))
     chances = tuple(None if chance is None else float(chance) for chance in told["chances"])
@@ -278,7 +278,7 @@ def _step(told: Mapping[str, Any]) -> Step:
 
 
 def _first(step: Step, tokens: int) -> Step:
-    """Of its tokens the first so many."""
+    """Return the step with its first so many tokens."""
     return replace(
         step,
         tokens=step.tokens[:tokens],

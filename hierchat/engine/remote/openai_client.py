@@ -44,7 +44,7 @@ _TOO_LONG = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a server could not do."""
+    """Says what a server could not do."""
 
     kind: Literal["unreachable", "foreign", "broke off", "refused"]
     """`foreign`: it speaks another protocol; `refused`: it answered with an error."""
@@ -64,7 +64,7 @@ class ServerError(ModelError):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one event of a stream brought."""
+    """The content of one event of a stream."""
 
     text: str = ""
     thought: str = ""
