@@ -19,7 +19,7 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import CachedSequence
-from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import MOST, Plan, by_renewal
 from hierchat.runtime.drafters import Memory, drafter_over, reply_drafter, with_models
 from hierchat.runtime.levels import Levels
@@ -161,7 +161,7 @@ def plan_ms(drafter: Proposer | None, context: int) -> float | None:
     """Milliseconds per token that a fixed plan is expected to take; None where it is not fixed."""
     if not isinstance(drafter, HierarchicalDrafter) or not drafter.fixed:
         return None
-    return by_renewal(drafter.hierarchy.ladder(context), drafter.fixed)
+    return by_renewal(drafter.hierarchy.stack(context), drafter.fixed)
 
 
 class Carried:

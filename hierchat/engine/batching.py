@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 
 from hierchat.drafting.tree import DraftCost, DraftTree, divided
 from hierchat.engine.engine import Step
-from hierchat.engine.generation import CHUNK, Decoding, common_prefix
+from hierchat.engine.generation import CHUNK, Generation, common_prefix
 from hierchat.engine.latency import WIDEST, LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner, TooManySequences
-from hierchat.engine.verify import choose_from
+from hierchat.engine.verification import choose_from
 
 STALL_MS = 200.0
 """What a step may take with a piece of a prompt while other replies are being written."""
@@ -32,8 +32,8 @@ GIVE_WAY_MS = 100.0
 
 
 @dataclass(eq=False, slots=True)
-class _Member:
-    reply: Decoding
+class _Request:
+    reply: Generation
     padded: bool
     spare: bool = False
     """Whether it is written in spare time: no forward begins once it is stopped, and each is short."""
@@ -51,14 +51,14 @@ class _Member:
             self.error = error
 
 
-class Together:
+class ContinuousBatch:
     """The replies in progress over one runner. `latency`: what a step costs, by all rows in it."""
 
     def __init__(self, runner: Runner, latency: LatencyCurve) -> None:
         self._runner = runner
         self._latency = latency
         self._cost = DraftCost(latency)
-        self._members: list[_Member] = []
+        self._members: list[_Request] = []
         self._changed = threading.Condition()
         self._busy = False
         self._pausing = 0
@@ -67,11 +67,11 @@ class Together:
         self._plain = (0, 0, 0.0)  # of how many replies, at which step, milliseconds
 
     def steps(
-        self, reply: Decoding, *, padded: bool = True, spare: bool = False
+        self, reply: Generation, *, padded: bool = True, spare: bool = False
     ) -> Generator[Step, None, None]:
         """The steps of a reply, until it has ended. `spare`: it is written in spare time. Raises what its own forwards
         raise."""
-        member = _Member(reply, padded, spare)
+        member = _Request(reply, padded, spare)
         member.steps.append(reply.begin())
         with self._changed:
             self._members.append(member)
@@ -113,11 +113,11 @@ class Together:
         return took
 
     @property
-    def writing(self) -> list[Decoding]:
+    def writing(self) -> list[Generation]:
         """The replies that are being written."""
         return [one.reply for one in self._members if not one.reply.left and one.reply.finish is None]
 
-    def _next(self, member: _Member) -> Step:
+    def _next(self, member: _Request) -> Step:
         while True:
             with self._changed:
                 while self._busy or self._pausing or member.steps or member.error:
@@ -166,7 +166,7 @@ class Together:
             for one in writing:
                 self._write_alone(one)
 
-    def _read(self, member: _Member, *, alone: bool) -> None:
+    def _read(self, member: _Request, *, alone: bool) -> None:
         most = CHUNK if alone else self._piece(CHUNK)
         if member.spare:
             most = self._latency.within(GIVE_WAY_MS, member.reply.position)
@@ -182,7 +182,7 @@ class Together:
         """Tokens of a prompt for which there is time beside a step."""
         return min(max(int((STALL_MS - self._cost.step_ms(0)) / self._row_ms), LEAST_PIECE), most)
 
-    def _write_alone(self, member: _Member) -> None:
+    def _write_alone(self, member: _Request) -> None:
         began = time.perf_counter()
         with member.failing():
             reply = member.reply
@@ -192,13 +192,13 @@ class Together:
             self._put(member, reply.take(rows))
         self._others_waited(member, (time.perf_counter() - began) * 1e3)
 
-    def _write(self, members: Sequence[_Member], reader: _Member | None = None) -> None:
+    def _write(self, members: Sequence[_Request], reader: _Request | None = None) -> None:
         """A step of all of these in one forward, and a piece of a reader's prompt. The rows of the trees go where they
         bring most."""
         began = time.perf_counter()
         cost, roots = self._cost, len(members)
         cost.look(sum(one.reply.position for one in members) // roots, roots)
-        drafted: list[tuple[_Member, DraftTree]] = []
+        drafted: list[tuple[_Request, DraftTree]] = []
         for one in members:
             with one.failing():
                 drafted.append((one, one.reply.propose_beside(cost, max(WIDEST - roots, 0), roots)))
@@ -221,7 +221,7 @@ class Together:
             )
             with reader.failing():
                 self._put(reader, reader.reply.take_piece(len(piece.tokens), (verify - forward) * 1e3))
-        steps: list[tuple[_Member, Step]] = []
+        steps: list[tuple[_Request, Step]] = []
         for (one, _), mine in zip(drafted, rows, strict=True):
             with one.failing():
                 steps.append((one, one.reply.take(mine, alone=False)))
@@ -230,7 +230,7 @@ class Together:
         for one, step in steps:
             shared = replace(
                 step,
-                together=roots,
+                batch_size=roots,
                 draft_ms=(forward - began) * 1e3,
                 forward_ms=(verify - forward) * 1e3 - waited,
                 verify_ms=(ended - verify) * 1e3,
@@ -247,11 +247,11 @@ class Together:
             self._row_ms = (self._row_ms + waited / tokens) / 2
         return waited
 
-    def _put(self, member: _Member, step: Step) -> None:
+    def _put(self, member: _Request, step: Step) -> None:
         member.steps.append(replace(step, waited_ms=member.waited_ms) if member.waited_ms else step)
         member.waited_ms = 0.0
 
-    def _others_waited(self, member: _Member, ms: float) -> None:
+    def _others_waited(self, member: _Request, ms: float) -> None:
         for other in self._members:
             if other is not member:
                 other.waited_ms += ms

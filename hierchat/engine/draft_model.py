@@ -15,7 +15,7 @@ from hierchat.engine.generation import CHUNK, common_prefix
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.sampler import Counts, top_tokens
-from hierchat.engine.verify import Rows, verify, wait_for
+from hierchat.engine.verification import Rows, verify, wait_for
 from hierchat.models.progress import BrokenFileError
 
 TOGETHER = 16

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.tree import Match
-from hierchat.engine.verify import TokenLogprob
+from hierchat.engine.verification import TokenLogprob
 
 # The record that the engine yields: all that chat, ui and bench know of decoding.
 
@@ -48,7 +48,7 @@ class Step:
     verify_ms: float = 0.0
     waited_ms: float = 0.0
     """What other replies took since this reply's last step."""
-    together: int = 1
+    batch_size: int = 1
     """Replies that shared the forward; its milliseconds, and those of drafting and verifying, are of all of them."""
     prompt_read: int = 0
     """Prompt tokens whose keys and values are in the slots so far."""

@@ -16,7 +16,7 @@ from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner, Segment
 from hierchat.engine.sampling.grammar import Grammar
 from hierchat.engine.sampling.sampler import Counts
-from hierchat.engine.verify import Rows, logprobs, verify, wait_for
+from hierchat.engine.verification import Rows, logprobs, verify, wait_for
 
 # Small models begin to repeat themselves, at temperature 0 above all: finds that in their tokens alone.
 
@@ -116,7 +116,7 @@ class PromptTooLong(ValueError):
     """The prompt leaves no room for a reply."""
 
 
-class Decoding:
+class Generation:
     """A reply over one sequence of a runner: draft, forward, verify, commit, until it ends.
 
     `propose` and `segment` stand before a forward, which several replies may share, and `take` behind it. `decode`
@@ -316,7 +316,7 @@ class Decoding:
         )
 
 
-def step_together(runner: Runner, replies: Sequence[Decoding]) -> list[Step]:
+def step_batch(runner: Runner, replies: Sequence[Generation]) -> list[Step]:
     """A step of each of these replies, whose prompts are read, in one forward of the runner that holds their
     sequences."""
     for reply in replies:

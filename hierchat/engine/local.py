@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager, closing
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.batching import Pool, Together
+from hierchat.engine.batching import ContinuousBatch, Pool
 from hierchat.engine.engine import Step, clear_memory_errors
-from hierchat.engine.generation import Decoding
+from hierchat.engine.generation import Generation
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from hierchat.engine.sampling.sampler import prepare
-from hierchat.engine.verify import Rows, choose_from
+from hierchat.engine.verification import Rows, choose_from
 
 
 class LocalEngine:
@@ -40,7 +40,7 @@ class LocalEngine:
         self.decode = decode
         self.latency = LatencyCurve()
         self._pool = Pool(sequence, places)
-        self._together = Together(self.runner, self.latency)
+        self._batch = ContinuousBatch(self.runner, self.latency)
         prepare()
 
     @property
@@ -91,7 +91,7 @@ class LocalEngine:
         with clear_memory_errors(), self._pool.sequence(prompt_ids, user) as sequence:
             reply = self._begin(sequence, prompt_ids, settings, drafter, stop, begun)
             try:
-                with closing(self._together.steps(reply, padded=padded, spare=spare)) as steps:
+                with closing(self._batch.steps(reply, padded=padded, spare=spare)) as steps:
                     yield from steps
             finally:
                 if spare:
@@ -124,7 +124,7 @@ class LocalEngine:
 
     def paused(self) -> AbstractContextManager[None]:
         """While it lasts no reply goes on: what they learn in can be written down."""
-        return self._together.paused()
+        return self._batch.paused()
 
     @clear_memory_errors()
     def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
@@ -135,10 +135,10 @@ class LocalEngine:
         """
         times = []
         for _ in range(forwards + 1):
-            with self._together.paused():
-                writing = self._together.writing
+            with self._batch.paused():
+                writing = self._batch.writing
                 if len(writing) > 1:
-                    return self._together.plain_ms()
+                    return self._batch.plain_ms()
                 sequence = writing[0].sequence if writing else self.sequence
                 last = sequence.tokens[-1] if sequence.tokens else 0
                 began = time.perf_counter()
@@ -167,13 +167,13 @@ class LocalEngine:
         drafter: Proposer | None = None,
         stop: threading.Event | None = None,
         begun: int = 0,
-    ) -> Decoding:
+    ) -> Generation:
         grammar = None
         if settings.grammar:
             if self.grammars is None:
                 raise GrammarError("This engine was made without grammars.")
             grammar = self.grammars.begin(settings.grammar, prompt_ids[len(prompt_ids) - begun :])
-        return Decoding(
+        return Generation(
             sequence,
             prompt_ids,
             settings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from hierchat.engine.verify import Rows
+from hierchat.engine.verification import Rows
 
 
 class CachedSequence(Protocol):
@@ -116,7 +116,7 @@ def in_turn(segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
 # What sequences of transformers models share, on any device: tokens, and slots that follow them.
 
 
-class Slots(Protocol):
+class KeyValueSlots(Protocol):
     """Keys and values of one text."""
 
     def rollback(self, length: int) -> None:
@@ -131,7 +131,7 @@ class Slots(Protocol):
 class SlottedSequence:
     """The part of a CachedSequence that needs no forward; who computes one notes its tokens in `segment`."""
 
-    def __init__(self, runner: Runner, slots: Slots) -> None:
+    def __init__(self, runner: Runner, slots: KeyValueSlots) -> None:
         self.runner = runner
         self.slots = slots
         self.vocabulary = runner.vocabulary

@@ -220,7 +220,7 @@ def expected(model: Any, vocabulary: int) -> NDArray[np.float32] | None:
     try:
         with torch.inference_mode():
             rows = model(input_ids=ids, use_cache=False).logits[0, -LATEST:].float().numpy(force=True)
-    except Exception:  # the rungs say what is wrong
+    except Exception:  # the implementations say what is wrong
         return None
     return rows if np.isfinite(rows).all() else None
 

@@ -70,7 +70,7 @@ class RetrievalLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
+class LevelStack:
     """All levels, from the smallest draft model to the target, which is the last."""
 
     forward_ms: Sequence[Sequence[float]]
@@ -115,27 +115,27 @@ def gain(acceptance: float, drafts: int) -> float:
     return float((1.0 - acceptance ** (drafts + 1)) / (1.0 - acceptance))
 
 
-def by_recurrence(ladder: Ladder, plan: Plan) -> float:
+def by_recurrence(stack: LevelStack, plan: Plan) -> float:
     """L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), from the lowest level up."""
-    lowest = ladder.retrieval_level(plan.levels[0], plan.retrieval)
+    lowest = stack.retrieval_level(plan.levels[0], plan.retrieval)
     latency = lowest.ms / lowest.brings.tokens
     for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
-        accepted = ladder.acceptance[below][above].overall
-        latency = (length * latency + ladder.cost(above, length + 1)) / gain(accepted, length)
+        accepted = stack.acceptance[below][above].overall
+        latency = (length * latency + stack.cost(above, length + 1)) / gain(accepted, length)
     return latency
 
 
-def by_renewal(ladder: Ladder, plan: Plan) -> float:
+def by_renewal(stack: LevelStack, plan: Plan) -> float:
     """Time per forward of the target, all that lies below it included, over the tokens that it brings."""
-    lowest = ladder.retrieval_level(plan.levels[0], plan.retrieval)
+    lowest = stack.retrieval_level(plan.levels[0], plan.retrieval)
     run, ms = lowest.brings, lowest.ms
     for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
-        accepted = ladder.acceptance[below][above]
+        accepted = stack.acceptance[below][above]
         # By Wald: how many forwards make a draft does not depend on what is still to come.
         forwards, sizes, corrected, bonus = pass_up(
             run.corrected, run.bonus, length, accepted.kept, accepted.corrected, accepted.bonus
         )
-        costs = np.array([ladder.cost(above, length + more + 1) for more in range(len(sizes))])
+        costs = np.array([stack.cost(above, length + more + 1) for more in range(len(sizes))])
         ms = forwards * ms + float(sizes @ costs)
         run = Yield(corrected, bonus)
     return ms / run.tokens
@@ -161,21 +161,21 @@ class Found:
     ms: float
 
 
-def best_plan(ladder: Ladder, most: int = MOST) -> Found:
+def best_plan(stack: LevelStack, most: int = MOST) -> Found:
     """The plan with the least expected latency, by the exact form; drafts of at most `most` tokens."""
-    scored = [_moved(ladder, found.plan, most) for found in shortest_paths(ladder, most)]
+    scored = [_moved(stack, found.plan, most) for found in shortest_paths(stack, most)]
     return min(scored, key=lambda found: found.ms)
 
 
-def shortest_paths(ladder: Ladder, most: int = MOST, few: int = FEW) -> list[Found]:
+def shortest_paths(stack: LevelStack, most: int = MOST, few: int = FEW) -> list[Found]:
     """The best few plans by the recurrence, of different levels each; the first is the best of all."""
     sizes = np.arange(1, most + 1)
     best: list[list[Found]] = []
-    for above in range(len(ladder)):
-        found = list(_without_drafts_of_models(ladder, above))
-        costs = np.array([ladder.cost(above, size + 1) for size in range(1, most + 1)])
+    for above in range(len(stack)):
+        found = list(_without_drafts_of_models(stack, above))
+        costs = np.array([stack.cost(above, size + 1) for size in range(1, most + 1)])
         for below in range(above):
-            accepted = ladder.acceptance[below][above].overall
+            accepted = stack.acceptance[below][above].overall
             gains = np.cumsum(accepted ** np.arange(most + 1))[1:]
             for path in best[below]:
                 latencies = (sizes * path.ms + costs) / gains
@@ -188,21 +188,21 @@ def shortest_paths(ladder: Ladder, most: int = MOST, few: int = FEW) -> list[Fou
     return best[-1]
 
 
-def _without_drafts_of_models(ladder: Ladder, level: int) -> Iterator[Found]:
+def _without_drafts_of_models(stack: LevelStack, level: int) -> Iterator[Found]:
     """Plans in which nothing but the databases, or nothing at all, stands below a level."""
     alone = Plan((level,))
-    yield Found(alone, by_recurrence(ladder, alone))
-    if level < len(ladder.retrieval_levels) and ladder.retrieval_levels[level] is not None:
+    yield Found(alone, by_recurrence(stack, alone))
+    if level < len(stack.retrieval_levels) and stack.retrieval_levels[level] is not None:
         with_retrieval = Plan((level,), (), retrieval=True)
-        yield Found(with_retrieval, by_recurrence(ladder, with_retrieval))
+        yield Found(with_retrieval, by_recurrence(stack, with_retrieval))
 
 
-def _moved(ladder: Ladder, plan: Plan, most: int) -> Found:
+def _moved(stack: LevelStack, plan: Plan, most: int) -> Found:
     """The plan after every change of a draft length that makes the exact form faster, one change at a time."""
-    now = Found(plan, by_renewal(ladder, plan))
+    now = Found(plan, by_renewal(stack, plan))
     while True:
         better = min(
-            (Found(other, by_renewal(ladder, other)) for other in _neighbours(now.plan, most)),
+            (Found(other, by_renewal(stack, other)) for other in _neighbours(now.plan, most)),
             key=lambda found: found.ms,
             default=now,
         )

@@ -13,7 +13,7 @@ from hierchat.hierarchy.level import Provenance
 from hierchat.hierarchy.plan import (
     MOST,
     Found,
-    Ladder,
+    LevelStack,
     Plan,
     RetrievalLevel,
     TokenAcceptance,
@@ -253,12 +253,12 @@ class Hierarchy:
 
     def worth_reading(self, plan: Plan, context: int, reading_ms: float) -> bool:
         """Whether what a plan saves in a reply is more than its draft models need to read the text first."""
-        ladder = self.ladder(context)
+        stack = self.stack(context)
         alone = Plan((self.target,), (), self._retrieval)
-        saved = by_renewal(ladder, alone) - by_renewal(ladder, plan)
+        saved = by_renewal(stack, alone) - by_renewal(stack, plan)
         return saved * self._reply_tokens > reading_ms
 
-    def ladder(self, context: int) -> Ladder:
+    def stack(self, context: int) -> LevelStack:
         """All that is known, behind so many tokens."""
         costs = [latency.step_ms(context) for latency in self._latencies]
         levels = range(len(self.names))
@@ -268,7 +268,7 @@ class Hierarchy:
         retrieval_levels = (
             [self._retrieval_level(level, costs, context) for level in levels] if self._retrieval else []
         )
-        return Ladder(costs, acceptance, retrieval_levels)
+        return LevelStack(costs, acceptance, retrieval_levels)
 
     def _retrieval_level(self, level: int, costs: Sequence[Sequence[float]], context: int) -> RetrievalLevel:
         tokens, ms = self._came / self._expected * [self._tree_tokens, self._tree_ms]
@@ -284,11 +284,11 @@ class Hierarchy:
         key = bucket(context)
         if key not in self._found or self._steps >= EVERY:
             self._steps = 0
-            ladder = self.ladder(context)
-            best = best_plan(ladder, self._most)
+            stack = self.stack(context)
+            best = best_plan(stack, self._most)
             now = self._found.get(key)
             if now is not None:
-                now = Found(now.plan, by_renewal(ladder, now.plan))
+                now = Found(now.plan, by_renewal(stack, now.plan))
             self._found[key] = now if now is not None and best.ms > BETTER * now.ms else best
         return self._found[key]
 
@@ -307,13 +307,13 @@ class Hierarchy:
 
     def without(self, level: int, context: int) -> str:
         """Why a draft model is not in the plan."""
-        ladder, found = self.ladder(context), self.found(context)
-        costs = ladder.forward_ms
+        stack, found = self.stack(context), self.found(context)
+        costs = stack.forward_ms
         if costs[level][0] >= costs[self.target][0]:
             return f"no faster than the model itself: {costs[level][0]:.1f} ms each time it runs"
         lengths = range(1, self._most + 1)
-        best = min(by_renewal(ladder, Plan((level, self.target), (length,))) for length in lengths)
-        accepted = ladder.acceptance[level][self.target].overall
+        best = min(by_renewal(stack, Plan((level, self.target), (length,))) for length in lengths)
+        accepted = stack.acceptance[level][self.target].overall
         return (
             f"{costs[level][0]:.1f} ms each time it runs, {accepted:.0%} of its tokens accepted: "
             f"{best:.1f} ms a token with it, {found.ms:.1f} as it is now"

@@ -23,7 +23,7 @@ from hierchat.drafting.successors import Successors
 from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.engine.draft_model import CachedDraftModel
 from hierchat.engine.engine import TARGET, Step
-from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.runtime.kernels import draft_once

@@ -10,7 +10,7 @@ from typing import Any
 
 from hierchat.config import Reasoning
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.remote.drafted import Channel, DraftedEngine
+from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel
 from hierchat.engine.remote.engine import RemoteEngine, TextTokens, choices
 from hierchat.engine.remote.server import Offered, Server
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, OpenAI
@@ -37,18 +37,18 @@ def load_hosted(
     catalogue: Catalogue | None = None,
     waits: bool = True,
     device: str | None = None,
-    rung: str | None = None,
+    implementation: str | None = None,
 ) -> Hosted:
     """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
 
     `places`: replies that it is to write at once; fewer where memory is short. `stored`: the corpora that the user
     added may draft; `corpus`: these texts, too. Raises a ModelError, or a CorpusError about `corpus`. `costs`: where an
     earlier run's are. `catalogue`: where its draft models stand; None for none. Where not `waits`, the texts that ship
-    are left out if they are not tokenised yet. `device`: None for the best one. `rung`: the only way of
+    are left out if they are not tokenised yet. `device`: None for the best one. `implementation`: the only one of
     engine/backends.py that is tried; by default the first that works, and the processor where a GPU has none.
     """
     # These take seconds to import: only when a model is really loaded
-    from hierchat.engine.backends import land, remark
+    from hierchat.engine.backends import remark, select_implementation
     from hierchat.engine.sampling.grammar import Grammars
     from hierchat.models.load.load import load
     from hierchat.runtime.drafters import warm_up
@@ -64,17 +64,17 @@ def load_hosted(
         drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report, waits))
         compiling.wait(ENGINE, report)
         try:
-            landing = land(loaded, report, places, rung)
-            note = " ".join(filter(None, (loaded.note, remark(landing))))
+            selected = select_implementation(loaded, report, places, implementation)
+            note = " ".join(filter(None, (loaded.note, remark(selected))))
         except DeviceError as error:
-            if rung:
+            if implementation:
                 raise
             note = f"{error} The processor computes it instead."
             report(Progress("loading", 0, None, note))
             del loaded  # what it holds of the GPU is of no use
             loaded = load(entry, "cpu", report)
-            landing = land(loaded, report, places)
-        runner = landing.runner
+            selected = select_implementation(loaded, report, places)
+        runner = selected.runner
         compiling.wait(DRAFTING, report)  # beside it, nothing could be measured
     measuring()
     engine = LocalEngine(
@@ -98,7 +98,7 @@ def load_hosted(
         drafting,
         levels,
         machine,
-        rung=landing.rung,
+        implementation=selected.implementation,
     )
     if not runner.drafts:
         return hosted
@@ -178,7 +178,7 @@ def load_remote(entry: ModelEntry) -> Hosted:
     prompts = TextPrompts(model, context or UNKNOWN_CONTEXT, entry.system_prompt)
     engine, note = RemoteEngine(server, model, context), ""
     if said.drafter:
-        channel = Channel(said.drafter, said.drafter_secret)
+        channel = DrafterChannel(said.drafter, said.drafter_secret)
         if not channel.hello().get("learns", True):
             note = (
                 "The drafter in vLLM cannot use its file, so earlier chats draft nothing. Its log says why."

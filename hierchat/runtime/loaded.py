@@ -47,7 +47,7 @@ class Hosted:
     """Names the machine and the backend whose costs are kept; empty: they are not."""
     proposers: tuple[Callable[[], Proposer], ...] = ()
     """What drafts beside the databases and draft models: made anew for each reply."""
-    rung: str = ""
+    implementation: str = ""
     """The way of engine/backends.py that computes it."""
 
     def keep_costs(self, costs: Costs) -> None:

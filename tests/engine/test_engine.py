@@ -29,7 +29,7 @@ from hierchat.engine.generation import CHUNK, PromptTooLong
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.runner import TorchRunner
-from hierchat.engine.verify import ArrayRows
+from hierchat.engine.verification import ArrayRows
 from tests.engine.drafters import Noise, Oracle, TreeDrafter
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.sampling.sampler import BrokenLogits, Counts
-from hierchat.engine.verify import ArrayRows, LateRows, choose_from, verify, wait_for
+from hierchat.engine.verification import ArrayRows, LateRows, choose_from, verify, wait_for
 
 LOGITS = np.random.default_rng(0).normal(size=(4, 50)).astype(np.float32)
 PARENTS = (-1, 0, 1, 2)

@@ -33,7 +33,7 @@ class DrafterError(ServerError):
     """The drafter cannot be asked, or refuses. The text is for the user."""
 
 
-class Channel:
+class DrafterChannel:
     """One drafter on this machine, asked from any thread; it is connected to when it is asked."""
 
     def __init__(self, port: int, token: str) -> None:
@@ -124,7 +124,7 @@ _POLL_SECONDS = 0.01
 class DraftedEngine(RemoteEngine):
     """Fulfils LearnsElsewhere and TellsTexts."""
 
-    def __init__(self, server: Server, model: Offered, context_length: int, channel: Channel) -> None:
+    def __init__(self, server: Server, model: Offered, context_length: int, channel: DrafterChannel) -> None:
         super().__init__(server, model, context_length)
         self._channel = channel
         self._user = self._reply = ""
@@ -170,13 +170,13 @@ class DraftedEngine(RemoteEngine):
         # What was read for one user answers no other: no time tells what others asked.
         alone = self._anew or (user is None and not self._user)
         whose = f"{self._salt}-{secrets.token_hex(8)}" if alone else self._user or f"{self._salt}-{user}"
-        return {"vllm_xargs": told, "cache_salt": whose}, _Ledger(self._channel, self._user, reply)
+        return {"vllm_xargs": told, "cache_salt": whose}, _DrafterSteps(self._channel, self._user, reply)
 
 
-class _Ledger(Counting):
+class _DrafterSteps(Counting):
     """Steps as the drafter tells them. Where it cannot be asked any more, those that the server counts."""
 
-    def __init__(self, channel: Channel, user: str, reply: str) -> None:
+    def __init__(self, channel: DrafterChannel, user: str, reply: str) -> None:
         self._channel = channel
         self._names = (user, reply)
         self._steps = 0
@@ -271,7 +271,7 @@ def _step(told: Mapping[str, Any]) -> Step:
         width=int(told["width"]),
         draft_ms=float(told["draft_ms"]),
         forward_ms=float(told["forward_ms"]),
-        together=int(told["together"]),
+        batch_size=int(told["together"]),
     )
 
 

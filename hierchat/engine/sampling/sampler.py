@@ -165,7 +165,7 @@ def race(values: FloatArray, best: int, settings: GenerationSettings, key: int) 
 
     `values`: logits after penalties and bias, the largest at `best`. Temperature is above 0.
     """
-    field = Field(values, best, settings, key)
+    field = PerturbedLogits(values, best, settings, key)
     kept, floor = values, -math.inf
     if 0 < settings.top_k < len(values):
         kept = largest(values, field.peaks, settings.top_k)
@@ -181,7 +181,7 @@ def race(values: FloatArray, best: int, settings: GenerationSettings, key: int) 
     return token
 
 
-class Field:
+class PerturbedLogits:
     """A row of logits to be raced over; a score is a scaled logit plus noise."""
 
     def __init__(self, values: FloatArray, best: int, settings: GenerationSettings, key: int) -> None:

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.backends import land
+from hierchat.engine.backends import select_implementation
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.experts import over_blocks
 from hierchat.engine.torch.runner import TorchRunner
@@ -169,7 +169,7 @@ def test_a_processor_computes_it_in_its_blocks(name: str, packed: bool, tmp_path
         assert_drafts_change_no_word(runner)
     assert loaded.end_ids == {2}
     assert not list(blocks_folder(known_sha256_of([path])).glob("*.safetensors"))
-    assert isinstance(land(load(entry(path), "cpu")).runner, TorchRunner)
+    assert isinstance(select_implementation(load(entry(path), "cpu")).runner, TorchRunner)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hierchat.drafting.source import Source
 from hierchat.drafting.tree import DraftCost, DraftTree
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import Step
-from hierchat.engine.generation import Decoding
+from hierchat.engine.generation import Generation
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import TooManySequences
 from hierchat.engine.sampling.sampler import BrokenLogits
@@ -124,9 +124,9 @@ def test_they_share_forwards_and_drafts_share_rows(engine: LocalEngine) -> None:
             for prompt, reply in zip(prompts, alone, strict=True)
         ],
     )
-    shared = [step for steps in found for step in steps if step.together > 1]
+    shared = [step for steps in found for step in steps if step.batch_size > 1]
     assert shared
-    assert max(step.together for step in shared) <= PLACES
+    assert max(step.batch_size for step in shared) <= PLACES
     assert [tokens_of(steps) for steps in found] == alone
     assert all(step.waited_ms >= 0 for steps in found for step in steps)
 
@@ -138,9 +138,9 @@ def test_a_long_prompt_is_read_in_pieces_between_the_steps_of_another(
     done: list[str] = []
 
     def noted(name: str, what: str) -> None:
-        method = getattr(Decoding, name)
+        method = getattr(Generation, name)
         monkeypatch.setattr(
-            Decoding, name, lambda *some, **more: (done.append(what), method(*some, **more))[1]
+            Generation, name, lambda *some, **more: (done.append(what), method(*some, **more))[1]
         )
 
     writing = engine.generate(random_tokens(5, 1), how(0, 200), user=1)
@@ -152,7 +152,7 @@ def test_a_long_prompt_is_read_in_pieces_between_the_steps_of_another(
     reading = engine.generate(random_tokens(400, 2), how(0, 4), user=2)
     thread = threading.Thread(target=list, args=(reading,))
     thread.start()
-    while len(engine._together._members) < 2 and thread.is_alive():
+    while len(engine._batch._members) < 2 and thread.is_alive():
         time.sleep(0.001)  # else all may be written before there is a second one
     rest = list(writing)
     thread.join()
@@ -225,9 +225,9 @@ def test_the_baseline_of_several_is_measured_of_all_together(engine: LocalEngine
     for one in steps:
         while not next(one).tokens:
             pass
-    expected = [list(engine._together._members[number].reply.sequence.tokens) for number in range(2)]
+    expected = [list(engine._batch._members[number].reply.sequence.tokens) for number in range(2)]
     assert engine.measure_vanilla(how(0), forwards=1) > 0
-    assert [member.reply.sequence.tokens for member in engine._together._members] == expected
+    assert [member.reply.sequence.tokens for member in engine._batch._members] == expected
     for one in steps:
         list(one)
 

@@ -13,7 +13,7 @@ from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.sampling.sampler import Counts, choose, processed
-from hierchat.engine.verify import ArrayRows, verify
+from hierchat.engine.verification import ArrayRows, verify
 from tests.engine.test_sampler_distribution import RIGHT, p_value
 
 VOCABULARY, TOKENS = 12, 2
