@@ -87,6 +87,9 @@ BASELINES = {
     "llama.cpp-lookup": "llama.cpp",
     "llama.cpp-lookup-10": "llama.cpp",
     "llama.cpp-draft": "llama.cpp",
+    "ik": "ik",
+    "ik-suffix": "ik",
+    "ik-ngram-mod": "ik",
     "flashspec": "transformers",
     "dejavuu": "transformers",
 }

@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from benchmarks.arms import TIMED
-from benchmarks.peers.arm import PeerArm, open_peer
+from benchmarks.peers.arm import PeerArm, Weights, open_peer
 from benchmarks.peers.environment import ArmError
 from hierchat.checks.questions import RequestError, unknown
 from hierchat.checks.request import machine, say
@@ -212,7 +212,7 @@ def _peers(
     found = {}
     for name in names:
         try:
-            found[name] = open_peer(name, entry, None, hosted.local, threads, say)
+            found[name] = open_peer(name, Weights(entry, hosted), threads, say)
         except ArmError as error:
             raise RequestError(f"--peers: {name} cannot be started: {error}.") from error
         stack.callback(found[name].close)

@@ -22,7 +22,14 @@ from rich.progress import BarColumn, Progress, TextColumn
 from hierchat.chat.prompts import REPLY, Script, scripts
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.generation import Generation, common_prefix, loop_at_end, step_batch
+from hierchat.engine.generation import (
+    Detokenizer,
+    Generation,
+    Request,
+    common_prefix,
+    loop_at_end,
+    step_batch,
+)
 from hierchat.engine.runner import Runner
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.load import load_blocks
@@ -119,8 +126,8 @@ class Streams:
 
     def start(self, stream: int, prompt: Sequence[int], settings: GenerationSettings) -> None:
         """A stream takes up another conversation, or the next turn of its own: what some stream has read of the prompt
-        already is not read again. Raises decoding.PromptTooLong."""
-        reply = Generation(self._sequences[stream], prompt, settings, (), _no_text)
+        already is not read again. Raises generation.PromptTooLong."""
+        reply = Generation(self._sequences[stream], Request(prompt, settings), Detokenizer(_no_text))
         self._take_over(stream, prompt[:-1])
         for _ in reply.read():
             pass

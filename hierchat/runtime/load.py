@@ -78,9 +78,12 @@ def load_hosted(
         compiling.wait(DRAFTING, report)  # beside it, nothing could be measured
     measuring()
     engine = LocalEngine(
-        runner.open(), loaded.end_ids, loaded.tokenizer.decode, min(places, runner.most_sequences)
+        runner.open(),
+        loaded.end_ids,
+        loaded.tokenizer.decode,
+        min(places, runner.most_sequences),
+        Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary),
     )
-    engine.grammars = Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary)
     vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
     machine = machine_name(loaded)
     measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.arm import open_peer
+from benchmarks.peers.arm import Weights, open_peer
 from benchmarks.peers.environment import ArmError
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
 from tests.chat.tiny import hosted
@@ -19,6 +19,7 @@ from tests.chat.tiny import hosted
         ("llama.cpp-lookup", "GGUF"),
         ("llama.cpp-draft", "--draft"),
         ("dejavuu", r"Python 3\.13 or newer"),
+        ("ik-suffix", "GGUF"),
     ],
 )
 def test_peers_that_cannot_run_here(
@@ -29,4 +30,4 @@ def test_peers_that_cannot_run_here(
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     entry = ModelEntry(name="tiny", source=ModelSource(folder=Folder(path=tmp_path)))
     with pytest.raises(ArmError, match=reason):
-        open_peer(name, entry, None, hosted().engine, 1, print)
+        open_peer(name, Weights(entry, hosted()), 1, print)
