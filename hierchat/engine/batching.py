@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hierchat.drafting.tree import DraftCost, DraftTree, divided
+from hierchat.drafting.tree import DraftCost, DraftTree, Latency, divided
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import CHUNK, Generation, common_prefix
 from hierchat.engine.latency import WIDEST, LatencyCurve
@@ -36,10 +36,17 @@ GIVE_WAY_MS = 100.0
 
 
 class ChunkedPrefill:
-    """Decides whose prompt is read next beside the steps of others, and how much of it at a time."""
+    """Decides whose prompt is read next beside the steps of others, and how much of it at a time. `latency`: what rows
+    cost before a chunk was read."""
 
-    def __init__(self) -> None:
-        self._row_ms = STALL_MS / CHUNK
+    def __init__(self, latency: Latency) -> None:
+        self._latency = latency
+        self._learned_ms = 0.0
+
+    @property
+    def _row_ms(self) -> float:
+        step_ms = self._latency.step_ms(0)
+        return self._learned_ms or step_ms[-1] / len(step_ms)
 
     def next_reader(self, left: Sequence[int], waited_ms: Sequence[float]) -> int:
         """Choose the prompt whose reading takes least, less what it has waited: a brief question passes a long text,
@@ -57,7 +64,7 @@ class ChunkedPrefill:
     def note(self, tokens: int, ms: float) -> None:
         """Learn what a chunk of so many tokens took."""
         if tokens >= LEAST_CHUNK:
-            self._row_ms = (self._row_ms + max(ms / tokens, 1e-3)) / 2
+            self._learned_ms = (self._row_ms + max(ms / tokens, 1e-3)) / 2
 
 
 @dataclass(eq=False, slots=True)
@@ -94,7 +101,7 @@ class ContinuousBatch:
         self._runner = runner
         self._latency = latency
         self._cost = DraftCost(latency)
-        self._prefill = ChunkedPrefill()
+        self._prefill = ChunkedPrefill(latency)
         self._running: list[_Running] = []
         self._changed = threading.Condition()
         self._busy = False
