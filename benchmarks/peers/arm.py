@@ -19,8 +19,8 @@ from benchmarks.peers.ik import IkArm
 from hierchat.config import GenerationSettings
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import ModelEntry
+from hierchat.models.device_memory import best_device, dtype_on
 from hierchat.models.fetch.bring import get, get_gguf
-from hierchat.models.memory import best_device, dtype_on
 from hierchat.runtime.loaded import Hosted
 
 CLOSE_SECONDS = 2

@@ -22,7 +22,7 @@ from hierchat.engine.fallback import (
 )
 from hierchat.engine.runner import Runner
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.load.loaded import LoadedModel
+from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, Progress, Report, UnsupportedError, silent
 from hierchat.models.runnable import graphed, slotted
 
@@ -76,7 +76,7 @@ def select_implementation(
     from hierchat.models.load.load_torch import BlockModule
 
     if isinstance(loaded.model, BlockModule):
-        from hierchat.engine.torch.experts import over_blocks
+        from hierchat.engine.torch.tiled_experts import over_blocks
 
         loaded = replace(loaded, model=over_blocks(loaded.model))
     order = implementations(loaded)
@@ -89,7 +89,7 @@ def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping
     """Find the first of these implementations that computes the model right. Unless `keeping`, what earlier starts
     found counts for nothing, and no record is kept."""
     from hierchat.engine.selftest import cache_key, expected, require_agreement, require_right_device
-    from hierchat.engine.torch.runner import gpu
+    from hierchat.engine.torch.torch_runner import gpu
 
     model, device = loaded.model, loaded.model.device
     on_gpu = device.type != "cpu"
@@ -134,13 +134,13 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
     model, context, key = loaded.model, loaded.context_length, loaded.model_key
     config, usual = model.config.to_dict(), model.config._attn_implementation
     if loaded.quantisation == "nf4" and loaded.device.startswith("cuda"):
-        from hierchat.engine.cuda.runner import fuse
+        from hierchat.engine.cuda.cuda_runner import fuse
 
         fuse()
 
     def static(recording: bool) -> Callable[[], Runner]:
         def make() -> Runner:
-            from hierchat.engine.cuda.runner import CudaRunner, Graphs, Out
+            from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out
 
             graphs: Graphs[Out | None] | None = None if recording else Graphs(capture=None)
             runner = CudaRunner(model, context_length=context, key=key, graphs=graphs)
@@ -151,7 +151,7 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
         return make
 
     def slots() -> Runner:
-        from hierchat.engine.torch.runner import TorchRunner
+        from hierchat.engine.torch.torch_runner import TorchRunner
 
         packed = None if loaded.backend == "float16" else False
         runner = TorchRunner(model, context_length=context, packed=packed, key=key)

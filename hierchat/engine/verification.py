@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.sampling.grammar import Grammar
 from hierchat.engine.sampling.sampler import Counts, choose, top_tokens
 

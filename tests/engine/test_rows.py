@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.sampling.sampler import BrokenLogits, Counts
 from hierchat.engine.verification import ArrayRows, LateRows, Sampler, verify
 

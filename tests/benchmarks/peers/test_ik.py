@@ -10,7 +10,7 @@ import pytest
 from benchmarks.peers.environment import ArmError
 from benchmarks.peers.ik import FOLDER, IkArm
 from hierchat.config import GenerationSettings
-from tests.chat.tiny import hosted
+from tests.testing.tiny_chat import hosted
 
 STAND_IN = """#!{python}
 import json, sys
