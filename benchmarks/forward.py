@@ -212,7 +212,9 @@ def _peers(
     found = {}
     for name in names:
         try:
-            found[name] = open_peer(name, Weights(entry, hosted), threads, say)
+            peer = open_peer(name, Weights(entry, hosted), threads, say)
+            assert isinstance(peer, PeerArm)
+            found[name] = peer
         except ArmError as error:
             raise RequestError(f"--peers: {name} cannot be started: {error}.") from error
         stack.callback(found[name].close)

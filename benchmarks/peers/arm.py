@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arms import Answer, Arm
+from benchmarks.arms import Answer
 from benchmarks.peers.environment import ArmError, Packages, python_with
 from benchmarks.peers.ik import IkArm
 from hierchat.config import GenerationSettings
@@ -172,7 +172,7 @@ class Weights:
     draft: ModelEntry | None = None
 
 
-def open_peer(name: str, weights: Weights, threads: int, say: Say) -> Arm:
+def open_peer(name: str, weights: Weights, threads: int, say: Say) -> PeerArm | IkArm:
     """Start a peer on the same weights. Raises ArmError, or a ModelError where weights cannot be had."""
     program, _, method = name.partition("-")
     entry, draft, engine = weights.entry, weights.draft, weights.hosted.local

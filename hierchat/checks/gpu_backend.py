@@ -27,7 +27,9 @@ def one(model: str, implementation: str, device: str) -> dict[str, Any]:
 
         backend = _through_transformers(entry, device)
         only = None if implementation == ANY else implementation
-        return figures(load_hosted(entry, backend, waits=False, device=device, implementation=only))
+        hosted = load_hosted(entry, backend, waits=False, device=device, implementation=only)
+        hosted.drafting_ready.wait()
+        return figures(hosted)
     except ModelError as error:
         return {"failed": str(error)}
 

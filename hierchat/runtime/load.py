@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
 
 from hierchat.config import Reasoning
 from hierchat.engine.local import LocalEngine
@@ -22,6 +23,9 @@ from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import Chat, Prompt, PromptBuilder, Said, Tools, joined
 from hierchat.runtime.template import ChatTemplate, TemplateStopped
 from hierchat.runtime.thinking import Thinking
+
+if TYPE_CHECKING:
+    from hierchat.runtime.kernels import Compiling
 
 
 def load_hosted(
@@ -57,8 +61,9 @@ def load_hosted(
     from hierchat.texts.corpora import statistics
 
     device = device or best_device()
-    engine_there = by_engine(entry, device, backend)
-    with closing(Compiling((ENGINE, DRAFTING) if engine_there else (DRAFTING,))) as compiling:
+    parts = (ENGINE, DRAFTING) if by_engine(entry, device, backend) else (DRAFTING,)
+    with ExitStack() as stack:
+        compiling = stack.enter_context(closing(Compiling(parts, gently=() if waits else (DRAFTING,))))
         loaded = load(entry, device, report, backend)
         require_template(entry.name, loaded.tokenizer)
         drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report, waits))
@@ -75,40 +80,57 @@ def load_hosted(
             loaded = load(entry, "cpu", report)
             selected = select_implementation(loaded, report, places)
         runner = selected.runner
-        compiling.wait(DRAFTING, report)  # beside it, nothing could be measured
-    measuring()
-    engine = LocalEngine(
-        runner.open(),
-        loaded.end_ids,
-        loaded.tokenizer.decode,
-        min(places, runner.most_sequences),
-        Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary),
-    )
-    vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
-    machine = machine_name(loaded)
-    measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)
-    levels = None
-    if catalogue and runner.drafts:
-        levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
-    prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt, entry.name)
-    hosted = Hosted(
-        entry.name,
-        loaded.model_key,
-        engine,
-        prompts,
-        vanilla_ms,
-        note,
-        drafting,
-        levels,
-        machine,
-        implementation=selected.implementation,
-    )
-    if not runner.drafts:
-        return hosted
+        if waits:
+            compiling.wait(DRAFTING, report)
+        measuring()
+        engine = LocalEngine(
+            runner.open(),
+            loaded.end_ids,
+            loaded.tokenizer.decode,
+            min(places, runner.most_sequences),
+            Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary),
+        )
+        machine = machine_name(loaded)
+        with compiling.paused():
+            vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
+            measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)
+        levels = None
+        if catalogue and runner.drafts:
+            levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
+        hosted = Hosted(
+            entry.name,
+            loaded.model_key,
+            engine,
+            PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt, entry.name),
+            vanilla_ms,
+            note,
+            drafting,
+            levels,
+            machine,
+            implementation=selected.implementation,
+        )
+        if not runner.drafts:
+            return hosted
+        if DRAFTING in compiling:
+            stack.pop_all()
+            hosted = replace(hosted, drafting_ready=Event())
+            Thread(target=_prepare_drafting, args=(hosted, compiling), name="drafting", daemon=True).start()
+            return hosted
     if not is_drafting_compiled():
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
     warm_up(hosted)
     return hosted
+
+
+def _prepare_drafting(hosted: Hosted, compiling: Compiling) -> None:
+    """Wait for what drafts, and let the model's next reply be drafted."""
+    from hierchat.runtime.drafters import warm_up
+    from hierchat.runtime.kernels import DRAFTING
+
+    with closing(compiling):
+        compiling.wait(DRAFTING, silent)
+        warm_up(hosted)
+        hosted.drafting_ready.set()
 
 
 def require_template(name: str, tokenizer: Any) -> None:
