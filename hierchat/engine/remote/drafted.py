@@ -1,4 +1,4 @@
-"""An engine over vLLM with our drafter: the drafter tells of each forward, and keeps users' replies to draft from."""
+"""Generate over vLLM with our drafter, which reports each forward and keeps users' replies to draft from."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _SECONDS = 10.0
 
 
 class DrafterError(ServerError):
-    """The drafter cannot be asked, or refuses. The text is for the user."""
+    """The drafter cannot be reached, or refuses. The text is for the user."""
 
 
 class DrafterChannel:
-    """One drafter on this machine, asked from any thread; it is connected to when it is asked."""
+    """Sends requests to one drafter on this machine, from any thread; connects at the first."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -44,7 +44,7 @@ class DrafterChannel:
         self._lines: Any = None
 
     def hello(self) -> dict[str, Any]:
-        """What it is. Raises DrafterError where it speaks another protocol."""
+        """Ask what it is. Raises DrafterError if it speaks another protocol."""
         told = self._ask("hello")
         if told.get("protocol") != PROTOCOL:
             raise DrafterError(
@@ -54,24 +54,24 @@ class DrafterChannel:
         return told
 
     def reply(self, user: str, reply: str, begin: int) -> dict[str, Any]:
-        """What is known of a reply, with its steps from number `begin` on."""
+        """Ask what is known of a reply, with its steps from number `begin` on."""
         return self._ask("reply", user=user, reply=reply, **{"from": begin})
 
     def figures(self) -> dict[str, Any]:
-        """What it has learned of the engine, and how much it holds."""
+        """Ask what it has learned of the engine, and how much it holds."""
         return self._ask("figures")
 
     def forget_all(self, user: str) -> None:
-        """Have nothing left of a user."""
+        """Delete all that it holds of a user."""
         self._ask("forget", user=user, all=True)
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """Have nothing left of these; unknown ones are none."""
+        """Delete what it holds of these replies; unknown ones do not matter."""
         for at in range(0, len(replies), MOST_AT_ONCE):
             self._ask("forget", user=user, replies=list(replies[at : at + MOST_AT_ONCE]))
 
     def close(self) -> None:
-        """The next question connects again."""
+        """Disconnect; the next request connects again."""
         with suppress(OSError):
             if self._socket:
                 self._socket.close()
@@ -115,7 +115,7 @@ class DrafterChannel:
 
 
 ASK_SECONDS = 0.08
-"""Between two questions for news of a reply: as often as the page is drawn."""
+"""Between two requests for a reply's steps: as often as the page is drawn."""
 END_SECONDS = 2.0
 """How long the drafter may take to notice a reply's end."""
 _POLL_SECONDS = 0.01
@@ -174,15 +174,15 @@ class DraftedEngine(RemoteEngine):
 
 
 class _DrafterSteps(Counting):
-    """Steps as the drafter tells them. Where it cannot be asked any more, those that the server counts."""
+    """Yields steps as the drafter reports them. If it cannot be reached any more, those that the server counts."""
 
     def __init__(self, channel: DrafterChannel, user: str, reply: str) -> None:
         self._channel = channel
         self._names = (user, reply)
         self._steps = 0
-        """Of the drafter's, so many are taken."""
+        """Steps of the drafter that were taken."""
         self._given = 0
-        """Tokens of them."""
+        """Tokens of these steps."""
         self._count: int | None = None
         """Tokens that the server has sent."""
         self._text, self._spent = "", 0.0
@@ -209,7 +209,8 @@ class _DrafterSteps(Counting):
         yield from self._without()
 
     def _news(self, *, last: bool = False) -> Generator[Step, None, bool]:
-        """What the drafter has told since; whether the reply has ended for it. No more than the server has sent."""
+        """Yield what the drafter has reported since, no more than the server has sent. Returns whether the reply has
+        ended for it."""
         self._asked = time.monotonic()
         try:
             told = self._channel.reply(*self._names, self._steps)
@@ -231,7 +232,7 @@ class _DrafterSteps(Counting):
         return ended
 
     def _timed(self, steps: list[Step]) -> Iterator[Step]:
-        """With the text, and with the time that the drafter does not know of."""
+        """Add the text, and the time that the drafter does not know of."""
         if not steps:
             return
         known = sum(step.draft_ms + step.forward_ms for step in steps)
@@ -244,7 +245,7 @@ class _DrafterSteps(Counting):
         self._text, self._spent = "", 0.0
 
     def _without(self) -> Iterator[Step]:
-        """What the drafter said nothing of."""
+        """Yield what the drafter reported nothing of."""
         if self._plain is None and (self._text or (self._count or 0) > self._given):
             counted = Counted(self._given)
             yield from counted.take(self._text, self._count, self._spent)
@@ -253,7 +254,7 @@ class _DrafterSteps(Counting):
 
 
 def _step(told: Mapping[str, Any]) -> Step:
-    """Raises what a dictionary of another form raises."""
+    """Read a step from JSON. Raises what a dictionary of another form raises."""
     tokens = tuple(map(int, told["tokens"]))
     sources = tuple(map(str, told["sources"]))
     chances = tuple(None if chance is None else float(chance) for chance in told["chances"])
@@ -276,7 +277,7 @@ def _step(told: Mapping[str, Any]) -> Step:
 
 
 def _first(step: Step, tokens: int) -> Step:
-    """Of its tokens the first so many."""
+    """Cut a step to its first tokens."""
     return replace(
         step,
         tokens=step.tokens[:tokens],
