@@ -1,4 +1,4 @@
-"""The flags of the measuring commands. Imports nothing heavy: every command line is parsed here first."""
+"""Add the flags of the measuring commands. Imports nothing heavy: every command line is parsed here first."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hierchat.checks.arguments import LINES, add_asked, add_request, add_run, nu
 
 
 def add_benchmarks(parser: argparse.ArgumentParser) -> None:
-    """`decode | log | load | record | replay | index | forward | agreement | tokens | simulate | report |
-    session | start | soak | page | vllm`."""
+    """Add a subparser for each measuring command."""
     kinds = parser.add_subparsers(dest="kind", required=True)
 
     decode = kinds.add_parser("decode", help="arms against each other, each question from an empty history")
@@ -155,7 +154,7 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_traces(kinds: Any) -> None:
-    """`benchmarks record` and `benchmarks replay`."""
+    """Add `benchmarks record` and `benchmarks replay`."""
     record = kinds.add_parser("record", help="the model's replies, each token with its likeliest rivals")
     record.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
     add_request(record)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks ...`: from the command line to a run and back."""
+"""Run what a command line of `python -m benchmarks` asks for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
 
 
 def run(args: argparse.Namespace) -> int:
-    """The process's exit code: 0, 2 for an error, 130 for Ctrl-C; of a session, 1 for words that differ or an error."""
+    """Run a measurement and return the exit code: 0, 2 for an error, 130 for Ctrl-C; of a session, 1 for words that
+    differ or an error."""
     if args.kind == "session":
         return session.run(
             args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
@@ -101,7 +102,7 @@ def _open(
     result: decode.Measured,
     beside: Sequence[Source] = (),
 ) -> list[Arm]:
-    """The arms that can run; the others go to `result.absent`."""
+    """Open the arms that can run; the others go to `result.absent`."""
     arms: list[Arm] = []
     for name in names:
         try:
@@ -185,7 +186,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _show(result: dict[str, Any], out: Path | None) -> int:
-    """Prints the figures, and writes them where asked."""
+    """Print the figures, and write them where asked."""
     text = json.dumps(result, indent=2)
     print(text)
     if out:

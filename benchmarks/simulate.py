@@ -39,7 +39,7 @@ BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A GPU by its data sheet, and how long it takes to start the kernels of one layer."""
+    """Describe a GPU by its data sheet, and how long it takes to start the kernels of one layer."""
 
     name: str
     bytes_per_ms: float
@@ -85,7 +85,7 @@ RETRIEVED_MS = 0.3
 
 
 def forward_ms(name: str, catalogue: Catalogue, machine: Machine) -> list[float]:
-    """Of forwards of a level over 1, 2, ... positions."""
+    """Compute the milliseconds of forwards of a level over 1, 2, ... positions."""
     model = name.removesuffix(COPY)
     size, layers = catalogue.entry(model).size, LAYERS[model]
     assert size
@@ -118,7 +118,7 @@ def stack(
 
 
 def run(out: Path | None) -> int:
-    """All families on all machines, and how long the search takes: as a table, and into `out`."""
+    """Show all families on all machines, and how long the search takes; write them into `out`."""
     result = simulate()
     _show(result)
     if out:
@@ -127,7 +127,7 @@ def run(out: Path | None) -> int:
 
 
 def simulate() -> dict[str, Any]:
-    """The figures."""
+    """Compute the figures of all families on all machines."""
     catalogue = read_catalogue()
     rows = []
     for names, pairs in FAMILIES.items():
@@ -138,7 +138,7 @@ def simulate() -> dict[str, Any]:
 
 
 def search_ms(levels: int = 6) -> float:
-    """The slowest of some searches over so many levels of random costs, with the databases."""
+    """Time searches over so many levels of random costs, with the databases; return the slowest."""
     rng, slowest = np.random.default_rng(0), 0.0
     best_plan(_random(rng, levels))  # compiled
     for _ in range(50):

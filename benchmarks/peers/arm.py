@@ -1,4 +1,4 @@
-"""A peer as an arm: a process that is asked one JSON line at a time. programs/main.py is the other side."""
+"""Ask a peer process one JSON line at a time. programs/main.py is the other side."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLOSE_SECONDS = 2
 
 
 class PeerArm:
-    """A peer process. Raises ArmError when it does not start, dies, or says what went wrong."""
+    """Answer by a peer process. Raises ArmError when it does not start, dies, or reports an error."""
 
     def __init__(self, name: str, command: Sequence[str | Path], engine: LocalEngine, threads: int) -> None:
         self.name = name
@@ -80,7 +80,7 @@ class PeerArm:
         return heard["seconds"], heard["served"]
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """One request, and what the process says to it (programs/main.py)."""
+        """Send one request and return the answer (programs/main.py)."""
         assert self._process.stdin
         with suppress(BrokenPipeError):  # then it has died, and what it left says why
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -99,7 +99,7 @@ class PeerArm:
         return heard
 
     def _last_words(self) -> str:
-        """Why it ended: its exit code, and the last line that it wrote to standard error."""
+        """Say why the process ended: its exit code, and the last line that it wrote to standard error."""
         self.close()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()]
@@ -192,7 +192,7 @@ def open_peer(name: str, weights: Weights, threads: int, say: Say) -> PeerArm | 
 
 
 def _on_gguf(entry: ModelEntry, method: str, draft: ModelEntry | None) -> tuple[Path, dict[str, Any]]:
-    """File and options of llama.cpp. Raises ArmError."""
+    """Return file and options of llama.cpp. Raises ArmError."""
     if best_device() != "cpu":
         raise ArmError("llama.cpp is built for the CPU here, and the model runs on a GPU")
     if method != "draft":
@@ -210,7 +210,7 @@ def _gguf(entry: ModelEntry) -> Path:
 
 
 def _on_torch(program: str, method: str, draft: ModelEntry | None) -> dict[str, Any]:
-    """Options of programs over transformers. Raises ArmError."""
+    """Return options of programs over transformers. Raises ArmError."""
     if method == "assisted" and draft is None:
         raise ArmError(NO_DRAFT)
     device = best_device()
