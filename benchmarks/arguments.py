@@ -42,7 +42,7 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
             help="ours: vanilla, context, context+history, hierchat; published methods behind our own engine: "
             "hd-paper, pld, token-recycling, suffix, llama-cache, arctic-suffix; other programs: transformers, "
             "transformers-bf16, transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, "
-            "llama.cpp-lookup-10, llama.cpp-draft, flashspec, dejavuu; draft models "
+            "llama.cpp-lookup-10, llama.cpp-draft, ik, ik-suffix, ik-ngram-mod, flashspec, dejavuu; draft models "
             "alone: hsd, and draft:NAME for one of them; a plan of levels: plan:databases+NAME=LENGTH+...",
         )
         measured.add_argument(

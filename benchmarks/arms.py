@@ -19,7 +19,7 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import CachedSequence
-from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import MOST, Plan, by_renewal
 from hierchat.runtime.drafters import Memory, drafter_over, reply_drafter, with_models
 from hierchat.runtime.levels import Levels
@@ -87,6 +87,9 @@ BASELINES = {
     "llama.cpp-lookup": "llama.cpp",
     "llama.cpp-lookup-10": "llama.cpp",
     "llama.cpp-draft": "llama.cpp",
+    "ik": "ik",
+    "ik-suffix": "ik",
+    "ik-ngram-mod": "ik",
     "flashspec": "transformers",
     "dejavuu": "transformers",
 }
@@ -161,7 +164,7 @@ def plan_ms(drafter: Proposer | None, context: int) -> float | None:
     """Return the milliseconds per token that a fixed plan is expected to take, or None where it is not fixed."""
     if not isinstance(drafter, HierarchicalDrafter) or not drafter.fixed:
         return None
-    return by_renewal(drafter.hierarchy.ladder(context), drafter.fixed)
+    return by_renewal(drafter.hierarchy.stack(context), drafter.fixed)
 
 
 class Carried:

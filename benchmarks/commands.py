@@ -28,7 +28,7 @@ from benchmarks import (
 )
 from benchmarks.arms import DRAFT, OWN, PLAN, Arm, Carried, OwnArm, parse_arms
 from benchmarks.page import measure as page
-from benchmarks.peers.arm import open_peer
+from benchmarks.peers.arm import Weights, open_peer
 from benchmarks.peers.environment import ArmError
 from benchmarks.record import CHOICE, read_traces
 from benchmarks.tabulate import show, show_tables
@@ -111,7 +111,7 @@ def _open(
             if name in OWN or name.startswith((DRAFT, PLAN)):
                 arms.append(OwnArm(name, hosted, width, beside))
                 continue
-            peer = open_peer(name, entry, draft, hosted.local, threads, say)
+            peer = open_peer(name, Weights(entry, hosted, draft), threads, say)
             arms.append(peer)
             result.head["machine"].setdefault("peers", {})[name] = peer.versions
         except (ArmError, ModelError, OSError) as error:

@@ -7,14 +7,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import psutil
 import torch
 
 from benchmarks.arms import TIMED
-from benchmarks.peers.arm import PeerArm, open_peer
+from benchmarks.peers.arm import PeerArm, Weights, open_peer
 from benchmarks.peers.environment import ArmError
 from hierchat.checks.questions import RequestError, unknown
 from hierchat.checks.runs import machine, say
@@ -213,7 +213,7 @@ def _peers(
     found = {}
     for name in names:
         try:
-            found[name] = open_peer(name, entry, None, hosted.local, threads, say)
+            found[name] = cast(PeerArm, open_peer(name, Weights(entry, hosted), threads, say))
         except ArmError as error:
             raise RequestError(f"--peers: {name} cannot be started: {error}.") from error
         stack.callback(found[name].close)

@@ -23,7 +23,14 @@ from rich.progress import BarColumn, Progress, TextColumn
 from hierchat.chat.prompts import REPLY, Script, scripts
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.generation import Decoding, common_prefix, loop_at_end, step_together
+from hierchat.engine.generation import (
+    Detokenizer,
+    Generation,
+    Request,
+    common_prefix,
+    loop_at_end,
+    step_batch,
+)
 from hierchat.engine.runner import Runner
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.load_model import load_blocks
@@ -116,12 +123,12 @@ class Streams:
         self.count = count
         self._runner = runner
         self._sequences = [runner.open() for _ in range(count)]
-        self._replies: dict[int, Decoding] = {}
+        self._replies: dict[int, Generation] = {}
 
     def start(self, stream: int, prompt: Sequence[int], settings: GenerationSettings) -> None:
         """A stream takes up another conversation, or the next turn of its own: what some stream has read of the prompt
-        already is not read again. Raises decoding.PromptTooLong."""
-        reply = Decoding(self._sequences[stream], prompt, settings, (), _no_text)
+        already is not read again. Raises generation.PromptTooLong."""
+        reply = Generation(self._sequences[stream], Request(prompt, settings), Detokenizer(_no_text))
         self._take_over(stream, prompt[:-1])
         for _ in reply.read():
             pass
@@ -136,7 +143,7 @@ class Streams:
         writing = sorted(self._replies.items())
         if not writing:
             return []
-        steps = step_together(self._runner, [reply for _, reply in writing])
+        steps = step_batch(self._runner, [reply for _, reply in writing])
         for stream, reply in writing:
             if reply.finish:
                 self.stop(stream)

@@ -9,16 +9,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.arms import Answer
 from benchmarks.peers.environment import ArmError, Packages, python_with
+from benchmarks.peers.ik import IkArm
 from hierchat.config import GenerationSettings
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.device_memory import best_device, dtype_on
 from hierchat.models.fetch.bring import get, get_gguf
+from hierchat.runtime.loaded import Hosted
 
 CLOSE_SECONDS = 2
 """How long a peer may take to notice that nobody asks any more."""
@@ -160,12 +163,21 @@ NO_DRAFT = "no draft model with the same tokens was named (--draft NAME)"
 Say = Callable[[str], None]
 
 
-def open_peer(
-    name: str, entry: ModelEntry, draft: ModelEntry | None, engine: LocalEngine, threads: int, say: Say
-) -> PeerArm:
-    """Starts a peer on the same weights; `draft`: a smaller model for those that take one. Raises ArmError, or a
-    ModelError where weights cannot be had."""
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What a peer computes: the model of `hosted`, and a smaller one for those that take a draft model."""
+
+    entry: ModelEntry
+    hosted: Hosted
+    draft: ModelEntry | None = None
+
+
+def open_peer(name: str, weights: Weights, threads: int, say: Say) -> PeerArm | IkArm:
+    """Start a peer on the same weights. Raises ArmError, or a ModelError where weights cannot be had."""
     program, _, method = name.partition("-")
+    entry, draft, engine = weights.entry, weights.draft, weights.hosted.local
+    if program == "ik":
+        return IkArm(name, method, _gguf(entry), weights.hosted, threads)
     options: dict[str, Any] = {"threads": threads, "context": engine.context_length}
     if program == "llama.cpp":
         model, own = _on_gguf(entry, method, draft)

@@ -16,7 +16,7 @@ import httpx
 from benchmarks.published.arctic import arctic_folder
 from hierchat.checks.questions import RequestError, unknown
 from hierchat.config import data_dir
-from hierchat.engine.remote.drafted import DrafterClient, DrafterError
+from hierchat.engine.remote.drafted import DrafterChannel, DrafterError
 from hierchat.runtime.vllm import CACHE_ON_CPU, Launch, Vllm, VllmEnded, prepare
 
 SECONDS = 600.0
@@ -85,7 +85,7 @@ class OwnServer(Server):
         self._run = uuid4().hex  # so that one run's replies are not another's
         self._users: set[str] = set()
         try:
-            self._channel = DrafterClient(port, token)
+            self._channel = DrafterChannel(port, token)
             self.about = self._channel.hello()
         except DrafterError as error:
             raise RequestError(

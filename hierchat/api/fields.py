@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 from hierchat.chat.reply import Reply
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.engine.sampling.grammar import Grammars
-from hierchat.engine.verify import TokenLogprob
+from hierchat.engine.verification import TokenLogprob
 
 MOST_REPLIES = 8
 """The most that one request may ask for."""

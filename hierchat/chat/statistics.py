@@ -14,8 +14,8 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.engine.engine import TARGET, Step
-from hierchat.engine.verify import TokenLogprob
-from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.engine.verification import TokenLogprob
+from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.history import Histories
 from hierchat.runtime.levels import LeftOut
@@ -133,7 +133,7 @@ class ReplyStatistics:
         self.accepted.update(source for source in step.sources if source != TARGET)
         if not self._timed:
             return
-        if step.together > 1 and self.baseline == "estimated":  # that was of a reply alone
+        if step.batch_size > 1 and self.baseline == "estimated":  # that was of a reply alone
             self.vanilla_ms = self.baseline = None
         self.forwards += step.width > 0 or step.text is None
         self.proposed.update(step.proposed)

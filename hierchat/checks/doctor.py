@@ -21,10 +21,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from hierchat import __version__
 from hierchat.config import cache_dir, config_dir, data_dir, database_file
-from hierchat.engine.backends import RUNGS
+from hierchat.engine.backends import IMPLEMENTATIONS
 from hierchat.engine.cpu.forward import cores
 from hierchat.engine.cpu.llvm import is_compiled, kernel
-from hierchat.engine.fallback import Landed, landings
+from hierchat.engine.fallback import AttemptRecord, attempt_records
 from hierchat.jit import INSTRUCTIONS, supported
 from hierchat.logs import log_path
 from hierchat.models.cache import gigabytes
@@ -60,13 +60,17 @@ _ADVICE = "Run `hierchat doctor --gpu` and report what it prints."
 
 def computed() -> list[Finding]:
     """Return one line for each model that transformers computed, and device."""
-    return [_finding(one) for one in landings()] or [Finding("no model was computed by transformers yet")]
+    return [_finding(one) for one in attempt_records()] or [
+        Finding("no model was computed by transformers yet")
+    ]
 
 
-def _finding(one: Landed) -> Finding:
-    by = RUNGS.get(one.rung, "nothing")
+def _finding(one: AttemptRecord) -> Finding:
+    by = IMPLEMENTATIONS.get(one.implementation, "nothing")
     ties = f"; a draft may change a word at a near tie ({one.inexact})" if one.inexact else ""
-    fell = "".join(f"; {RUNGS.get(rung, rung)} failed: {reason}" for rung, reason in one.failed.items())
+    fell = "".join(
+        f"; {IMPLEMENTATIONS.get(name, name)} failed: {reason}" for name, reason in one.failed.items()
+    )
     return Finding(f"{one.model}, on {one.device}: {by}{ties}{fell}", _ADVICE if one.failed else "")
 
 

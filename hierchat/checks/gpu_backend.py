@@ -18,7 +18,7 @@ from hierchat.models.progress import ModelError
 ANY = "any"
 
 
-def one(model: str, rung: str, device: str) -> dict[str, Any]:
+def one(model: str, implementation: str, device: str) -> dict[str, Any]:
     """Return the figures of one model on one way; or `failed`, the reason."""
     try:
         entry = read_catalogue().entry(model)
@@ -26,8 +26,10 @@ def one(model: str, rung: str, device: str) -> dict[str, Any]:
         from hierchat.runtime.load import load_hosted
 
         backend = _through_transformers(entry, device)
-        only = None if rung == ANY else rung
-        return figures(load_hosted(entry, backend, waits=False, device=device, rung=only))
+        only = None if implementation == ANY else implementation
+        hosted = load_hosted(entry, backend, waits=False, device=device, implementation=only)
+        hosted.drafting_ready.wait()
+        return figures(hosted)
     except ModelError as error:
         return {"failed": str(error)}
 

@@ -154,6 +154,7 @@ class ModelHost:
                 raise _Overtaken
             self.reading = progress
 
+        hosted.drafting_ready.wait()  # sorting them is compiled with what drafts
         with self._shipped, suppress(_Overtaken):
             try:
                 report(Progress("reading", 0, None, ""))

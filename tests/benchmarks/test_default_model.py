@@ -33,7 +33,17 @@ def run(folder: Path, *command: str, tokens: int = 24) -> tuple[int, dict[str, A
     return code, json.loads(out.read_text())
 
 
-BUILT = ("llama.cpp", "llama.cpp-lookup", "llama.cpp-lookup-10", "llama.cpp-draft", "flashspec", "dejavuu")
+BUILT = (
+    "llama.cpp",
+    "llama.cpp-lookup",
+    "llama.cpp-lookup-10",
+    "llama.cpp-draft",
+    "flashspec",
+    "dejavuu",
+    "ik",
+    "ik-suffix",
+    "ik-ngram-mod",
+)
 """Arms that take minutes to build or install: asked where HIERCHAT_BENCH_ALL is set."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.peers import environment
-from benchmarks.peers.arm import LLAMA_CPP, MAIN, PeerArm, open_peer
+from benchmarks.peers.arm import LLAMA_CPP, MAIN, PeerArm, Weights, open_peer
 from benchmarks.peers.environment import ArmError
 from benchmarks.peers.programs.llama_cpp import DraftModel, hold
 from hierchat.config import GenerationSettings
@@ -112,7 +112,7 @@ def test_peers_that_cannot_run_here(
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     entry = ModelEntry(name="tiny", source=ModelSource(folder=Folder(path=tmp_path)))
     with pytest.raises(ArmError, match=reason):
-        open_peer(name, entry, None, hosted().engine, 1, print)
+        open_peer(name, Weights(entry, hosted()), 1, print)
 
 
 @pytest.mark.parametrize("lookup", ["", ', "lookup": 4'])

@@ -13,7 +13,7 @@ import pytest
 from hierchat.checks.exactness import DRAFTERS, Compared, PlainTurn, check
 from hierchat.checks.questions import RequestError
 from hierchat.cli.main import main
-from hierchat.engine.verify import ArrayRows
+from hierchat.engine.verification import ArrayRows
 from hierchat.hierarchy.plan import Plan
 from hierchat.runtime.drafters import Memory
 from hierchat.runtime.loaded import Hosted

@@ -1,4 +1,4 @@
-"""An engine over vLLM with our drafter: the drafter tells of each forward, and keeps users' replies to draft from."""
+"""Generate over vLLM with our drafter, which reports each forward and keeps users' replies to draft from."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _SECONDS = 10.0
 
 
 class DrafterError(ServerError):
-    """The drafter cannot be asked, or refuses. The text is for the user."""
+    """The drafter cannot be reached, or refuses. The text is for the user."""
 
 
-class DrafterClient:
-    """Asks one drafter on this machine, from any thread; it connects with the first question."""
+class DrafterChannel:
+    """Sends requests to one drafter on this machine, from any thread; connects at the first."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -44,7 +44,7 @@ class DrafterClient:
         self._lines: Any = None
 
     def hello(self) -> dict[str, Any]:
-        """Ask what it is. Raises DrafterError where it speaks another protocol."""
+        """Ask what it is. Raises DrafterError if it speaks another protocol."""
         told = self._ask("hello")
         if told.get("protocol") != PROTOCOL:
             raise DrafterError(
@@ -62,16 +62,16 @@ class DrafterClient:
         return self._ask("figures")
 
     def forget_all(self, user: str) -> None:
-        """Have the drafter forget a user."""
+        """Delete all that it holds of a user."""
         self._ask("forget", user=user, all=True)
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """Have the drafter forget these replies; unknown ones are none."""
+        """Delete what it holds of these replies; unknown ones do not matter."""
         for at in range(0, len(replies), MOST_AT_ONCE):
             self._ask("forget", user=user, replies=list(replies[at : at + MOST_AT_ONCE]))
 
     def close(self) -> None:
-        """Close the connection; the next question opens another."""
+        """Disconnect; the next request connects again."""
         with suppress(OSError):
             if self._socket:
                 self._socket.close()
@@ -115,7 +115,7 @@ class DrafterClient:
 
 
 ASK_SECONDS = 0.08
-"""Between two questions for news of a reply: as often as the page is drawn."""
+"""Between two requests for a reply's steps: as often as the page is drawn."""
 END_SECONDS = 2.0
 """How long the drafter may take to notice a reply's end."""
 _POLL_SECONDS = 0.01
@@ -125,7 +125,7 @@ class DraftedEngine(RemoteEngine):
     """Asks vLLM, whose drafter learns there (LearnsElsewhere) and which tells texts of tokens (TellsTexts)."""
 
     def __init__(
-        self, server: OpenAIClient, model: RemoteModel, context_length: int, channel: DrafterClient
+        self, server: OpenAIClient, model: RemoteModel, context_length: int, channel: DrafterChannel
     ) -> None:
         super().__init__(server, model, context_length)
         self._channel = channel
@@ -172,19 +172,19 @@ class DraftedEngine(RemoteEngine):
         # What was read for one user answers no other: no time tells what others asked.
         alone = self._anew or (user is None and not self._user)
         whose = f"{self._salt}-{secrets.token_hex(8)}" if alone else self._user or f"{self._salt}-{user}"
-        return {"vllm_xargs": told, "cache_salt": whose}, _Ledger(self._channel, self._user, reply)
+        return {"vllm_xargs": told, "cache_salt": whose}, _DrafterSteps(self._channel, self._user, reply)
 
 
-class _Ledger(Counting):
-    """Makes steps as the drafter tells them; where it cannot be asked any more, as the server counts."""
+class _DrafterSteps(Counting):
+    """Yields steps as the drafter reports them. If it cannot be reached any more, those that the server counts."""
 
-    def __init__(self, channel: DrafterClient, user: str, reply: str) -> None:
+    def __init__(self, channel: DrafterChannel, user: str, reply: str) -> None:
         self._channel = channel
         self._names = (user, reply)
         self._steps = 0
         """Steps of the drafter that were taken."""
         self._given = 0
-        """Tokens of them."""
+        """Tokens of these steps."""
         self._count: int | None = None
         """Tokens that the server has sent."""
         self._text, self._spent = "", 0.0
@@ -211,7 +211,8 @@ class _Ledger(Counting):
         yield from self._without()
 
     def _news(self, *, last: bool = False) -> Generator[Step, None, bool]:
-        """Yield the drafter's steps since, no more than the server sent, and return whether the reply has ended."""
+        """Yield what the drafter has reported since, no more than the server has sent. Returns whether the reply has
+        ended for it."""
         self._asked = time.monotonic()
         try:
             told = self._channel.reply(*self._names, self._steps)
@@ -233,7 +234,7 @@ class _Ledger(Counting):
         return ended
 
     def _timed(self, steps: list[Step]) -> Iterator[Step]:
-        """Yield steps with the text, and with the time that the drafter does not know of."""
+        """Add the text, and the time that the drafter does not know of."""
         if not steps:
             return
         known = sum(step.draft_ms + step.forward_ms for step in steps)
@@ -246,7 +247,7 @@ class _Ledger(Counting):
         self._text, self._spent = "", 0.0
 
     def _without(self) -> Iterator[Step]:
-        """Yield what the drafter said nothing of."""
+        """Yield what the drafter reported nothing of."""
         if self._plain is None and (self._text or (self._count or 0) > self._given):
             counted = Counted(self._given)
             yield from counted.take(self._text, self._count, self._spent)
@@ -255,7 +256,7 @@ class _Ledger(Counting):
 
 
 def _step(told: Mapping[str, Any]) -> Step:
-    """Make a step of what the drafter tells. Raises what a dictionary of another form raises."""
+    """Read a step from JSON. Raises what a dictionary of another form raises."""
     tokens = tuple(map(int, told["tokens"]))
     sources = tuple(map(str, told["sources"]))
     chances = tuple(None if chance is None else float(chance) for chance in told["chances"])
@@ -273,12 +274,12 @@ def _step(told: Mapping[str, Any]) -> Step:
         width=int(told["width"]),
         draft_ms=float(told["draft_ms"]),
         forward_ms=float(told["forward_ms"]),
-        together=int(told["together"]),
+        batch_size=int(told["together"]),
     )
 
 
 def _first(step: Step, tokens: int) -> Step:
-    """Return the step with its first so many tokens."""
+    """Cut a step to its first tokens."""
     return replace(
         step,
         tokens=step.tokens[:tokens],

@@ -11,7 +11,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.engine.engine import LearnsElsewhere, Step, TellsTexts
 from hierchat.engine.remote import drafted
-from hierchat.engine.remote.drafted import DraftedEngine, DrafterClient, DrafterError
+from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel, DrafterError
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens
 from hierchat.models.catalogue import OpenAI
@@ -35,7 +35,7 @@ def drafter() -> Drafter:
 def engine(script: Script, drafter: Drafter) -> Iterator[DraftedEngine]:
     with serving(script) as url, drafting(drafter) as port:
         server = OpenAIClient.of_catalogue(OpenAI(url=url))
-        channel = DrafterClient(port, TOKEN)
+        channel = DrafterChannel(port, TOKEN)
         yield DraftedEngine(server, server.model(None), 512, channel)
         channel.close()
 
@@ -147,7 +147,7 @@ def test_it_forgets(engine: DraftedEngine, drafter: Drafter) -> None:
 
 def test_a_connection_that_was_closed_is_made_anew(drafter: Drafter) -> None:
     with drafting(drafter) as port:
-        channel = DrafterClient(port, TOKEN)
+        channel = DrafterChannel(port, TOKEN)
         channel.hello()
         drafter.hangs_up = True
         with pytest.raises(DrafterError, match=f"does not answer on port {port}"):
@@ -160,4 +160,4 @@ def test_a_connection_that_was_closed_is_made_anew(drafter: Drafter) -> None:
 def test_another_protocol(drafter: Drafter) -> None:
     drafter.protocol = 2
     with drafting(drafter) as port, pytest.raises(DrafterError, match=r"is of hierchat 9\.9"):
-        DrafterClient(port, TOKEN).hello()
+        DrafterChannel(port, TOKEN).hello()

@@ -1,4 +1,4 @@
-"""Verification: walk down the draft tree along the target's own choices."""
+"""Verify a draft tree: walk down along the target's own choices."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.sampling.grammar import Grammar
 from hierchat.engine.sampling.sampler import Counts, choose, top_tokens
 
@@ -31,30 +32,30 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def wait(self, *, best: bool) -> None:
-        """Until the forward is done. `best`: only best() will be asked for, so that less need be brought."""
+        """Wait until the forward is done. `best`: only best() will be read, so that less need be brought."""
         ...
 
     def best(self, node: int) -> int:
-        """The node's likeliest token, the first of equals, where it is known without looking through its logits; else
+        """Return the node's likeliest token, the first of equals, if it is known without going through its logits; else
         -1."""
         ...
 
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        """[nodes, count]: the likeliest tokens in order, as top_tokens has them."""
+        """Return the likeliest tokens in order, as top_tokens does: [nodes, count]."""
         ...
 
     def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
-        """[nodes, hidden]: what the head read, behind the last norm; valid until the runner's next forward. None where
-        the runner does not bring it."""
+        """Return what the head read, behind the last norm: [nodes, hidden], valid until the runner's next forward. None
+        if the runner does not keep it."""
         ...
 
     def kept(self) -> Rows:
-        """The same logits, valid beyond the next forward."""
+        """Copy the logits, so that they stay valid beyond the next forward."""
         ...
 
 
 class ArrayRows:
-    """Rows that are there: [nodes, vocabulary]."""
+    """Rows in main memory: [nodes, vocabulary]."""
 
     recorded = False
 
@@ -89,7 +90,7 @@ class ArrayRows:
 
 
 class LateRows:
-    """The rows of one forward. The first call waits for the forward, and copies all values of its kind at once.
+    """Rows on a device. The first call waits for the forward, and copies all values of its kind at once.
 
     `best` alone is a few bytes: greedy decoding needs no logits. Valid until `expire`, at the target's next forward.
     """
@@ -127,21 +128,21 @@ class LateRows:
         return self._rows[node]
 
     def best(self, node: int) -> int:
-        """The node's likeliest token, the first of equals; -1 where its logits are no numbers."""
+        """Return the node's likeliest token, the first of equals; -1 where its logits are no numbers."""
         if self._best is None:
             self._require_fresh()
             self._best = self._fetch_best()
         return int(self._best[node])
 
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        """[nodes, count]: their likeliest tokens, as top_tokens has them; whole rows stay where they are."""
+        """Return the likeliest tokens [nodes, count], as top_tokens does; whole rows stay where they are."""
         if self._fetch_top is None or self._rows is not None:
             return np.array([top_tokens(self[node], count) for node in nodes])
         self._require_fresh()
         return self._fetch_top(nodes, count)
 
     def hidden(self, nodes: Sequence[int]) -> None:
-        """They stay on the device: a graph's memory is used again."""
+        """Return nothing: they stay on the device, where a graph uses their memory again."""
 
     def wait(self, *, best: bool) -> None:
         self.best(0) if best else self[0]
@@ -150,7 +151,7 @@ class LateRows:
         return ArrayRows(np.array([self[node] for node in range(self._count)]))
 
     def expire(self) -> None:
-        """The memory behind the rows is used again."""
+        """Refuse to be read from now on: the memory behind the rows is used again."""
         self._expired = True
 
     def _require_fresh(self) -> None:
@@ -169,74 +170,69 @@ _CHANGING = (
 )
 
 
+@dataclass(slots=True)
+class Sampler:
+    """Chooses the tokens of one reply. `counts` are the tokens so far, for the penalties; `grammar` masks what may not
+    come next."""
+
+    settings: GenerationSettings
+    counts: Counts | None = None
+    grammar: Grammar | None = None
+
+    @property
+    def _only_likeliest(self) -> bool:
+        """Whether the choice is the likeliest token, as the model's logits have it."""
+        return all(getattr(self.settings, name) == getattr(_PLAIN, name) for name in _CHANGING)
+
+    def wait_for(self, rows: Rows) -> None:
+        """Wait for a forward on a device, bringing what `choose` reads: the only synchronisation of a step."""
+        rows.wait(best=self._only_likeliest)
+
+    def choose(self, rows: Rows, node: int, position: int) -> int:
+        """Choose the token at `position`, behind a node of a segment. Where only the likeliest counts, a device has
+        found it already."""
+        if self._only_likeliest and (token := rows.best(node)) >= 0:
+            return token
+        row = self.grammar.masked(rows[node]) if self.grammar else rows[node]
+        return choose(row, position, self.settings.seed, self.settings, self.counts)
+
+    def take(self, token: int) -> None:
+        """Add a chosen token to the reply."""
+        if self.counts:
+            self.counts.add(token)
+        if self.grammar:
+            self.grammar.take(token)
+
+
 @dataclass(frozen=True, slots=True)
 class Verified:
     """What a segment brought."""
 
     nodes: tuple[int, ...]
-    """Path of the segment's nodes that stand, root first."""
+    """Path of the segment's nodes that stand, root first: 0 is the root, n + 1 the draft n."""
     tokens: tuple[int, ...]
     """The target's choices: one per node of the path; all but the last (the bonus token) were drafted."""
 
 
-def choose_from(
-    rows: Rows,
-    node: int,
-    position: int,
-    settings: GenerationSettings,
-    counts: Counts | None = None,
-    grammar: Grammar | None = None,
-) -> int:
-    """choose() for a row of a segment, among what `grammar` allows. Where only the likeliest token counts, a device has
-    found it already."""
-    if _only_likeliest(settings) and (token := rows.best(node)) >= 0:
-        return token
-    row = grammar.masked(rows[node]) if grammar else rows[node]
-    return choose(row, position, settings.seed, settings, counts)
+def verify(rows: Rows, drafts: DraftTree, position: int, sampler: Sampler, root: int = 0) -> Verified:
+    """Find the longest accepted path of a draft tree and its bonus token, which the sampler takes.
 
-
-def wait_for(rows: Rows, settings: GenerationSettings) -> None:
-    """Wait for a forward on a device, bringing what choose_from will ask for: the only synchronisation of a step."""
-    rows.wait(best=_only_likeliest(settings))
-
-
-def verify(
-    rows: Rows,
-    tokens: Sequence[int],
-    parents: Sequence[int],
-    position: int,
-    settings: GenerationSettings,
-    counts: Counts,
-    *,
-    first: int = 0,
-    grammar: Grammar | None = None,
-) -> Verified:
-    """The longest accepted path and its bonus token.
-
-    `rows` [nodes, vocabulary] are the logits after each node of the segment; node 0 is the committed text's last token,
-    the others are drafts; its row is number `first`, theirs follow. `position` is that of the token chosen after node
-    0. `counts` and `grammar` gain the chosen tokens.
+    `rows` [nodes, vocabulary] are the logits behind each node of the segment; number `root` is that of the committed
+    text's last token, those of the drafts follow. `position` is that of the token chosen behind the root.
     """
     children: dict[tuple[int, int], int] = {}
-    for node in range(1, len(tokens)):
-        children.setdefault((parents[node], tokens[node]), node)
-    path: list[int] = [0]
-    chosen: list[int] = []
+    for node, child in enumerate(zip(drafts.parents, drafts.tokens, strict=True)):
+        children.setdefault(child, node)
+    path, chosen, at = [0], list[int](), -1
     while True:
-        token = choose_from(rows, first + path[-1], position + len(chosen), settings, counts, grammar)
+        token = sampler.choose(rows, root + 1 + at, position + len(chosen))
         chosen.append(token)
-        counts.add(token)
-        if grammar:
-            grammar.take(token)
-        following = children.get((path[-1], token))
+        sampler.take(token)
+        following = children.get((at, token))
         if following is None:
             return Verified(tuple(path), tuple(chosen))
-        path.append(following)
-
-
-def _only_likeliest(settings: GenerationSettings) -> bool:
-    """Whether the choice is the likeliest token, as the model's logits have it."""
-    return all(getattr(settings, name) == getattr(_PLAIN, name) for name in _CHANGING)
+        at = following
+        path.append(at + 1)
 
 
 # How likely the chosen tokens were, and which others would have been.
@@ -251,7 +247,8 @@ class TokenLogprob(NamedTuple):
 
 
 def logprobs(rows: Rows, nodes: Sequence[int], tokens: Sequence[int], count: int) -> tuple[TokenLogprob, ...]:
-    """Of `tokens`, each chosen behind the node of the same place, with `count` of the likeliest."""
+    """Compute log probabilities of `tokens`, each chosen behind the node of the same place, with `count` of the
+    likeliest beside each."""
     found = []
     for node, token in zip(nodes, tokens, strict=True):
         row = rows[node].astype(np.float64)

@@ -12,8 +12,8 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.engine.sampling.sampler import Counts, choose, processed
-from hierchat.engine.verify import ArrayRows, verify
+from hierchat.engine.sampling.sampler import choose, processed
+from hierchat.engine.verification import ArrayRows, Sampler, verify
 from tests.engine.test_sampler_distribution import RIGHT, p_value
 
 VOCABULARY, TOKENS = 12, 2
@@ -36,9 +36,8 @@ def drafted(settings: GenerationSettings, drafter: Drafter) -> tuple[list[int], 
     drafter.begin(PROMPT)
     while len(text) < len(PROMPT) + TOKENS:
         tree = drafter.propose()
-        tokens = [text[-1], *tree.tokens]
-        parents = [-1, *(parent + 1 for parent in tree.parents)]
-        found = verify(ArrayRows(LOGITS[tokens]), tokens, parents, len(text), settings, Counts())
+        rows = ArrayRows(LOGITS[[text[-1], *tree.tokens]])
+        found = verify(rows, tree, len(text), Sampler(settings))
         accepted += len(found.tokens) - 1
         drafter.observe(found.tokens)
         text += found.tokens

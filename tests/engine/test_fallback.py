@@ -1,4 +1,4 @@
-"""The ladder with a fault at every rung: it ends at the right one, says why, and replies are right."""
+"""Every implementation with a fault: the right one is taken, the reasons are told, and replies are right."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from hierchat.config import GenerationSettings
 from hierchat.engine import backends, fallback
 from hierchat.engine.cuda.cuda_runner import CudaRunner, CudaSequence, Graphs
 from hierchat.engine.fallback import (
-    Landing,
-    LandingNotes,
+    AttemptLog,
+    AttemptRecord,
+    Implementation,
     NoAnswer,
-    NoRung,
+    NoImplementation,
     NotRight,
-    Rung,
-    climb,
+    Selected,
+    Selection,
+    attempt_records,
     forget_lost,
-    landings,
     within,
 )
 from hierchat.engine.local import LocalEngine
@@ -34,7 +35,7 @@ from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import expected, require_agreement, require_right_device
 from hierchat.engine.torch.plain import PlainRunner, PlainSequence
 from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
-from hierchat.engine.verify import ArrayRows
+from hierchat.engine.verification import ArrayRows
 from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, UnsupportedError
 from tests.engine.drafters import TreeDrafter
@@ -47,7 +48,7 @@ WANTED = GenerationSettings(max_new_tokens=24)
 PROMPT = random_tokens(20)
 
 
-def healthy(model: Any) -> list[Rung]:
+def healthy(model: Any) -> list[Implementation]:
     """All five ways over a model on the processor, without their own self-tests: what a fault does is asked here."""
 
     def static(recorded: bool) -> Callable[[], Runner]:
@@ -62,11 +63,11 @@ def healthy(model: Any) -> list[Rung]:
         return make
 
     return [
-        Rung("graphs", static(True)),
-        Rung("rows", static(False)),
-        Rung("slots", lambda: TorchRunner(model, packed=False, quantum=4, context_length=LENGTH)),
-        Rung("plain", plain("sdpa"), drafts=False),
-        Rung("eager", plain("eager"), drafts=False),
+        Implementation("graphs", static(True)),
+        Implementation("rows", static(False)),
+        Implementation("slots", lambda: TorchRunner(model, packed=False, quantum=4, context_length=LENGTH)),
+        Implementation("plain", plain("sdpa"), drafts=False),
+        Implementation("eager", plain("eager"), drafts=False),
     ]
 
 
@@ -109,11 +110,11 @@ FAULTS: dict[str, tuple[Fault, str]] = {
 }
 
 
-def broken(rung: Rung, fault: Fault) -> Rung:
+def broken(way: Implementation, fault: Fault) -> Implementation:
     """The same way, whose sequences have forwards with a fault."""
 
     def make() -> Runner:
-        runner = rung.make()
+        runner = way.make()
         kind = {CudaRunner: CudaSequence, TorchRunner: TorchSequence, PlainRunner: PlainSequence}[
             type(runner)
         ]
@@ -127,12 +128,12 @@ def broken(rung: Rung, fault: Fault) -> Rung:
         runner.open = lambda: sequence  # type: ignore[method-assign]
         return runner
 
-    return rung._replace(make=make)
+    return way._replace(make=make)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_collections() -> Iterator[None]:
-    """A failed rung's memory is collected; all that was there before need not be looked through each time."""
+    """A failed implementation's memory is collected; all that was there before need not be looked through each time."""
     gc.collect()
     gc.freeze()
     yield
@@ -150,7 +151,7 @@ def standing_still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     hung.clear()
     over.clear()
-    monkeypatch.setattr(fallback, "_wait", wait)
+    monkeypatch.setattr(fallback, "wait", wait)
     yield
     over.set()
 
@@ -180,105 +181,99 @@ def proof(model: Any) -> Callable[[Runner], None]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("at", range(len(ORDER)))
-def test_the_first_rung_without_a_fault_is_taken(at: int, fault: str) -> None:
+def test_the_first_one_without_a_fault_is_taken(at: int, fault: str) -> None:
     model = tiny_model()
     prove = proof(model)
     how, reason = FAULTS[fault]
-    rungs = [broken(rung, how) if number < at else rung for number, rung in enumerate(healthy(model))]
-    landing = climb(rungs, prove, limit=300.0)
-    assert landing.rung == ORDER[at]
-    assert list(landing.failed) == list(ORDER[:at])
-    assert all(said.startswith(reason) for said in landing.failed.values())
-    assert_replies_are_right(landing.runner)
+    ways = [broken(way, how) if number < at else way for number, way in enumerate(healthy(model))]
+    selected = Selection(prove, 300.0).first_of(ways)
+    assert selected.implementation == ORDER[at]
+    assert list(selected.failed) == list(ORDER[:at])
+    assert all(said.startswith(reason) for said in selected.failed.values())
+    assert_replies_are_right(selected.runner)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_where_every_rung_fails_all_reasons_are_told(fault: str) -> None:
+def test_where_every_one_fails_all_reasons_are_told(fault: str) -> None:
     model = tiny_model()
     how, reason = FAULTS[fault]
-    with pytest.raises(NoRung) as caught:
-        climb([broken(rung, how) for rung in healthy(model)], proof(model), limit=300.0)
+    with pytest.raises(NoImplementation) as caught:
+        Selection(proof(model), 300.0).first_of([broken(way, how) for way in healthy(model)])
     assert list(caught.value.failed) == list(ORDER)
     assert all(said.startswith(reason) for said in caught.value.failed.values())
     assert caught.value.memory == (fault == "fills memory")
 
 
-def inexact(rung: Rung) -> Rung:
+def inexact(way: Implementation) -> Implementation:
     def make() -> Runner:
-        runner = rung.make()
+        runner = way.make()
         runner.exact = False
         return runner
 
-    return rung._replace(make=make)
+    return way._replace(make=make)
 
 
 def test_an_exact_way_comes_before_a_faster_one_that_is_not() -> None:
     model = tiny_model()
-    rungs = healthy(model)
-    landing = climb([inexact(rungs[0]), inexact(rungs[1]), *rungs[2:]], proof(model))
-    assert landing.rung == "slots"
-    assert landing.failed == {"graphs": fallback.INEXACT, "rows": fallback.INEXACT}
+    ways = healthy(model)
+    selected = Selection(proof(model)).first_of([inexact(ways[0]), inexact(ways[1]), *ways[2:]])
+    assert selected.implementation == "slots"
+    assert selected.failed == {"graphs": fallback.INEXACT, "rows": fallback.INEXACT}
 
 
 def test_where_no_way_is_exact_the_fastest_drafts() -> None:
     model = tiny_model()
     first, second, third, *plain = healthy(model)
-    rungs = [broken(first, raises), inexact(second), inexact(third), *plain]
-    landing = climb(rungs, proof(model))
-    assert landing.rung == "rows"
-    assert list(landing.failed) == ["graphs"]
-    assert not landing.runner.exact
-    assert_replies_are_right(landing.runner)
+    ways = [broken(first, raises), inexact(second), inexact(third), *plain]
+    selected = Selection(proof(model)).first_of(ways)
+    assert selected.implementation == "rows"
+    assert list(selected.failed) == ["graphs"]
+    assert not selected.runner.exact
+    assert_replies_are_right(selected.runner)
 
 
-def test_a_device_that_answers_no_more_ends_the_climb_and_is_remembered() -> None:
+def test_a_device_that_answers_no_more_ends_the_search_and_is_remembered() -> None:
     model = tiny_model()
-    prove, rungs = proof(model), healthy(model)
+    prove, ways = proof(model), healthy(model)
 
-    def notes() -> LandingNotes:
-        return LandingNotes("tiny", "key", "a GPU", "these versions")
-
-    alive = [False]
-    with pytest.raises(NoRung) as caught:
-        climb(
-            [broken(rungs[0], hangs), *rungs[1:]],
-            prove,
-            limit=300.0,
-            answers=lambda: alive[0],
-            notes=notes(),
-        )
+    with pytest.raises(NoImplementation) as caught:
+        Selection(prove, 300.0, lambda: False, notes()).first_of([broken(ways[0], hangs), *ways[1:]])
     assert caught.value.device
-    landing = climb(rungs, prove, notes=notes())  # the next start, where it would hang again
-    assert landing.rung == "rows"
-    assert "no answer" in landing.failed["graphs"]
+    selected = Selection(prove, log=notes()).first_of(ways)  # the next start, where it would hang again
+    assert selected.implementation == "rows"
+    assert "no answer" in selected.failed["graphs"]
     forget_lost()
-    assert climb(rungs, prove, notes=notes()).rung == "graphs"
+    assert Selection(prove, log=notes()).first_of(ways).implementation == "graphs"
 
 
-def test_a_rung_at_which_the_program_ended_twice_is_left_out() -> None:
+def notes(made_with: str = "these versions") -> AttemptLog:
+    return AttemptLog(AttemptRecord(model="tiny", device="a GPU", made_with=made_with), "key")
+
+
+def test_a_one_at_which_the_program_ended_twice_is_left_out() -> None:
     for _ in range(2):
-        notes = LandingNotes("tiny", "key", "a GPU", "these versions")
-        assert notes.skip("graphs") is None
-        notes.trying("graphs")  # and there the program ends
-    again = LandingNotes("tiny", "key", "a GPU", "these versions")
+        log = notes()
+        assert log.skip("graphs") is None
+        log.trying("graphs")  # and there the program ends
+    again = notes()
     assert "ended 2 times" in (again.skip("graphs") or "")
-    assert LandingNotes("tiny", "key", "a GPU", "other versions").skip("graphs") is None
+    assert notes("other versions").skip("graphs") is None
 
 
-def test_a_rung_that_was_passed_counts_no_earlier_end() -> None:
-    LandingNotes("tiny", "key", "a GPU", "these versions").trying("graphs")
-    passed = LandingNotes("tiny", "key", "a GPU", "these versions")
+def test_a_one_that_was_passed_counts_no_earlier_end() -> None:
+    notes().trying("graphs")
+    passed = notes()
     passed.tried("graphs")
     passed.trying("graphs")
-    assert LandingNotes("tiny", "key", "a GPU", "these versions").skip("graphs") is None
+    assert notes().skip("graphs") is None
 
 
 def test_damaged_notes_count_as_none(tmp_path: Path) -> None:
-    LandingNotes("tiny", "key", "a GPU", "these versions").landed(Landing(None, "rows"), "")  # type: ignore[arg-type]
+    notes().end("rows", {})
     (file,) = (tmp_path / "cache" / "ladder").iterdir()
     file.write_text("{")
-    assert landings() == []
-    assert LandingNotes("tiny", "key", "a GPU", "these versions").skip("rows") is None
+    assert attempt_records() == []
+    assert notes().skip("rows") is None
 
 
 def test_nobody_waits_for_what_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,26 +291,26 @@ def loaded(model: Any) -> LoadedModel:
 
 def test_what_failed_is_said_to_the_user_and_kept_for_doctor() -> None:
     model = tiny_model()
-    rungs = healthy(model)
-    landing = backends.land_over(loaded(model), [broken(rungs[1], raises), *rungs[2:]])
-    said = backends.remark(landing)
+    ways = healthy(model)
+    selected = backends.select_from(loaded(model), [broken(ways[1], raises), *ways[2:]])
+    said = backends.remark(selected)
     assert said.startswith(
         "It is computed by PyTorch's own operations: what is faster failed here (our GPU kernels"
     )
     assert "PassManager::run failed" in said
-    (kept,) = landings()
-    assert (kept.model, kept.rung, list(kept.failed)) == ("tiny, float32", "slots", ["rows"])
-    assert backends.remark(Landing(landing.runner, "slots")) == ""
+    (kept,) = attempt_records()
+    assert (kept.model, kept.implementation, list(kept.failed)) == ("tiny, float32", "slots", ["rows"])
+    assert backends.remark(Selected(selected.runner, "slots")) == ""
 
 
 def test_on_the_processor_the_last_reason_is_the_error() -> None:
     model = tiny_model()
     with pytest.raises(UnsupportedError, match="tiny cannot be computed here: it computes no numbers"):
-        backends.land_over(loaded(model), [broken(healthy(model)[3], no_numbers)])
+        backends.select_from(loaded(model), [broken(healthy(model)[3], no_numbers)])
     with pytest.raises(DoesNotFitError, match="Memory ran out"):
-        backends.land_over(loaded(model), [broken(healthy(model)[3], fills_memory)])
-    (kept,) = landings()
-    assert kept.rung == ""
+        backends.select_from(loaded(model), [broken(healthy(model)[3], fills_memory)])
+    (kept,) = attempt_records()
+    assert kept.implementation == ""
     assert kept.failed == {"plain": "memory ran out"}
 
 
@@ -358,4 +353,4 @@ def test_a_gpu_that_fails_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("hierchat.engine.selftest.require_right_device", wrong)
     with pytest.raises(DeviceError, match=r"meta does not compute as it should \(it computes nonsense\)"):
-        backends.land_over(loaded(Elsewhere()), [])
+        backends.select_from(loaded(Elsewhere()), [])

@@ -7,19 +7,19 @@ from itertools import combinations, product
 
 import numpy as np
 
-from hierchat.hierarchy.plan import Ladder, Plan, RetrievalLevel, TokenAcceptance, Yield
+from hierchat.hierarchy.plan import LevelStack, Plan, RetrievalLevel, TokenAcceptance, Yield
 
 
-def flat(costs: list[float], between: list[float]) -> Ladder:
+def flat(costs: list[float], between: list[float]) -> LevelStack:
     """Forwards that cost the same over any number of positions; `between`: acceptance of each level by the next."""
     levels = len(costs)
     acceptance = [[TokenAcceptance.of(between[below]) for _ in range(levels)] for below in range(levels - 1)]
-    return Ladder([[cost, cost] for cost in costs], acceptance)
+    return LevelStack([[cost, cost] for cost in costs], acceptance)
 
 
-def random_ladder(
+def random_stack(
     rng: np.random.Generator, levels: int, *, provenance: bool = False, retrieval_levels: bool = False
-) -> Ladder:
+) -> LevelStack:
     """Costs that rise with the level and with the width."""
     base = np.cumsum(rng.uniform(0.5, 8.0, levels))
     rows = rng.uniform(0.0, 0.3, levels)
@@ -34,8 +34,8 @@ def random_ladder(
 
     acceptance = [[some() for _ in range(levels)] for _ in range(levels - 1)]
     if not retrieval_levels:
-        return Ladder(forward_ms, acceptance)
-    return Ladder(forward_ms, acceptance, [random_retrieval_level(rng, costs[0]) for costs in forward_ms])
+        return LevelStack(forward_ms, acceptance)
+    return LevelStack(forward_ms, acceptance, [random_retrieval_level(rng, costs[0]) for costs in forward_ms])
 
 
 def random_retrieval_level(rng: np.random.Generator, ms: float) -> RetrievalLevel:
@@ -43,28 +43,28 @@ def random_retrieval_level(rng: np.random.Generator, ms: float) -> RetrievalLeve
     return RetrievalLevel(Yield(chances[:4], chances[4:]), ms * float(rng.uniform(1.0, 1.5)))
 
 
-def all_plans(ladder: Ladder, most: int) -> Iterator[Plan]:
-    target = len(ladder) - 1
-    for count in range(len(ladder)):
+def all_plans(stack: LevelStack, most: int) -> Iterator[Plan]:
+    target = len(stack) - 1
+    for count in range(len(stack)):
         for below in combinations(range(target), count):
             for blocks in product(range(1, most + 1), repeat=count):
                 yield Plan((*below, target), blocks)
-                if ladder.retrieval_levels:
+                if stack.retrieval_levels:
                     yield Plan((*below, target), blocks, retrieval=True)
 
 
 class Simulation:
     """Forward by forward. A token is (how it came about): kept, corrected or bonus."""
 
-    def __init__(self, ladder: Ladder, plan: Plan, rng: np.random.Generator) -> None:
-        self._ladder, self._plan, self._rng = ladder, plan, rng
+    def __init__(self, stack: LevelStack, plan: Plan, rng: np.random.Generator) -> None:
+        self._stack, self._plan, self._rng = stack, plan, rng
         self.ms = 0.0
 
     def forward(self, at: int) -> list[str]:
         """One forward of plan.levels[at] with all that it needs from below: the tokens that it brings."""
         level = self._plan.levels[at]
         if at == 0:
-            below = self._ladder.retrieval_level(level, self._plan.retrieval)
+            below = self._stack.retrieval_level(level, self._plan.retrieval)
             self.ms += below.ms
             chances = np.concatenate([below.brings.corrected, below.brings.bonus])
             drawn = int(self._rng.choice(len(chances), p=chances / chances.sum()))
@@ -73,8 +73,8 @@ class Simulation:
         drafts: list[str] = []
         while len(drafts) < self._plan.lengths[at - 1]:
             drafts += self.forward(at - 1)
-        self.ms += self._ladder.cost(level, len(drafts) + 1)
-        accepted = self._ladder.acceptance[self._plan.levels[at - 1]][level]
+        self.ms += self._stack.cost(level, len(drafts) + 1)
+        accepted = self._stack.acceptance[self._plan.levels[at - 1]][level]
         for number, draft in enumerate(drafts):
             if self._rng.random() >= getattr(accepted, draft):
                 return ["kept"] * number + ["corrected"]

@@ -1,22 +1,19 @@
-"""The drafter with draft models: the databases' tree alone where that is faster, else what the plan's levels write."""
+"""Draft with a stack of draft models: the databases' tree alone where that is faster, else what the levels write."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from threading import Event
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
 from hierchat.drafting.drafter import Drafter
-from hierchat.hierarchy.level import DraftModel, Level
+from hierchat.hierarchy.level import DraftModel, Ending, Level
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy, Learner
-
-# The target's tree: the draft of the highest draft model, with branches of the databases' tree beside it.
 
 
 def merge(
@@ -27,8 +24,11 @@ def merge(
     token_ms: float,
     limit: int,
 ) -> DraftTree:
-    """The chain, and branches of the tree that pay for their row. Each token of the chain is accepted with probability
-    `accepted`. `onward_ms` [n]: what one more row costs behind n drafts. `token_ms`: what a token is worth."""
+    """Put branches of the databases' tree beside the chain of the highest draft model, where they pay for their row.
+
+    Each token of the chain is accepted with probability `accepted`. `onward_ms` [n]: what one more row costs behind n
+    drafts. `token_ms`: what a token is worth.
+    """
     tokens, parents, sources = [*chain.tokens], [*chain.parents], [*chain.sources]
     matches = [chain.match(node) for node in range(len(chain))]
     chances = [accepted ** (depth + 1) for depth in range(len(chain))]
@@ -36,11 +36,12 @@ def merge(
     estimates = {-1: 1.0}  # the tree's own chances of its nodes on the chain
     onward = dict(zip(chain.parents, chain.tokens, strict=True))
     scales: dict[int, float] = {}  # from the tree's chances to ours, for nodes of branches
-    on_chain = {
-        node
-        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True))
-        if _is_on_chain(node, parent, token, onward, places, estimates, tree.probabilities[node])
-    }
+    on_chain = set[int]()
+    for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+        if parent in places and onward.get(places[parent]) == token:
+            places[node] = places[parent] + 1
+            estimates[node] = tree.probabilities[node]
+            on_chain.add(node)
     for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
         if node in on_chain or parent not in places or len(tokens) >= limit:
             continue
@@ -66,51 +67,33 @@ def merge(
     )
 
 
-def _is_on_chain(
-    node: int,
-    parent: int,
-    token: int,
-    onward: dict[int, int],
-    places: dict[int, int],
-    estimates: dict[int, float],
-    estimate: float,
-) -> bool:
-    """Whether the chain has this node, too; then its place there is noted."""
-    if parent not in places or onward.get(places[parent]) != token:
-        return False
-    places[node] = places[parent] + 1
-    estimates[node] = estimate
-    return True
-
-
 NO_DRAFTS = DraftTree()
 
 
 class HierarchicalDrafter:
-    """A Proposer. `retrieval` drafts for the target; `retrieval_levels` [level] for each draft model, from databases
-    of the same kind; `models` [level] write. `plan` fixes what `hierarchy` would choose.
+    """A Proposer over a stack of draft models.
+
+    `retrieval` drafts for the target. `stacked` [level] has each draft model, and what drafts for it from databases of
+    the same kind. `plan` fixes what `hierarchy` would choose.
     """
 
     def __init__(
         self,
         hierarchy: Hierarchy,
         retrieval: Drafter | None,
-        models: Sequence[DraftModel],
-        retrieval_levels: Sequence[Drafter],
-        end_ids: Collection[int],
-        stop: Event,
+        stacked: Sequence[tuple[DraftModel, Drafter]],
+        ending: Ending,
         plan: Plan | None = None,
     ) -> None:
         self.hierarchy = hierarchy
         self.retrieval = retrieval
         self.top = retrieval.top if retrieval else 0
-        self._models = models
-        self._retrieval_levels = retrieval_levels
-        self._end_ids = end_ids
-        self._stop = stop
+        self._models = [model for model, _ in stacked]
+        self._retrieval_levels = [drafter for _, drafter in stacked]
+        self._ending = ending
         self.fixed = plan
         self.plan: Plan | None = None
-        """What was last followed."""
+        """The plan that was last followed."""
         self._highest: Level | None = None
         self._learners: list[Learner] = []
         self._text: list[int] = []
@@ -139,7 +122,7 @@ class HierarchicalDrafter:
         self._began, self._read_ms = time.perf_counter(), self._models_read_ms
         expected = self._follow_plan()
         self._tree, tree = None, self._retrieved(limit, expected)
-        if self._highest is None or self._stop.is_set():
+        if self._highest is None or self._ending.stop.is_set():
             return tree
         assert self.plan
         if self._tree and not self.fixed:
@@ -164,12 +147,12 @@ class HierarchicalDrafter:
         return merge(chain, tree, accepted.overall, cost.onward, cost.token_ms, most)
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
-        """The databases' tree: all who share the forward would wait for the draft models."""
+        """Propose the databases' tree alone: all who share the forward would wait for the draft models."""
         self._wrote, self._beside = False, True
         return self.retrieval.propose_beside(cost, limit) if self.retrieval else NO_DRAFTS
 
     def cut(self, nodes: int) -> None:
-        """Of the tree only the first `nodes` go through the forward."""
+        """Keep only the first `nodes` of the tree: no more go through the forward."""
         if self.retrieval:
             self.retrieval.cut(nodes)
 
@@ -201,7 +184,7 @@ class HierarchicalDrafter:
         return sum(model.read_ms for model in self._models)
 
     def _follow_plan(self) -> float:
-        """Puts the levels of the present plan together where it is another one; milliseconds per token expected,
+        """Put the levels of the present plan together if it has changed. Returns the milliseconds per token expected,
         0 where no draft model takes part."""
         context = len(self._text)
         if self.fixed:
@@ -215,7 +198,7 @@ class HierarchicalDrafter:
         return expected if self._highest else 0.0
 
     def _put_together(self, plan: Plan) -> None:
-        """Levels for a plan; only the target where the draft models would take longer to read than they save."""
+        """Build the levels of a plan; only the target if the draft models would take longer to read than they save."""
         self._build(plan)
         if not self._highest:
             return
@@ -231,10 +214,10 @@ class HierarchicalDrafter:
             below = self._retrieval_levels[level] if with_retrieval else self._highest
             learner = Learner(self.hierarchy, level, plan.levels[at + 1], with_retrieval=with_retrieval)
             self._learners.append(learner)
-            self._highest = Level(self._models[level], below, length, learner, self._end_ids, self._stop)
+            self._highest = Level(self._models[level], below, length, learner, self._ending)
 
     def _retrieved(self, limit: int | None, expected: float) -> DraftTree:
-        """The databases' tree; a node is worth its row at the pace expected of the plan."""
+        """Propose the databases' tree, whose nodes are worth their rows at the pace expected of the plan."""
         if not self.retrieval:
             return NO_DRAFTS
         cost = self.retrieval.cost
