@@ -112,9 +112,8 @@ def test_commands_are_found_where_they_stand() -> None:
     assert {where for _, where in NAMED} >= {
         "README.md",
         "benchmarks.md",
-        "layout.py",
         "levels.py",
-        "corpus.py",
+        "models_and_corpora.py",
     }
     assert list(commands("with <code>python -m hierchat corpus add PATH</code>.")) == [
         ("hierchat", ("corpus", "add", "PATH"))
