@@ -17,16 +17,7 @@ from hierchat.chat.settings import keep_settings, own_sampling, reply_settings, 
 from hierchat.cli.options import CommandError
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Said
-from hierchat.store import (
-    Attachment,
-    Chat,
-    ChatMessage,
-    ChatSettings,
-    FinalState,
-    NotFound,
-    Store,
-    title_of,
-)
+from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, FinalState, NotFound, Store, title_of
 from hierchat.texts.attachments import with_files
 from hierchat.texts.exporting import open_branch
 

@@ -131,10 +131,7 @@ class Served:
 
 @contextmanager
 def serving(
-    folder: Path,
-    host: ModelHost,
-    access: Access = "open",
-    account: tuple[str, str] | None = None,
+    folder: Path, host: ModelHost, access: Access = "open", account: tuple[str, str] | None = None
 ) -> Iterator[Served]:
     with Store.open(folder / "chat.db") as store:
         store.set_access(access)
