@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from hierchat.engine.cpu.attention import lay_out
+from hierchat.engine.cpu.dot import Activations
 from hierchat.engine.cpu.forward import COUNTERS, COUNTERS_BESIDE, LAST_COUNTERS, PARTS, Team, forward
 from hierchat.engine.cpu.memory import (
     CHUNK,
     FIELDS,
+    FORM,
+    INT8,
     PLACES,
     Beside,
     Inputs,
@@ -75,7 +78,10 @@ class CpuRunner:
         backend: str = "blocks",
         key: str | None = None,
         sequences: int = 1,
+        activations: Activations = "int8",
     ) -> None:
+        """`activations`: what products read; types of weights that gain nothing by int8 keep int16, and float weights
+        float32."""
         config = model.config
         architecture = ARCHITECTURES[config["model_type"]]
         self.model = model
@@ -90,7 +96,9 @@ class CpuRunner:
         self._embedding_scale = np.float32(louder or 1.0)
         self.positions = context_length + MOST_ROWS
         """Slots of a sequence: a block may stand behind a full context."""
-        self.weights = _weights(model, architecture, kinds, self.positions, context_length)
+        self.weights = _weights(model, architecture, kinds, self.positions, context_length, activations)
+        eight = bool((self.weights.matrices[..., FORM] == INT8).any())
+        self.activations: Activations = "int8" if eight else "int16"
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
         self._chunks = -(-self.positions // CHUNK)
@@ -106,7 +114,7 @@ class CpuRunner:
         self._identity = np.arange(CHUNK, dtype=np.int32)
         self._cycles = _NO_CYCLES
         self.exact = self.shares_forward = self.drafts = True
-        name = f"{self.backend} {INSTRUCTIONS}"
+        name = f"{self.backend} {INSTRUCTIONS} {self.activations}"
         sequence = self.open()
         self.exact = prove(sequence, key and cache_key(key, name), border=CHUNK)
         sequence.close()
@@ -252,6 +260,7 @@ def _weights(
     kinds: Sequence[int],
     positions: int,
     context_length: int,
+    activations: Activations,
 ) -> Weights:
     none = np.zeros((0, 0), np.float32)
     no_vectors = np.zeros((len(model.layers), 0), np.float32)
@@ -261,10 +270,10 @@ def _weights(
     matrices = np.zeros((len(model.layers) + 1, len(PLACES), len(FIELDS)), np.int64)
     for number, layer in enumerate(model.layers):
         for name, matrix in layer.items():
-            matrices[number, PLACES.index(name)] = record(matrix)
-    matrices[-1, Q] = record(model.head)
+            matrices[number, PLACES.index(name)] = record(matrix, activations)
+    matrices[-1, Q] = record(model.head, activations)
     if model.layer_projection:
-        matrices[-1, K] = record(model.layer_projection)
+        matrices[-1, K] = record(model.layer_projection, activations)
     read = sources(model.config)
     kept = [layer for layer, source in enumerate(read) if layer == source]
     numbers = [[layer for layer in kept if kinds[layer] == kinds[source]].index(source) for source in read]
