@@ -14,7 +14,7 @@ from hierchat.checks.request import machine
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load_torch import load_torch
-from hierchat.models.terminal import terminal_progress
+from hierchat.models.progress import terminal_progress
 from hierchat.runtime.load import load_hosted
 
 WIDTH = 32

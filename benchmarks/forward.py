@@ -23,7 +23,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.latency import gigabytes_per_second
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.terminal import terminal_progress
+from hierchat.models.progress import terminal_progress
 from hierchat.runtime.load import load_hosted
 from hierchat.runtime.loaded import Hosted
 

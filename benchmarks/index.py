@@ -19,7 +19,7 @@ from rich.table import Table
 from hierchat.checks.questions import RequestError
 from hierchat.checks.request import machine
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.layout import HISTORY
+from hierchat.drafting.growing.kernel_arrays import HISTORY
 from hierchat.drafting.growing.suffix_sort import BREAK, merged, suffix_order
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex

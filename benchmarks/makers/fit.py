@@ -21,8 +21,8 @@ from torch.nn import Linear, Module, Parameter
 from torch.nn.functional import cross_entropy
 
 from benchmarks.makers.lessons import Chance, Lessons, Shelf
-from hierchat.drafting.acceptance import SAMPLED_SHAPES, SHAPES
-from hierchat.drafting.growing.layout import CANDIDATES, HIDDEN, INPUTS, KNOWN, SLOTS, Floats
+from hierchat.drafting.acceptance import SAMPLING_SHAPES, SHAPES
+from hierchat.drafting.growing.kernel_arrays import CANDIDATES, HIDDEN, INPUTS, KNOWN, SLOTS, Floats
 
 BATCH = 256
 PASSES = 20
@@ -92,27 +92,27 @@ class SampledNet(Module):
     def __init__(self, net: Net) -> None:
         super().__init__()
         self.net = net.requires_grad_(False)
-        self.heat, self.swing, self.none_heat = (
-            Parameter(torch.zeros(shape)) for shape in SAMPLED_SHAPES.values()
+        self.heat, self.noise_weight, self.none_heat = (
+            Parameter(torch.zeros(shape)) for shape in SAMPLING_SHAPES.values()
         )
         with torch.no_grad():
-            self.swing[0, -1] = 0.5
+            self.noise_weight[0, -1] = 0.5
 
     def forward(self, lessons: Batch) -> torch.Tensor:
         read, aside = self.net.units(lessons)
         score, none = self.net.score(read)[..., 0], self.net.none(aside)
-        worth = torch.relu(_by_warmth(read, lessons.warm, self.swing))
+        worth = torch.relu(_by_warmth(read, lessons.warm, self.noise_weight))
         score = score + _by_warmth(read, lessons.warm, self.heat) + worth * lessons.noise
         none = none + _by_warmth(aside[:, None], lessons.warm, self.none_heat)
         return _logits(lessons, score, none)
 
     def arrays(self) -> dict[str, Floats]:
         """As they lie beside those of Net."""
-        return {name: getattr(self, name).detach().numpy() for name in SAMPLED_SHAPES}
+        return {name: getattr(self, name).detach().numpy() for name in SAMPLING_SHAPES}
 
 
 def _by_warmth(read: torch.Tensor, warm: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Of `read` [n, m, k], by weights [WARMTH, k + 1] of which the last is a constant: [n, m]."""
+    """Of `read` [n, m, k], by weights [SAMPLING_FEATURES, k + 1] of which the last is a constant: [n, m]."""
     mixed = warm @ weights
     return (read @ mixed[:, :-1, None])[..., 0] + mixed[:, -1:]
 

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from benchmarks.record import Trace, read_traces
 from hierchat.config import GenerationSettings
-from hierchat.drafting.acceptance import WARMTH, warmth
+from hierchat.drafting.acceptance import SAMPLING_FEATURES, sampling_features
 from hierchat.drafting.drafter import RECENT_PRIOR, RECENT_RATE, databases, runs_of
 from hierchat.drafting.growing.acceptance_model import first_choices, read, read_around
 from hierchat.drafting.growing.evidence import look
 from hierchat.drafting.growing.grow import TAIL
 from hierchat.drafting.growing.gumbel_noise import gumbel
-from hierchat.drafting.growing.layout import (
+from hierchat.drafting.growing.kernel_arrays import (
     CANDIDATES,
     HISTORY,
     INPUTS,
@@ -37,7 +37,7 @@ from hierchat.drafting.growing.layout import (
 from hierchat.drafting.source import Context, Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.tokenizer import load_tokenizer
+from hierchat.models.load.loaded_model import load_tokenizer
 from hierchat.runtime.drafters import statistics_sources
 from hierchat.texts.corpora import statistics
 
@@ -71,7 +71,7 @@ class Chance:
                 top_k=int(drawn.choice((0, 0, 10, 20))),
                 min_p=float(drawn.choice((0.0, 0.0, 0.05))),
             )
-        self.warm = warmth(self.settings)
+        self.warm = sampling_features(self.settings)
         self.key = np.uint64(drawn.integers(1, 2**64, dtype=np.uint64))
         return self.key
 
@@ -95,7 +95,7 @@ class Chance:
         return int(tokens[best]) if best < len(tokens) else OTHER
 
 
-GREEDY = np.zeros(WARMTH, np.float32)
+GREEDY = np.zeros(SAMPLING_FEATURES, np.float32)
 
 
 class Lessons(NamedTuple):
@@ -110,7 +110,7 @@ class Lessons(NamedTuple):
     noise: Floats
     """[n, CANDIDATES]: the noise of each candidate, and"""
     warm: Floats
-    """[n, WARMTH]: the settings by which it was chosen; zeros for greedy decoding"""
+    """[n, SAMPLING_FEATURES]: the settings by which it was chosen; zeros for greedy decoding"""
 
 
 def lessons(traces: Sequence[Trace], statistics: Sequence[Source], chances: Sequence[Chance] = ()) -> Lessons:

@@ -25,8 +25,8 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.generation import Decoding, common_prefix, loop_at_end, step_together
 from hierchat.engine.runner import Runner
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.load.load import load_blocks
-from hierchat.models.load.loaded import LoadedModel
+from hierchat.models.load.load_model import load_blocks
+from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import MessageTooLong, PromptBuilder, Said
 from hierchat.texts.corpora import SUFFIX, seeds_dir

@@ -17,8 +17,8 @@ from benchmarks.peers.environment import ArmError, Packages, python_with
 from hierchat.config import GenerationSettings
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import ModelEntry
+from hierchat.models.device_memory import best_device, dtype_on
 from hierchat.models.fetch.bring import get, get_gguf
-from hierchat.models.memory import best_device, dtype_on
 
 CLOSE_SECONDS = 2
 """How long a peer may take to notice that nobody asks any more."""

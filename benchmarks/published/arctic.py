@@ -24,8 +24,8 @@ from benchmarks.peers.environment import ArmError, Packages, python_with, run
 from benchmarks.published.common import SortedTexts
 from benchmarks.published.suffix import DEPTH, FACTOR, LEAST, WIDTH
 from hierchat.config import cache_dir
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.drafting.tree import DraftTree
 
 # The suffix cache of arctic-inference, compiled by itself: the package as a whole asks for vLLM and a GPU.
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.proposer import Proposer
-from hierchat.drafting.tree import DraftTree
 
 
 class SortedTexts(Protocol):

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.published.common import SortedTexts, merged
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.drafting.tree import DraftTree
 from hierchat.texts.corpora import SEED_NAME
 
 BRANCHES, LENGTH = 7, 4

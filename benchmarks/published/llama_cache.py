@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.published.common import SortedTexts, chain
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.draft_tree import DraftTree
 
 WIDTH = 17
 """16 drafts, llama.cpp's default."""

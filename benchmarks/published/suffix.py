@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.published.common import SortedTexts
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.drafting.tree import DraftTree
 from hierchat.jit import Kernels
 
 # The inner loops of suffix.py, compiled. A text is `tokens` with `previous`, the place of the same token

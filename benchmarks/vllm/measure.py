@@ -208,7 +208,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 def _started(args: argparse.Namespace) -> Servers:
     from benchmarks.vllm.servers import started
-    from hierchat.models.memory import best_device
+    from hierchat.models.device_memory import best_device
     from hierchat.runtime.vllm import python_of
 
     cuda = best_device().startswith("cuda")

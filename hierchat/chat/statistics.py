@@ -11,8 +11,8 @@ from typing import Literal
 
 from hierchat.chat.frames import Figures, Written
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.drafting.proposer import JointDrafter, Proposer
-from hierchat.drafting.tree import NO_MATCH, Match
 from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.verify import TokenLogprob
 from hierchat.hierarchy.drafter import HierarchicalDrafter

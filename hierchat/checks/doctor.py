@@ -28,10 +28,10 @@ from hierchat.jit import INSTRUCTIONS, supported
 from hierchat.logs import log_path
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Catalogue, ModelEntry, read_catalogue
+from hierchat.models.device_memory import cuda_driver
 from hierchat.models.fetch.bring import status
 from hierchat.models.formats.layouts import LAYOUTS
 from hierchat.models.load.check import require_memory, require_runnable
-from hierchat.models.memory import cuda_driver
 from hierchat.models.progress import BrokenFileError, ModelError
 from hierchat.store.connection import examine
 

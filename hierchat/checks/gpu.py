@@ -24,7 +24,7 @@ from hierchat.checks.verify import Compared, check
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import RUNGS
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.memory import best_device
+from hierchat.models.device_memory import best_device
 from hierchat.models.progress import ModelError
 from hierchat.runtime.drafters import Memory, reply_drafter
 from hierchat.runtime.loaded import Hosted

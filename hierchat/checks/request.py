@@ -27,8 +27,7 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
-from hierchat.models.progress import ModelError
-from hierchat.models.terminal import terminal_progress
+from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.runtime.costs import processor
 from hierchat.runtime.load import load_hosted
 from hierchat.runtime.loaded import Hosted

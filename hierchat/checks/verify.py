@@ -20,9 +20,9 @@ from hierchat.checks import request
 from hierchat.checks.questions import Dialogue, Question, RequestError
 from hierchat.checks.request import Tell
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
-from hierchat.drafting.tree import DraftTree
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.local import LocalEngine
 from hierchat.hierarchy.plan import Plan

@@ -11,10 +11,8 @@ from rich.table import Table
 
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, read_catalogue
-from hierchat.models.load.loaded import tokens_sha256
-from hierchat.models.load.tokenizer import known_tokens, load_tokenizer
-from hierchat.models.progress import ModelError
-from hierchat.models.terminal import terminal_progress
+from hierchat.models.load.loaded_model import known_tokens, load_tokenizer, tokens_sha256
+from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.texts.build import PREFIX, fetch
 from hierchat.texts.corpora import Stored, add, listed, name_of, remove, require_free_name
 from hierchat.texts.text_files import CorpusError, Reader, find

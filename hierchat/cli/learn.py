@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from hierchat.chat.idle_writer import Writer
     from hierchat.chat.prompts import waiting_scripts
     from hierchat.models.catalogue import read_catalogue
-    from hierchat.models.terminal import terminal_progress
+    from hierchat.models.progress import terminal_progress
     from hierchat.runtime.load import load_hosted
     from hierchat.runtime.slot import PLACES
 

@@ -1,24 +1,48 @@
 """`hierchat models list`, `... get NAME`, `... check` and `... search WORDS`. All return the process's exit code."""
 
+import shutil
+import sys
+from collections.abc import Sequence
+
 from rich.console import Console
 
 from hierchat.models.cache import count, gigabytes
 from hierchat.models.catalogue import ModelSource, read_catalogue
+from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import prepare, status
-from hierchat.models.fetch.hub import endpoint
-from hierchat.models.fetch.hub_search import search
+from hierchat.models.fetch.hub import endpoint, search
 from hierchat.models.load.check import expected_step, require_runnable
 from hierchat.models.load.compare import differences, on_hub
-from hierchat.models.memory import best_device
-from hierchat.models.progress import GatedError, ModelError
+from hierchat.models.progress import GatedError, ModelError, terminal_progress
 from hierchat.models.runnable import Step
-from hierchat.models.terminal import print_table, terminal_progress
 
 _BRIEFLY: dict[Step, str] = {
     "kernels": "own engine",
     "slots": "transformers",
     "plain": "transformers, no drafts",
 }
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """Print a line for each row, never broken. A terminal gets aligned columns, as many as have room, the first ones
+    first, and the names of those that have none; a pipe or file gets all cells, with tabs between them. `right`:
+    columns of numbers."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            print("\t".join(row))
+        return
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    room, shown = shutil.get_terminal_size().columns, len(columns)
+    while shown > 1 and sum(widths[:shown]) + 2 * (shown - 1) > room:
+        shown -= 1
+    for row in (columns, *rows):
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, cell, width in zip(columns[:shown], row, widths, strict=False)
+        ]
+        print("  ".join(cells).rstrip())
+    if left_out := ", ".join(columns[shown:]):
+        print(f"A wider window, or a file, also gets: {left_out}.")
 
 
 def list_models() -> int:

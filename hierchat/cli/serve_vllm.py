@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
         raise CannotServe("vLLM does not run on Windows. Use WSL, or a machine with Linux.")
     if args.tensor_parallel < 1:
         raise CannotServe("--tensor-parallel counts GPUs: give 1 or more.")
-    from hierchat.models.memory import best_device
+    from hierchat.models.device_memory import best_device
 
     cuda = best_device().startswith("cuda")
     python = args.python or python_of(cuda, _say)

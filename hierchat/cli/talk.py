@@ -18,8 +18,8 @@ from hierchat.chat.service import ChatService
 from hierchat.chat.settings import keep_settings, own_sampling, reply_settings, settings_of
 from hierchat.cli import progress
 from hierchat.config import GenerationSettings
+from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import status
-from hierchat.models.memory import best_device
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import (

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.tree import DraftCost, DraftTree, Match
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, Match
 
 
 class Proposer(Protocol):

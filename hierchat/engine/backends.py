@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hierchat.engine.fallback import INEXACT, LIMIT_S, Landing, NoRung, NotRight, Rung, climb, within
 from hierchat.engine.runner import Runner
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.load.loaded import LoadedModel
+from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, Progress, Report, UnsupportedError, silent
 from hierchat.models.runnable import graphed, slotted
 
@@ -65,7 +65,7 @@ def land(
     from hierchat.models.load.load_torch import BlockModule
 
     if isinstance(loaded.model, BlockModule):
-        from hierchat.engine.torch.experts import over_blocks
+        from hierchat.engine.torch.tiled_experts import over_blocks
 
         loaded = replace(loaded, model=over_blocks(loaded.model))
     if rung is None:
@@ -77,7 +77,7 @@ def land_over(loaded: LoadedModel, ladder: Sequence[Rung], *, keeping: bool = Tr
     """The same over a ladder that is given; where not `keeping`, what earlier starts found counts for nothing."""
     from hierchat.engine.fallback import LandingNotes
     from hierchat.engine.selftest import cache_key, expected, require_agreement, require_right_device
-    from hierchat.engine.torch.runner import gpu
+    from hierchat.engine.torch.torch_runner import gpu
 
     model, device = loaded.model, loaded.model.device
     on_gpu = device.type != "cpu"
@@ -124,13 +124,13 @@ def rungs(loaded: LoadedModel) -> list[Rung]:
     model, context, key = loaded.model, loaded.context_length, loaded.model_key
     config, usual = model.config.to_dict(), model.config._attn_implementation
     if loaded.quantisation == "nf4" and loaded.device.startswith("cuda"):
-        from hierchat.engine.cuda.runner import fuse
+        from hierchat.engine.cuda.cuda_runner import fuse
 
         fuse()
 
     def static(recording: bool) -> Callable[[], Runner]:
         def make() -> Runner:
-            from hierchat.engine.cuda.runner import CudaRunner, Graphs, Out
+            from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out
 
             graphs: Graphs[Out | None] | None = None if recording else Graphs(capture=None)
             runner = CudaRunner(model, context_length=context, key=key, graphs=graphs)
@@ -141,7 +141,7 @@ def rungs(loaded: LoadedModel) -> list[Rung]:
         return make
 
     def slots() -> Runner:
-        from hierchat.engine.torch.runner import TorchRunner
+        from hierchat.engine.torch.torch_runner import TorchRunner
 
         packed = None if loaded.backend == "float16" else False
         runner = TorchRunner(model, context_length=context, packed=packed, key=key)

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hierchat.drafting.tree import DraftCost, DraftTree, divided
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, divided
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import CHUNK, Decoding, common_prefix
 from hierchat.engine.latency import WIDEST, LatencyCurve

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import CHUNK, common_prefix
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner

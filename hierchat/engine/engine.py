@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Literal, Protocol, runtime_checkable
 
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.proposer import Proposer
-from hierchat.drafting.tree import Match
 from hierchat.engine.verify import TokenLogprob
 
 # The record that the engine yields: all that chat, ui and bench know of decoding.

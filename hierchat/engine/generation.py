@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree
 from hierchat.drafting.proposer import Proposer, ReadsHidden, Shares
-from hierchat.drafting.tree import NO_MATCH, DraftCost, DraftTree
 from hierchat.engine.engine import TARGET, Finish, Step
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner, Segment

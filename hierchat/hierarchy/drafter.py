@@ -10,8 +10,8 @@ from threading import Event
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.drafting.draft_tree import DraftCost, DraftTree
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.tree import DraftCost, DraftTree
 from hierchat.hierarchy.level import DraftModel, Level
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy, Learner

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match
 from hierchat.drafting.proposer import Proposer
-from hierchat.drafting.tree import NO_MATCH, DraftTree, Match
 from hierchat.hierarchy import kernel
 
 Provenance = Literal["kept", "corrected", "bonus"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hierchat.drafting.tree import Latency
+from hierchat.drafting.draft_tree import Latency
 from hierchat.hierarchy.level import Provenance
 from hierchat.hierarchy.plan import (
     MOST,

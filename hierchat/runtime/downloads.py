@@ -12,11 +12,11 @@ from typing import Literal
 
 from hierchat import logs
 from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch.bring import bring
-from hierchat.models.fetch.hub_search import MOST_WORDS, HubFile, HubModel, hub_model, search
+from hierchat.models.fetch.hub import MOST_WORDS, HubFile, HubModel, hub_model, search
 from hierchat.models.load.add import Described, best, choices, describe
 from hierchat.models.load.check import Fit, require_worth_fetching
-from hierchat.models.memory import best_device, held_memory
 from hierchat.models.progress import ModelError, Progress, Report
 from hierchat.runtime.costs import Speed
 

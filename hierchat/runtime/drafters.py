@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.layout import CORPUS, SEED
+from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import Successors

@@ -14,8 +14,8 @@ from hierchat.engine.remote.drafted import Channel, DraftedEngine
 from hierchat.engine.remote.engine import RemoteEngine, TextTokens, choices
 from hierchat.engine.remote.server import Offered, Server
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, OpenAI
+from hierchat.models.device_memory import best_device
 from hierchat.models.load.check import by_engine
-from hierchat.models.memory import best_device
 from hierchat.models.progress import DeviceError, Progress, Report, UnsupportedError, silent
 from hierchat.runtime.costs import Costs, machine_name, measure_costs
 from hierchat.runtime.loaded import Hosted
@@ -50,7 +50,7 @@ def load_hosted(
     # These take seconds to import: only when a model is really loaded
     from hierchat.engine.backends import land, remark
     from hierchat.engine.sampling.grammar import Grammars
-    from hierchat.models.load.load import load
+    from hierchat.models.load.load_model import load
     from hierchat.runtime.drafters import warm_up
     from hierchat.runtime.kernels import DRAFTING, ENGINE, Compiling, is_drafting_compiled
     from hierchat.runtime.levels import load_levels

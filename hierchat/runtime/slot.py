@@ -15,10 +15,10 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import Scheduler
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
+from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import require_runnable
-from hierchat.models.load.tokenizer import makers_sampling, read_tokenizer
-from hierchat.models.memory import best_device, held_memory
+from hierchat.models.load.loaded_model import makers_sampling, read_tokenizer
 from hierchat.models.progress import ModelError, Progress, Report, silent
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.load import load_hosted, require_template

@@ -11,7 +11,7 @@ from benchmarks import agreement
 from hierchat.engine.backends import make_runner
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import ModelEntry
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.progress import Report
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder

@@ -18,7 +18,7 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.config import GenerationSettings
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import is_looping
 from hierchat.models.progress import FetchError, Report
 from hierchat.runtime.loaded import Hosted
@@ -26,9 +26,19 @@ from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
 from tests.testing.deleting import delete_for_good
+from tests.testing.tiny_chat import (
+    CONTEXT,
+    END,
+    SYSTEM,
+    catalogue,
+    hosted,
+    ready_host,
+    settle,
+    spy,
+    tokenizer,
+)
 
 from .conftest import Talk, talk_on
-from .tiny import CONTEXT, END, SYSTEM, catalogue, hosted, ready_host, settle, spy, tokenizer
 
 LONG = "What is the longest river of this country, and where does it end? " * 12
 

@@ -15,9 +15,9 @@ from hierchat.cli.main import main
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
 from hierchat.engine.fallback import LandingNotes, landings
-from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.memory import best_device
-from tests.chat.tiny import catalogue, model, tokenizer
+from hierchat.engine.torch.torch_runner import TorchRunner
+from hierchat.models.device_memory import best_device
+from tests.testing.tiny_chat import catalogue, model, tokenizer
 
 assert trial_runner
 YAML = """

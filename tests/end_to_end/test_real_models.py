@@ -24,7 +24,7 @@ from hierchat.checks.questions import Dialogue
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.layers import tensors
+from hierchat.models.architectures.model_config import tensors
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.fetch.bring import get_gguf, prepare
 from hierchat.models.formats.gguf_head import read_head

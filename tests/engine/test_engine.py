@@ -21,14 +21,14 @@ from transformers import MistralConfig, MistralForCausalLM
 
 import hierchat.engine
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import NO_MATCH
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.drafting.tree import NO_MATCH
 from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.generation import CHUNK, PromptTooLong
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.engine.verify import ArrayRows
 from tests.engine.drafters import Noise, Oracle, TreeDrafter
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
@@ -285,7 +285,7 @@ def test_no_window_is_accepted() -> None:
 
 
 def test_self_test_says_when_rows_are_not_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.engine.torch.runner.invariant", lambda *_, **__: False)
+    monkeypatch.setattr("hierchat.engine.torch.torch_runner.invariant", lambda *_, **__: False)
     target = TorchRunner(
         MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False
     ).open()
@@ -304,7 +304,7 @@ def test_self_test_compares_blocks_of_different_sizes() -> None:
 
 def test_engine_imports_neither_pages_nor_databases() -> None:
     names = [module.name for module in pkgutil.walk_packages(hierchat.engine.__path__, "hierchat.engine.")]
-    assert "hierchat.engine.torch.runner" in names
+    assert "hierchat.engine.torch.torch_runner" in names
     if not find_spec("triton"):
         names.remove("hierchat.engine.cuda.triton_attention")
     code = f"import sys, {', '.join(names)}; print(*sys.modules)"

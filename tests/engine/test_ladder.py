@@ -16,7 +16,7 @@ import torch
 
 from hierchat.config import GenerationSettings
 from hierchat.engine import backends, fallback
-from hierchat.engine.cuda.runner import CudaRunner, CudaSequence, Graphs
+from hierchat.engine.cuda.cuda_runner import CudaRunner, CudaSequence, Graphs
 from hierchat.engine.fallback import (
     Landing,
     LandingNotes,
@@ -33,9 +33,9 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import expected, require_agreement, require_right_device
 from hierchat.engine.torch.plain import PlainRunner, PlainSequence
-from hierchat.engine.torch.runner import TorchRunner, TorchSequence
+from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
 from hierchat.engine.verify import ArrayRows
-from hierchat.models.load.loaded import LoadedModel
+from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, UnsupportedError
 from tests.engine.drafters import TreeDrafter
 from tests.engine.test_cuda_runner import pretended

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hierchat.checks.verify import Noise
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftCost, DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.drafting.tree import DraftCost, DraftTree
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import Decoding

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.hierarchy.level import Level, Provenance
 
 END = 0

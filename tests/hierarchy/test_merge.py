@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.tree import NO_MATCH, DraftTree, Match
+from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match
 from hierchat.hierarchy.drafter import merge
 
 

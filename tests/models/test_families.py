@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,22 +9,24 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.cuda.runner import CudaRunner
+from hierchat.engine.cuda.cuda_runner import CudaRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
-from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.architectures.through_transformers import (
+from hierchat.engine.torch.torch_runner import TorchRunner
+from hierchat.models.runnable import (
     ALWAYS_EXPERTS,
     ATTENTION,
     GRAPHED,
     KEEPING_STATES,
     MADE_FOR_ELSE,
     SLOTTED,
+    graphed,
+    refused,
+    slotted,
+    step,
 )
-from hierchat.models.runnable import graphed, refused, slotted, step
 from tests.engine.drafters import Adversary, Noise
 from tests.testing.families import KINDS, VARIANTS, tiny_family
-from tests.testing.threads import one_thread
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 CONTEXT = 240
@@ -59,12 +60,6 @@ UNMADE = frozenset(
     ]
 )
 """Kinds that nobody here has made small yet."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def last_logits(model: Any, text: list[int]) -> np.ndarray:

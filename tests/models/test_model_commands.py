@@ -8,8 +8,7 @@ from rich.console import Console
 from hierchat.cli.main import main
 from hierchat.cli.models import get_model, list_models
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.progress import Progress
-from hierchat.models.terminal import terminal_progress
+from hierchat.models.progress import Progress, terminal_progress
 from tests.testing.fake_hub import FakeHub
 
 

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from hierchat.models.fetch.hub_search import HubFile, HubModel
+from hierchat.models.fetch.hub import HubFile, HubModel
 from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
 from hierchat.page.panels import hub_view
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Judged, Look, Search
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.fake_service import FakeService
 
 MARKUP = "<img src=x onerror=alert(1)>"
 

@@ -14,9 +14,9 @@ from hierchat.runtime import loaded as module
 from hierchat.runtime.loaded import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
 from hierchat.store import Store
 from tests.testing.deleting import delete_for_good
+from tests.testing.tiny_chat import hosted, ready_host
 
 from ..chat.conftest import Talk, talk_on
-from ..chat.tiny import hosted, ready_host
 
 ROW = np.arange(TOP, dtype=np.int32)[None]
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from hierchat.drafting.growing.layout import SLOT_NAMES
-from hierchat.drafting.tree import Match
+from hierchat.drafting.draft_tree import Match
+from hierchat.drafting.growing.kernel_arrays import SLOT_NAMES
 from hierchat.engine.engine import Step
 from hierchat.engine.remote.engine import Counted, Counting, RemoteEngine
 from hierchat.engine.remote.server import Offered, Server, ServerError

@@ -10,7 +10,7 @@ from benchmarks.makers.lessons import lesson_of
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import FITTED, warmth
 from hierchat.drafting.growing.acceptance_model import score
-from hierchat.drafting.growing.layout import CANDIDATES, AcceptanceModel
+from hierchat.drafting.growing.kernel_arrays import CANDIDATES, AcceptanceModel
 from hierchat.drafting.source import Source
 from tests.drafting.databases import World
 

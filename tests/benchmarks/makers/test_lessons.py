@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.makers import lessons
 from benchmarks.record import append
-from hierchat.drafting.growing.layout import CANDIDATES, HISTORY, INPUTS, SEED
+from hierchat.drafting.growing.kernel_arrays import CANDIDATES, HISTORY, INPUTS, SEED
 from hierchat.drafting.source import Source
 
 SHIPPED = {"one": [1, 2, 3], "other": [1, 2, 4]}

@@ -11,7 +11,7 @@ import pytest
 from hierchat.models import cache as files
 from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.fetch.bring import get_gguf, prepare, status
-from hierchat.models.fetch.mirror import fetch_mirror, joined_file, mirror_file
+from hierchat.models.fetch.pypi import fetch_mirror, joined_file, mirror_file
 from hierchat.models.progress import DiskFullError, GatedError, MissingError, OfflineError, Progress, silent
 from tests.testing.fake_hub import COMMIT, REPO, FakeHub
 from tests.testing.fake_index import FakeIndex

@@ -15,10 +15,11 @@ from transformers import AutoModelForCausalLM
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import land
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.torch.experts import over_blocks
-from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.torch.tiled_experts import over_blocks
+from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.cache import known_sha256_of
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalogue
+from hierchat.models.device_memory import blocks_needed
 from hierchat.models.fetch.convert import blocks_folder
 from hierchat.models.formats.gguf_families import FAMILIES as READ
 from hierchat.models.formats.gguf_head import read_head
@@ -30,10 +31,9 @@ from hierchat.models.load.check import (
     remote_head,
     require_worth_fetching,
 )
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.load.load_torch import BlockModule
-from hierchat.models.load.loaded import LoadedModel
-from hierchat.models.memory import blocks_needed
+from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.models.progress import BrokenFileError, UnsupportedError
 from hierchat.models.runnable import gguf_refused
 from tests.engine.drafters import Adversary, Noise

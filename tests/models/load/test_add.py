@@ -13,9 +13,9 @@ import pytest
 from hierchat.cli.main import main
 from hierchat.config import models_dir
 from hierchat.models.catalogue import Gguf, Hub, Mirror, ModelEntry, ModelSource, read_catalogue
+from hierchat.models.device_memory import blocks_needed
 from hierchat.models.load.add import add, chosen
 from hierchat.models.load.check import expected_step, fit, refusal, require_worth_fetching
-from hierchat.models.memory import blocks_needed
 from hierchat.models.own_catalogue import own_file
 from hierchat.models.progress import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
 from tests.models.conftest import tiny_tokenizer

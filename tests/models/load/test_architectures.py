@@ -15,10 +15,10 @@ from transformers import Gemma3TextConfig
 
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
-from hierchat.models.fetch import describe
+from hierchat.models.fetch import convert
 from hierchat.models.formats.blocks import pack
 from hierchat.models.load.check import expected_step
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.load.load_torch import load_torch
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, FAMILIES, GEMMA3, MXFP4, model_of, round_experts, write_gguf
@@ -87,7 +87,7 @@ def save(model: Any, folder: Path) -> ModelEntry:
 @pytest.mark.parametrize("name", FILES)
 def test_gguf_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        describe, "_describe_beside", lambda *_: False
+        convert, "_describe_beside", lambda *_: False
     )  # a process that imports torch takes seconds
     model = model_of(FILES[name], vocab_size=VOCABULARY)
     if name == "gpt-oss":

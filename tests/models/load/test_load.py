@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.load.load_torch import load_torch
 from hierchat.models.progress import BrokenFileError, MissingError, Progress, UnsupportedError
 

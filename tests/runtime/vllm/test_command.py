@@ -102,9 +102,9 @@ def test_a_model_of_the_hub_is_left_to_vllm_to_fetch(seen: Path) -> None:
 def test_with_drafts_vllm_loads_the_drafter_and_secrets_stay_out_of_the_command(seen: Path) -> None:
     launch = Launch("m-vllm", "/m", cuda=True, drafts=True, statistics=(Path("/a"), Path("/b")))
     words = launch.command(Path("python"))
-    assert "hierchat.drafting.vllm.gpu_worker.GPUWorker" in words
+    assert "hierchat.drafting.vllm.worker.GPUWorker" in words
     speculative = json.loads(words[words.index("--speculative-config") + 1])
-    assert speculative["model"] == "hierchat.drafting.vllm.proposer.HierchatProposer"
+    assert speculative["model"] == "hierchat.drafting.vllm.custom_proposer.HierchatProposer"
     told = launch.variables()
     assert told["HIERCHAT_DRAFTER_STATISTICS"] == "/a:/b"
     assert (told["HIERCHAT_DRAFTER_PORT"], told["HIERCHAT_DRAFTER_TOKEN"]) == (

@@ -1,0 +1,489 @@
+"""Tokens over time, both sides, as an inline SVG."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+import textwrap
+import time
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+import gradio as gr
+
+from hierchat.chat.comparing import FROM, USUAL, Configuration, Pair, WrongConfiguration, configuration, names
+from hierchat.chat.comparison import ARMS, Comparison, Moment, Side, differences
+from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
+from hierchat.chat.settings import in_order, number, pace, percent
+from hierchat.config import GenerationSettings
+from hierchat.language import _, later
+from hierchat.page import reply_text, status
+from hierchat.page.buttons import button
+from hierchat.page.event_data import of_type, record
+from hierchat.page.figures import figures_line, style_of
+from hierchat.page.panels.panel import SessionOf
+from hierchat.page.reply_text import GrowingReply, below_message
+from hierchat.page.sidebar import dated
+
+WIDTH, HEIGHT = 560, 220
+LEFT, RIGHT, TOP, BOTTOM = 44, 16, 12, 36
+
+
+def chart(result: Comparison) -> str:
+    """One line for each side. `data-ms` and the ends of the axis let the page's script draw a moving line over it."""
+    tracks = {arm: [moment for moment in result.sides[arm].moments if moment[1]] for arm in ARMS}
+    last_ms = max((track[-1][0] for track in tracks.values() if track), default=0) or 1
+    most = max((track[-1][1] for track in tracks.values() if track), default=0) or 1
+    lines = "".join(f'<path class="hc-line-{arm}" d="{_path(tracks[arm], last_ms, most)}"/>' for arm in ARMS)
+    up, across = HEIGHT - BOTTOM, WIDTH - RIGHT
+    said = "; ".join(
+        _("{name}: {tokens:,} tokens after {seconds:.1f} seconds").format(
+            name=result.sides[arm].name, tokens=track[-1][1], seconds=track[-1][0] / 1e3
+        )
+        for arm, track in tracks.items()
+        if track
+    )
+    key = "".join(
+        '<li><svg viewBox="0 0 28 8" width="28" height="8" aria-hidden="true">'
+        f'<path class="hc-line-{arm}" d="M0 4H28"/></svg>{html.escape(result.sides[arm].name)}</li>'
+        for arm in ARMS
+    )
+    return (
+        f'<figure class="hc-chart"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(said)}" '
+        f'data-ms="{last_ms}" data-left="{LEFT}" data-right="{across}">'
+        f'<path class="hc-axis" d="M{LEFT} {TOP}V{up}H{across}"/>'
+        f'<text x="{LEFT - 6}" y="{TOP + 10}" text-anchor="end">{most:,}</text>'
+        f'<text x="{LEFT - 6}" y="{up}" text-anchor="end">0</text>'
+        f'<text x="{LEFT}" y="{HEIGHT - 14}">0 s</text>'
+        f'<text x="{across}" y="{HEIGHT - 14}" text-anchor="end">{last_ms / 1e3:.1f} s</text>'
+        f'{lines}<path class="hc-now" d="M{LEFT} {TOP}V{up}" visibility="hidden"/></svg>'
+        f"<figcaption>{_('Tokens over time')}<ul>{key}</ul></figcaption></figure>"
+    )
+
+
+def _path(track: Sequence[Moment], last_ms: int, most: int) -> str:
+    places = [
+        (
+            LEFT + ms / last_ms * (WIDTH - LEFT - RIGHT),
+            HEIGHT - BOTTOM - tokens / most * (HEIGHT - TOP - BOTTOM),
+        )
+        for ms, tokens, _ in track
+    ]
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) if places else ""
+
+
+# Where two texts differ, word by word.
+
+
+BEFORE = 12
+"""Words that are shown before the first difference."""
+MOST = 1500
+"""Words of each text that are compared: difflib takes the square of them."""
+_WORDS = re.compile(r"\S+\s*")
+
+
+def difference(first: str, second: str) -> tuple[str, str]:
+    """Both texts as HTML from shortly before their first difference on, words of only one of them
+    marked. Equal texts give empty ones."""
+    left, right = _WORDS.findall(first)[:MOST], _WORDS.findall(second)[:MOST]
+    first_words, second_words = ([word.strip() for word in words] for words in (left, right))
+    codes = SequenceMatcher(None, first_words, second_words, autojunk=False).get_opcodes()
+    at = next((at for at, code in enumerate(codes) if code[0] != "equal"), None)
+    if at is None:
+        return "", ""
+    shown: tuple[list[str], list[str]] = ([], [])
+    if at:  # what both begin with
+        _kind, low, high, *_rest = codes[at - 1]
+        cut = max(low, high - BEFORE)
+        lead = ("… " if cut else "") + html.escape("".join(left[cut:high]))
+        for side in shown:
+            side.append(lead)
+    marks = " hc-first-other"
+    for kind, *places in codes[at:]:
+        for side, words, low, high in zip(shown, (left, right), places[::2], places[1::2], strict=True):
+            text = html.escape("".join(words[low:high]))
+            if kind == "equal":
+                side.append(text)
+            elif text or marks:
+                side.append(f'<mark class="hc-other{marks}">{text or _("(nothing)")}</mark>')
+        if kind != "equal":
+            marks = ""
+    return "".join(shown[0]), "".join(shown[1])
+
+
+# A result as JSON: all that is needed to check what it claims.
+
+
+_VARIED = ("temperature", "seed", "max_new_tokens")
+"""What `verify` and `benchmarks decode` can be told of a reply's settings."""
+
+
+def export(result: Comparison) -> str:
+    """One object. The times of each side are what changed since the moment before: milliseconds, tokens, characters."""
+    whole: dict[str, Any] = {
+        "hierchat_comparison": 1,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(result.at)),
+        "question": result.question,
+        **result.record(),
+        "repeat": repeated(result),
+    }
+    return json.dumps(whole, ensure_ascii=False, indent=1)
+
+
+def repeated(result: Comparison) -> dict[str, Any] | None:
+    """The commands that repeat it, over a file with the line that is given. None where there are none: another pair
+    than the usual one, a model of a server, a question that had others before it, or settings that the commands do not
+    take."""
+    settings = dict(result.sides["second"].settings)
+    plain = GenerationSettings().model_dump(mode="json")
+    usual = all(dict(result.sides[arm].configuration) == USUAL[arm].record() for arm in ARMS)
+    if (
+        not usual
+        or result.sides["second"].revision.startswith("remote:")
+        or not result.alone
+        or any(settings[name] != plain[name] for name in plain if name not in _VARIED)
+    ):
+        return None
+    options = (
+        f"--questions question.jsonl --model {shlex.quote(result.sides['second'].model)}"
+        f" --max-new-tokens {settings['max_new_tokens']} --temperature {settings['temperature']:g}"
+        f" --seed {settings['seed']}"
+    )
+    return {
+        "question.jsonl": json.dumps({"turns": [result.question], "category": "chat"}, ensure_ascii=False),
+        "words": f"python -m hierchat verify {options} --json words.json",
+        "speed": f"python -m benchmarks decode {options} --arms vanilla,hierchat --json speed.json",
+        "note": _(
+            "These commands begin with an empty history, so fewer drafts are found than in a chat of yours."
+        ),
+    }
+
+
+# A picture of a result that can be shared: one SVG that needs nothing else, light or dark by the class of
+# its root.
+
+
+PICTURE_WIDTH, PAD = 1200, 64
+_LINE, _MOST_LINES, _WRAP = 46, 3, 54
+_BARS = 640
+_STYLE = (
+    "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans',sans-serif}"
+    ".page{fill:#fff}.ink{fill:#1d1d21}.quiet{fill:#63636c}.first{fill:#8a8f98}.second{fill:#5b5bd6}.rule{fill:#e4e4e9}"
+    ".dark .page{fill:#17171b}.dark .ink{fill:#ececf1}.dark .quiet{fill:#a2a2ad}.dark .second{fill:#a5a5f3}"
+    ".dark .rule{fill:#313139}"
+)
+
+
+def picture(result: Comparison) -> str:
+    """The question stands in a group of its own at the top, `data-question` pixels high: without it the picture begins
+    below."""
+    lines = textwrap.wrap(result.question, _WRAP, max_lines=_MOST_LINES, placeholder=" …") or [""]
+    above = len(lines) * _LINE + 56
+    height = above + 486
+    question = "".join(_text(PAD, 80 + at * _LINE, 34, "ink", text) for at, text in enumerate(_quoted(lines)))
+    question += f'<rect class="rule" x="{PAD}" y="{above - 2}" width="{PICTURE_WIDTH - 2 * PAD}" height="2"/>'
+    speeds = {arm: result.sides[arm].figures.tokens_per_second or 0.0 for arm in ARMS}
+    most = max(speeds.values()) or 1.0
+    bars = "".join(
+        _text(PAD, above + 152 + 108 * at, 28, "ink", textwrap.shorten(result.sides[arm].name, 70, placeholder=" …"))
+        + f'<rect class="{arm}" x="{PAD}" y="{above + 168 + 108 * at}" rx="6" height="36" '
+        f'width="{max(8.0, speeds[arm] / most * _BARS):.0f}"/>'
+        + _text(
+            PAD + 20 + max(8.0, speeds[arm] / most * _BARS), above + 196 + 108 * at, 30, "ink",
+            _("{speed} tokens/s").format(speed=number(speeds[arm])), bold=True,
+        )
+        for at, arm in enumerate(ARMS)
+    )  # fmt: skip
+    models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in ARMS))
+    day = time.strftime("%Y-%m-%d", time.localtime(result.at))
+    foot = _text(
+        PAD,
+        above + 408,
+        22,
+        "quiet",
+        textwrap.shorten(
+            _("{models} on {machine}").format(models=models, machine=result.machine), 92, placeholder=" …"
+        ),
+    )
+    runs = _("one run of each{others}").format(others=busy(result))
+    foot += _text(PAD, above + 442, 22, "quiet", f"{day}, hierchat {result.hierchat}, {runs}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PICTURE_WIDTH} {height}" '
+        f'width="{PICTURE_WIDTH}" height="{height}" '
+        f'data-question="{above}"><style>{_STYLE}</style>'
+        f'<rect class="page" width="{PICTURE_WIDTH}" height="{height}"/><g class="question">{question}</g>'
+        f"{_text(PAD, above + 84, 44, 'ink', headline(result), bold=True)}{bars}{foot}</svg>"
+    )
+
+
+def headline(result: Comparison) -> str:
+    """How fast the second side is against the first, and whether the words are the same."""
+    same = _("word for word the same") if result.verdict.identical else _("other words")
+    if not (speedup := result.deserved_speedup):
+        return same.capitalize()
+    told = pace(speedup)
+    return (
+        _("{pace}, {same}").format(pace=told, same=same) if told else _("As fast, {same}").format(same=same)
+    )
+
+
+def busy(result: Comparison) -> str:
+    """What other programs used of the processor meanwhile, as the end of a sentence; empty where that is not known."""
+    others = result.verdict.others
+    told = _(", while other programs used {share} of the processor")
+    return "" if others is None else told.format(share=percent(others))
+
+
+def _quoted(lines: list[str]) -> list[str]:
+    return f"“{chr(10).join(lines)}”".split(chr(10))
+
+
+def _text(x: float, y: float, size: int, css: str, text: str, *, bold: bool = False) -> str:
+    weight = ' font-weight="700"' if bold else ""
+    return (
+        f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" class="{css}"{weight}>{html.escape(text)}</text>'
+    )
+
+
+# The result of a comparison as HTML: both texts, their figures, where they differ, and what can be done
+# with it.
+
+
+_NONE = "\N{EN DASH}"
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The sentence above both texts."""
+    kind = "hc-same" if verdict.identical else "hc-differs"
+    proof = status.proof_line(verdict.exact, verdict.identical)
+    return f'<div class="hc-verdict {kind}" role="status">{html.escape(verdict.sentence)} {proof}</div>'
+
+
+def date_of(result: Comparison) -> str:
+    """When it was made."""
+    return dated(result.at)
+
+
+def drawn(result: Comparison, more: str = "") -> str:
+    """All of it but question and verdict; `more`: further buttons."""
+    moments = {arm: differences(result.sides[arm].moments) for arm in ARMS}
+    data = {"moments": json.dumps(moments), "export": export(result), "picture": picture(result)}
+    carried = "".join(f' data-{name}="{html.escape(value)}"' for name, value in data.items())
+    buttons = button("hc_race", _("Replay at true speed"), css="hc-plain") if all(moments.values()) else ""
+    buttons += button("hc_picture", _("Picture…"), css="hc-plain") + button(
+        "hc_result_save", _("Save as JSON"), css="hc-plain"
+    )
+    sides = "".join(_side(arm, result.sides[arm]) for arm in ARMS)
+    return (
+        f'<article class="hc-result" aria-label="{_("Result")}" data-id="{result.id}"{carried}>'
+        f'<div class="hc-result-tools">{buttons}{more}</div><div class="hc-sides">{sides}</div>'
+        f'{_differs(result)}<div class="hc-measured">{chart(result)}{_table(result)}</div>{_details(result)}</article>'
+    )
+
+
+def _side(arm: Arm, side: Side) -> str:
+    text = below_message(reply_text.drawn(side.text, side.figures.thought_seconds, arm))
+    return (
+        f'<section class="hc-side" data-arm="{arm}"><div class="hc-arm"><h2>{html.escape(side.name)}</h2>'
+        '<p class="hc-race" aria-hidden="true" hidden></p></div>'
+        f'<div class="hc-text">{text}</div><div class="hc-arm-figures">{figures_line(side.figures)}</div></section>'
+    )
+
+
+def _differs(result: Comparison) -> str:
+    first, second = difference(*(result.sides[arm].text for arm in ARMS))
+    if not first and not second:
+        return ""
+    columns = "".join(
+        f'<div><h3>{html.escape(result.sides[arm].name)}</h3><div class="hc-words" dir="auto">{text}</div></div>'
+        for arm, text in zip(ARMS, (first, second), strict=True)
+    )
+    summary = f"<summary>{_('Where the words differ')}</summary>"
+    return f'<details class="hc-difference" open>{summary}<div>{columns}</div></details>'
+
+
+def _table(result: Comparison) -> str:
+    figures = [result.sides[arm].figures for arm in ARMS]
+
+    def row(name: str, cells: list[str]) -> str:
+        return f'<tr><th scope="row">{html.escape(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+
+    def said(value: float | None, form: str) -> str:
+        return _NONE if value is None else form.format(value)
+
+    rows = [
+        row(
+            _("Tokens a second"),
+            [_NONE if f.tokens_per_second is None else number(f.tokens_per_second) for f in figures],
+        ),
+        row(_("Tokens"), [f"{f.tokens:,}" for f in figures]),
+        row(_("First token after"), [said(f.first_token_seconds, "{:.2f} s") for f in figures]),
+        row(_("Tokens per run of the model (T)"), [said(f.tokens_per_forward, "{:.2f}") for f in figures]),
+        row(
+            _("Drafts accepted"),
+            [_NONE if f.acceptance_rate is None else percent(f.acceptance_rate) for f in figures],
+        ),
+    ]
+    for source in in_order({source for f in figures for source in f.shares}):
+        rows.append(
+            row(
+                _("From {label}").format(label=style_of(source).label),
+                [percent(f.shares.get(source, 0.0)) for f in figures],
+            )
+        )
+    heads = "".join(f'<th scope="col">{html.escape(result.sides[arm].name)}</th>' for arm in ARMS)
+    return f'<table class="hc-both"><thead><tr><td></td>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def _details(result: Comparison) -> str:
+    rows = [(_("Precisely"), result.verdict.precise or result.verdict.sentence), (_("Date"), date_of(result))]
+    rows.append((_("Speed"), _("One run of each{others}").format(others=busy(result))))
+    for arm in ARMS:
+        side, settings = result.sides[arm], result.sides[arm].settings
+        sampled = _("temperature {temperature:g}, seed {seed}").format(**settings)
+        drafting = side.configuration
+        models = _("with draft models") if drafting["draft_models"] else _("without draft models")
+        rows.append(
+            (side.name, _("{model} ({revision}) on {backend}; {sampled}; drafts from {texts}, {models}").format(
+                model=side.model, revision=side.revision, backend=side.backend, sampled=sampled, models=models,
+                texts=_(FROM[drafting["databases"]]),
+            ))
+        )  # fmt: skip
+    rows += [(_("Machine"), result.machine), ("hierchat", result.hierchat)]
+    cells = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
+    again = repeated(result)
+    commands = ""
+    if again:
+        commands = (
+            f"<p>{_('Repeat it, with this line in question.jsonl:')}</p>"
+            f"<pre>{html.escape(again['question.jsonl'])}</pre>"
+            f"<pre>{html.escape(again['words'])}\n{html.escape(again['speed'])}</pre>"
+            f"<p>{html.escape(again['note'])}</p>"
+        )
+    facts = f'<dl class="hc-facts">{cells}</dl>'
+    return f'<details class="hc-details"><summary>{_("Details")}</summary>{facts}{commands}</details>'
+
+
+# Which two configurations Compare runs: one line, and the form behind it.
+
+
+_BOTH = later(
+    "Both answer the next message, one after the other. Two models are loaded in turn, and the present one comes back "
+    "at the end."
+)
+_LEGENDS: dict[Arm, str] = {"first": later("First"), "second": later("Second, which stays in the chat")}
+
+
+def line(pair: Pair) -> str:
+    """Both sides in a few words."""
+    named = names(pair)
+    first, second = (f"<b>{html.escape(named[arm])}</b>" for arm in ARMS)
+    return f'<p class="hc-against" role="status">{first} {_("against")} {second}</p>'
+
+
+def form(models: Sequence[str]) -> str:
+    """The form, folded, as the usual pair has it. Its values reach the server as JSON (comparisons.js)."""
+    sides = "".join(_side_fields(arm, USUAL[arm], models) for arm in ARMS)
+    reset = button("hc_setup_reset", _("As at first"))
+    return (
+        f'<details class="hc-setup"><summary>{_("Change")}</summary><form autocomplete="off">{sides}'
+        f'<p class="hc-quiet">{_(_BOTH)}</p>{reset}</form></details>'
+    )
+
+
+def _side_fields(arm: Arm, chosen: Configuration, models: Sequence[str]) -> str:
+    databases = _select(
+        _("Drafts come from"),
+        "databases",
+        {name: _(said) for name, said in FROM.items()},
+        chosen.drafting.databases,
+    )
+    drafts = _select(
+        _("Draft models"),
+        "draft_models",
+        {"1": _("as planned"), "": _("none")},
+        "1" if chosen.drafting.draft_models else "",
+    )
+    of_model = _select(
+        _("Model"), "model", {"": _("the one that is loaded"), **{name: name for name in models}}, ""
+    )
+    return (
+        f'<fieldset data-arm="{arm}"><legend>{_(_LEGENDS[arm])}</legend>{of_model}{databases}{drafts}'
+        f'<label>{_("Temperature")}<input name="temperature" inputmode="decimal" placeholder="{_("as set")}"></label>'
+        f'<label>{_("Seed")}<input name="seed" inputmode="numeric" placeholder="{_("as set")}"></label></fieldset>'
+    )
+
+
+def _select(label: str, name: str, options: dict[Any, str], chosen: str) -> str:
+    entries = "".join(
+        f'<option value="{html.escape(value)}"{" selected" if value == chosen else ""}>{html.escape(said)}</option>'
+        for value, said in options.items()
+    )
+    return f'<label>{label}<select name="{name}">{entries}</select></label>'
+
+
+def pair_of(text: str) -> Pair:
+    """What the form says. Raises WrongConfiguration and Foreign."""
+    given = record(text)
+    return {arm: configuration(of_type(given.get(arm), dict)) for arm in ARMS}
+
+
+class SetupHandlers:
+    """What the form does."""
+
+    def __init__(self, session_of: SessionOf, shown: Any) -> None:
+        self._session_of = session_of
+        self._shown = shown
+
+    def choose(self, event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
+        """The pair for the next comparison of this page. A wrong value leaves it as it was."""
+        session = self._session_of(request)[0]
+        try:
+            session.pair = pair_of(str(event._data["text"]))
+        except WrongConfiguration as error:
+            return {
+                self._shown: line(session.pair)
+                + status.error(_("{error} The pair stays as above.").format(error=error))
+            }
+        return {self._shown: line(session.pair)}
+
+
+# Both sides of a comparison while they are written.
+
+
+def words() -> dict[Arm, GrowingReply]:
+    """Texts of both arms, as they will grow."""
+    return {arm: GrowingReply() for arm in ARMS}
+
+
+def column(frame: Frame | None, words: GrowingReply) -> tuple[str, str]:
+    """Name and text, and figures, of one arm."""
+    if frame is None:
+        return "", status.waiting(_("Not started yet"))
+    name = f'<div class="hc-arm" role="heading" aria-level="2">{html.escape(frame.name)}</div>'
+    if frame.phase == "waiting":
+        return name, status.waiting(frame.notice or _("Not started yet"))
+    if frame.phase == "reading":
+        return name, status.reading_line(frame)
+    seconds, done = frame.figures.thought_seconds, frame.phase == "done"
+    text = name + below_message(words.render(frame.text, seconds, frame.name, ended=done))
+    if frame.finish == "error":
+        return text, status.error(frame.notice or _("This side failed."))
+    return text, figures_line(frame.figures, _("stopped") if frame.finish == "stopped" else "")
+
+
+def ended(last: CompareFrame | None) -> tuple[str, str]:
+    """Verdict and result of a comparison that has ended; empty where it did not come to them."""
+    if last is None or last.verdict is None:
+        return "", ""
+    kept = button("hc_panel", _("All comparisons"), text="comparisons", css="hc-plain")
+    result = drawn(last.result, kept if last.result.id else "") if last.result else ""
+    return verdict_line(last.verdict), result
+
+
+def asked(text: str, files: str = "") -> str:
+    """The prompt of a comparison; `files` as HTML."""
+    return f'<div class="hc-asked">{files}<div class="hc-user" dir="auto">{html.escape(text)}</div></div>'

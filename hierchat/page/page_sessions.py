@@ -1,0 +1,267 @@
+"""What each open page is doing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import gradio as gr
+
+from hierchat.chat.comparing import USUAL, Pair
+from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.language import _, later
+from hierchat.page.buttons import button
+from hierchat.page.unsent import Attached
+from hierchat.store import StoreError
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+
+    pass
+
+
+PAGE = 100
+"""Conversations that the list takes in at a time."""
+DRAWN = 100
+"""Messages of a conversation that are drawn at first, the last ones: all of a long one would take the page minutes."""
+MOST_PAGES = 200
+"""Pages that are known at a time; of more, those that asked for nothing for longest are forgotten."""
+UNKNOWN = -1
+"""No conversation, not even a new one."""
+
+
+_STRAGGLERS = timedelta(minutes=1)
+"""How long after its last event nothing of a closed page runs any more."""
+
+
+class Stale(Exception):
+    """A page that this process does not know: the program was started again, or the browser slept for long."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One open page. Lives in this process only."""
+
+    user: int | None = None
+    """Whose page it is; None until it is loaded."""
+    gone: bool = False
+    """Whether the page was closed."""
+    conversation: int | None = None
+    """The conversation on the screen; replies may go on in others."""
+    step: int = 0
+    """The number of the latest click on a chat or a view."""
+    panel: str = ""
+    """What stands on the screen in place of a conversation."""
+    following: set[ReplyInProgress] = field(default_factory=set)
+    """The replies in progress that this page draws as they grow."""
+    note: str = ""
+    """Said in answer to a click that has to wait for the reply in progress; stands above its line."""
+    list_seen: int = 0
+    """The count of the user's news (chat/in_progress.py) when the list was drawn."""
+    thread_seen: int = 0
+    """The same for the conversation on the screen."""
+    incognito: bool = False
+    """Whether the next conversation that this page begins is one."""
+    incognito_chat: int | None = None
+    """The incognito conversation that this page has open."""
+    removing: str = ""
+    """The model, or the text, that shall be removed, once that is confirmed."""
+    model_said: tuple[str, str] = ("", "")
+    """In Models: where the last button's answer stands (a model's name, or a part of the view), and that as HTML."""
+    pair: Pair = field(default_factory=lambda: USUAL)
+    """What Compare runs."""
+    listed: int = PAGE
+    """How many conversations the list shows at most."""
+    drawn: int = DRAWN
+    """How many messages of the open conversation are drawn at most."""
+    until: int | None = None
+    """The last message that is drawn; None: that of the conversation."""
+    marked: set[int] = field(default_factory=set)
+    """Replies whose tokens are shown by source."""
+    sources_by: str = ""
+    """The model that was loaded when the thread was drawn last; empty: none was."""
+    attached: dict[int, list[Attached]] = field(default_factory=dict)
+    """Conversation (0: a new one) -> files for its next message."""
+    shown: set[int] = field(default_factory=set)
+    """Files of messages whose text is shown."""
+    restored: bool = False
+    """Whether the page has asked for the files that it had before it was loaded again."""
+    context: dict[int, str] = field(default_factory=dict)
+    """Conversation -> its last line about the context window."""
+    archived: bool = False
+    """Whether the list shows the archived conversations."""
+    undo: str = ""
+    """The line below the list that takes back the last deletion."""
+    deleted_open: bool = False
+    """Whether what was deleted last was on the screen."""
+    titled: int = 0
+    """How many titles of models the list has shown."""
+    query: str = ""
+    """What the list of conversations was last searched for."""
+    remark: str = ""
+    """How a reply ended while its conversation was not on the screen."""
+    about: str = ""
+    """What the note or the remark is about; empty where that cannot be settled."""
+    unsent: str = ""
+    """Text that goes back into the box."""
+    settings_seen: int = 0
+    """The count of the user's news when settings and presets were drawn, or changed here."""
+    settings_of: int | None = UNKNOWN
+    """The conversation whose settings the panel shows; None: one that is not stored yet."""
+    importing: threading.Event = field(default_factory=threading.Event)
+    """Set to stop the import in progress."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a reply begins, or is followed."""
+
+    def release(self, files: Sequence[Attached]) -> None:
+        """These files go with a message: they are not to be sent once more."""
+        keys = {file.key for file in files}
+        for held in self.attached.values():
+            held[:] = [file for file in held if file.key not in keys]
+
+    def gone_from(self, conversation: int) -> None:
+        """It is deleted, or was never begun: what was to be sent there, if it is on the screen, stays in the box."""
+        files = self.attached.pop(conversation, [])
+        if conversation == self.conversation:
+            self.conversation = self.until = None
+            self.attached.setdefault(0, [])[:0] = files
+
+    def overtaken(self, step: int) -> bool:
+        """Whether a later click has arrived before this one; 0 is none."""
+        with self.lock:
+            late = 0 < step < self.step
+            self.step = max(step, self.step)
+            return late
+
+    def leave(self) -> None:
+        """What is on the screen is about to change."""
+        self.remark = self.note = self.about = self.panel = self.removing = ""
+        self.model_said = ("", "")
+        self.drawn, self.until = DRAWN, None
+
+    def draw_around(self, message: int, path: Sequence[int]) -> None:
+        """Draw the part of a long conversation that holds this message. `path`: the ids of its messages."""
+        if message in path[:-DRAWN]:
+            self.until = path[path.index(message) + DRAWN // 2]
+
+
+class Sessions:
+    """Sessions by Gradio's session hash."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._lock = threading.Lock()
+
+    def open(self, key: str | None) -> Session:
+        """A page was opened."""
+        with self._lock:
+            return self._sessions.setdefault(key or "", Session())
+
+    def of(self, key: str | None) -> Session:
+        """The session of this page. Raises Stale: never begin a chat of which the page shows another one."""
+        with self._lock:
+            if (session := self._sessions.get(key or "")) is None:
+                raise Stale(_("This page lost its connection to hierchat."))
+            return session
+
+    def close(self, key: str | None) -> Session | None:
+        """The page is gone: forget it. Its session, if there was one; replies go on without it."""
+        with self._lock:
+            session = self._sessions.pop(key or "", None)
+        if session is not None:
+            session.gone = True
+        return session
+
+    def known(self) -> set[str]:
+        """The keys of all pages that are open."""
+        with self._lock:
+            return set(self._sessions)
+
+    def any_of(self, user: int) -> bool:
+        """Whether a page of this user is open."""
+        with self._lock:
+            return any(session.user == user for session in self._sessions.values())
+
+    def show(self, user_id: int, conversation_id: int) -> bool:
+        """Whether a page of this user has that conversation on the screen."""
+        with self._lock:
+            return any(
+                session.user == user_id and session.conversation == conversation_id
+                for session in self._sessions.values()
+            )
+
+
+def forget_page(app: gr.Blocks, key: str | None) -> None:
+    """Drop what Gradio holds of a page that is gone: each component as it was drawn last, chats and all. Gradio itself
+    holds on to that of 10,000 pages."""
+    app.state_holder.session_data.pop(key or "", None)
+
+
+def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
+    """The same for pages whose last events outlived them and brought it back, and what the queue notes of each."""
+    before, known = datetime.now() - _STRAGGLERS, sessions.known()
+    for key, used in list(app.state_holder.time_last_used.items()):
+        if key not in known and used < before:
+            for held in (
+                app.state_holder.session_data,
+                app.state_holder.time_last_used,
+                app._queue.pending_event_ids_session,
+                app._queue.pending_messages_per_session,
+            ):
+                held.pop(key, None)
+
+
+# Conversations that leave nothing: the switch on the empty page, and their end when the page leaves them.
+
+
+_OFFER = later("Not kept: drafts from no other chat and for none, and is erased when you leave it.")
+_OPEN = later("Incognito. This chat is erased when you leave it, close the page or load it again.")
+
+log = logging.getLogger(__name__)
+
+
+def line(session: Session) -> str:
+    """Above the conversation: the switch where a new one will begin, a reminder in an incognito one; else nothing."""
+    if session.panel:
+        return ""
+    if session.conversation is None:
+        on = "true" if session.incognito else "false"
+        switch = button("hc_incognito", _("Incognito"), css="hc-switch", role="switch", aria_checked=on)
+        return f'<div class="hc-incognito-line">{switch}<span>{_(_OFFER)}</span></div>'
+    if session.conversation != session.incognito_chat:
+        return ""
+    keep = button("hc_incognito_keep", _("Keep it after all"), id=session.conversation)
+    return f'<div class="hc-incognito-line hc-open-incognito"><span>{_(_OPEN)}</span>{keep}</div>'
+
+
+def begin(service: ChatService, session: Session, user_id: int) -> int:
+    """A new conversation, incognito where that is switched on."""
+    if not session.incognito:
+        return service.store.create_conversation(user_id)
+    session.incognito_chat, session.incognito = service.store.begin_incognito(user_id), False
+    return session.incognito_chat
+
+
+def left(service: ChatService, session: Session) -> None:
+    """The page may have left its incognito conversation: then that ends. Does not wait for it."""
+    if (
+        session.incognito_chat is None
+        or session.incognito_chat == session.conversation
+        or session.user is None
+    ):
+        return
+    ended, session.incognito_chat = session.incognito_chat, None
+    thread = threading.Thread(target=_end, args=[service, session.user, ended], name="incognito", daemon=True)
+    thread.start()
+
+
+def _end(service: ChatService, user_id: int, conversation: int) -> None:
+    service.in_progress.end(user_id, conversation)
+    try:
+        service.store.end_incognito(user_id, conversation)
+    except StoreError as error:
+        log.warning("An incognito chat stays in the file, out of sight, until hierchat ends: %s", error)

@@ -1,0 +1,253 @@
+"""Models: what there is and what of it is here, whether it fits, how fast it is; fetching, loading, removing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from hierchat.language import _, later
+from hierchat.models.fetch.hub import endpoint
+from hierchat.models.progress import ModelError
+from hierchat.page import status
+from hierchat.page.event_data import Foreign
+from hierchat.page.page_sessions import Session
+from hierchat.page.panels import hub_view, models_view
+from hierchat.page.panels.models_view import added, adding, adding_how
+from hierchat.page.panels.panel import SessionOf
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+    from hierchat.runtime.models import Failures, ModelRow
+
+_OTHERS = later(
+    "Only the owner of this hierchat downloads, adds, ejects and removes models. You can load those that are here."
+)
+_SHARED = later(
+    "This page is shared by a public link. Models are downloaded, added, ejected and removed only while it is not: "
+    "start hierchat without --share."
+)
+Act = Callable[[str, Session], str]
+"""What a button does to the model of that name; the HTML that answers it, if any."""
+_FORM, _HUB = ":form", ":hub"
+"""Where answers stand that belong to no model of the list: below the form that adds one, above what the hub has."""
+_FOR_ALL = ("hc_model_load", "hc_model_cancel", "hc_model_heard")
+"""Buttons that are not the owner's alone."""
+
+
+class ModelsPanel:
+    """The panel. `shared`: whether the page is open to others by a public link: then nothing can be changed in it but
+    which model answers."""
+
+    name = "models"
+    title = later("Models")
+
+    def __init__(self, service: ChatService, shared: Callable[[], bool]) -> None:
+        self._service = service
+        self._shared = shared
+        self._seen: Failures = (None, ())
+        """What had gone wrong when the view was drawn last."""
+
+    def build(self) -> None:
+        """Its components."""
+        self._said = gr.HTML("", elem_id="hc-models-said")
+        gr.HTML(models_view.narrowing(), elem_id="hc-models-narrowing")
+        self._list = gr.HTML("", elem_id="hc-models-list", apply_default_css=False, js_on_load=None)
+        gr.HTML(hub_view.searching(endpoint()), elem_id="hc-hub-search")
+        self._found = gr.HTML("", elem_id="hc-hub-found", apply_default_css=False, js_on_load=None)
+        gr.HTML(adding(), elem_id="hc-models-add")
+        self._added = gr.HTML("", elem_id="hc-models-added")
+        gr.HTML(adding_how(), elem_id="hc-models-how")
+
+    def wire(self, session_of: SessionOf, live: Any) -> None:
+        """Its buttons stand in generated HTML: `acts` says what they do."""
+        self._session_of = session_of
+
+    @property
+    def acts(self) -> dict[str, Callable[..., Any]]:
+        """By the action that a button carries."""
+        acts: dict[str, Act] = {
+            "hc_model_fetch": self._fetch,
+            "hc_model_stop": self._stop,
+            "hc_model_load": self._load,
+            "hc_model_eject": self._eject,
+            "hc_model_remove": self._ask,
+            "hc_model_removed": self._remove,
+            "hc_model_keep": lambda name, session: "",
+            "hc_model_cancel": self._cancel,
+            "hc_model_heard": self._heard,
+            "hc_model_add": self._add,
+            **self._hub,
+            "hc_model_draft": lambda names, session: self._let_draft(names, wanted=True),
+            "hc_model_undraft": lambda names, session: self._let_draft(names, wanted=False),
+        }
+        answering: dict[str, Callable[..., Any]] = {
+            name: self._answering(name, act) for name, act in acts.items()
+        }
+        return {**answering, "hc_model_add": self._patiently(answering["hc_model_add"])}
+
+    @property
+    def _hub(self) -> dict[str, Act]:
+        """Those of the search."""
+        return {
+            "hc_hub_search": self._search,
+            "hc_hub_look": self._look,
+            "hc_hub_less": self._less,
+            "hc_hub_leave": self._leave,
+            "hc_hub_take": self._take,
+        }
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What it draws."""
+        return [self._said, self._list, self._found, self._added]
+
+    def show(self, user_id: int) -> dict[Any, Any]:
+        """The list as it is now; how fast memory is, is measured meanwhile. What went wrong before, and was seen, is
+        past."""
+        self._service.models.measure()
+        self._service.models.forget_failures(self._seen)
+        return self._drawn(user_id, Session())
+
+    def tick(self, request: gr.Request) -> dict[Any, Any]:
+        """Once a second while anything goes on."""
+        session, user = self._session_of(request)
+        if session.panel != self.name:
+            return {self._list: gr.skip()}
+        drawn = self._drawn(user, session)
+        return {part: drawn[part] for part in (self._list, self._found)}
+
+    def _answering(self, name: str, act: Act) -> Callable[..., dict[Any, Any]]:
+        def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
+            session, user = self._session_of(request)
+            text, session.removing = str(event._data["text"]), ""
+            place = _FORM if name == "hc_model_add" else _HUB if name in self._hub else text.partition("|")[0]
+            if name not in _FOR_ALL and (why := self._refusal(user)):
+                session.model_said = ("", status.error(why))
+                return self._drawn(user, session)
+            try:
+                session.model_said = (place, act(text, session))
+            except ModelError as error:
+                session.model_said = (place, status.error(str(error)))
+            if session.panel != self.name:  # pressed above a chat
+                return {self._list: gr.skip()}
+            return self._drawn(user, session)
+
+        return answer
+
+    def _patiently(self, answer: Callable[..., dict[Any, Any]]) -> Callable[..., Iterator[dict[Any, Any]]]:
+        """The same where the hub may be asked, which takes seconds."""
+
+        def answers(event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
+            yield {self._added: status.waiting(_("Looking at it…"))}
+            yield answer(event, request)
+
+        return answers
+
+    def _refusal(self, user_id: int) -> str:
+        """Why this user changes nothing here; empty where they may."""
+        if self._shared():
+            return _(_SHARED)
+        return "" if self._service.store.is_owner(user_id) else _(_OTHERS)
+
+    def _drawn(self, user_id: int, session: Session) -> dict[Any, Any]:
+        shelf, host = self._service.models, self._service.host
+        try:
+            unmeasured, rows = shelf.unmeasured, shelf.rows(user_id)
+        except ModelError as error:  # models.yaml was edited by hand
+            return {self._said: status.error(str(error)), self._list: "", self._found: "", self._added: ""}
+        removing, (place, said) = session.removing, session.model_said
+        self._seen = shelf.failures
+        drawn = models_view.models(
+            rows,
+            shelf.best(rows),
+            host.status,
+            removing,
+            shelf.frees(removing) if removing else 0,
+            may_change := not self._refusal(user_id),
+            said=(place, said),
+            unmeasured=unmeasured,
+        )
+        elsewhere = place in (_FORM, _HUB) or any(row.name == place for row in rows)
+        return {
+            self._said: "" if elsewhere else said,
+            self._list: drawn,
+            self._found: self._searched(rows, said if place == _HUB else "") if may_change else "",
+            self._added: said if place == _FORM else "",
+        }
+
+    def _searched(self, rows: Sequence[ModelRow], said: str) -> str:
+        """The owner's search, as far as it is. `said`: HTML that answers its last button."""
+        shelf = self._service.models
+        look = shelf.hub.now.look if shelf.hub.now else None
+        name = shelf.name_of(look.described) if look and look.described else ""
+        return said + hub_view.found(shelf.hub.now, next((row for row in rows if row.name == name), None))
+
+    def _fetch(self, name: str, session: Session) -> str:
+        self._service.models.fetch(name)
+        return ""
+
+    def _stop(self, name: str, session: Session) -> str:
+        self._service.models.stop(name)
+        return ""
+
+    def _load(self, name: str, session: Session) -> str:
+        self._service.models.load(name)
+        return ""
+
+    def _eject(self, name: str, session: Session) -> str:
+        self._service.models.eject()
+        return ""
+
+    def _ask(self, name: str, session: Session) -> str:
+        session.removing = name
+        return ""
+
+    def _remove(self, name: str, session: Session) -> str:
+        self._service.models.remove(name)
+        return status.notice(_("{name} is removed from this machine.").format(name=name))
+
+    def _cancel(self, name: str, session: Session) -> str:
+        self._service.models.cancel()
+        return ""
+
+    def _heard(self, name: str, session: Session) -> str:
+        self._service.host.hush()
+        return ""
+
+    def _add(self, text: str, session: Session) -> str:
+        name, new = self._service.models.add(text)
+        return added(name, new)
+
+    def _search(self, words: str, session: Session) -> str:
+        self._service.models.hub.search(words)
+        return ""
+
+    def _look(self, said: str, session: Session) -> str:
+        repo, file, named = (*said.partition("|")[::2], "|" in said)
+        self._service.models.hub.look(repo, file if named else None)
+        return ""
+
+    def _less(self, said: str, session: Session) -> str:
+        self._service.models.hub.leave_look()
+        return ""
+
+    def _leave(self, said: str, session: Session) -> str:
+        self._service.models.hub.leave()
+        return ""
+
+    def _take(self, said: str, session: Session) -> str:
+        self._service.models.add_and_load()
+        return ""
+
+    def _let_draft(self, names: str, *, wanted: bool) -> str:
+        name, between, draft = names.partition("|")
+        if not between:
+            raise Foreign
+        self._service.models.let_draft(name, draft, wanted)
+        if wanted:
+            said = _("{draft} drafts for {name} from the next time that {name} is loaded.")
+        else:
+            said = _("{draft} no longer drafts for {name} from the next time that {name} is loaded.")
+        return status.notice(said.format(draft=draft, name=name))

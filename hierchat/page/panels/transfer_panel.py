@@ -1,0 +1,237 @@
+"""Chats in and out of the page: the panel, and what its buttons and those of a chat's menu do."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import gradio as gr
+
+from hierchat.access.files import files
+from hierchat.language import _, later, plural
+from hierchat.page import status
+from hierchat.page.buttons import KEY, button
+from hierchat.store import LOCAL_USER
+from hierchat.texts.exporting import export_json, export_markdown, export_zip
+from hierchat.texts.importing import KNOWN, Import
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+    from hierchat.page.components import Components
+    from hierchat.page.guard import SessionOf
+    from hierchat.page.views import Views
+
+T = TypeVar("T")
+SHOW_SECONDS = 0.25
+"""Between two looks at how far it is."""
+MOST_NAMED = 20
+"""Chats that are named, of those that could not be read."""
+MOST_FILES = 200
+_BRING_IN = later(
+    "Bring in chats of ChatGPT, Open WebUI, LM Studio or another hierchat: drop their export here, a zip or JSON."
+)
+_ENOUGH_TOKENS = 1_000
+"""So many must have been written here before it is said which part of them earlier chats drafted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferComponents:
+    """Its components."""
+
+    state: Any
+    """How far an import or export is, or how it ended."""
+    out: Any
+    """Where a finished export can be fetched: the page does that at once."""
+
+
+def build() -> TransferComponents:
+    """The panel, inside the Blocks context that is open: in nothing that folds, for Gradio draws no folded part."""
+    gr.HTML(
+        f'<section class="hc-transfer" aria-label="{_("Import and export")}"><h3>{_("In and out")}</h3>'
+        f'<div class="hc-drop"><p>{_(_BRING_IN)}</p>'
+        f'{button("hc_choose", _("Choose files"))}<p class="hc-sending" role="status" hidden></p></div>'
+        f"<p></p>{button('hc_export_all', _('Export all as JSON'), text='json')}"
+        f"{button('hc_export_all', _('Export all as Markdown'), text='markdown')}</section>",
+        elem_id="hc-transfer",
+    )
+    return TransferComponents(gr.HTML("", elem_id="hc-transfer-state"), gr.HTML("", elem_id="hc-out"))
+
+
+class TransferHandlers:
+    """The handlers."""
+
+    def __init__(
+        self,
+        service: ChatService,
+        parts: Components,
+        panel: TransferComponents,
+        views: Views,
+        session_of: SessionOf,
+    ) -> None:
+        self._service = service
+        self._panel = panel
+        self._parts = parts
+        self._views = views
+        self._session_of = session_of
+
+    def wire(self, every: list[Any], quiet: dict[str, Any]) -> None:
+        """Join them to their parts; `every`: what an update may draw."""
+        p = self._parts
+        panel = [self._panel.state, self._panel.out]
+        p.bus.hc_import(self.bring_in, p.query, [*every, *panel], trigger_mode="multiple", **quiet)
+        p.bus.hc_import_stop(self.stop, None, [p.live], **quiet)
+        p.bus.hc_export(self.bring_out, None, [p.live, *panel], trigger_mode="multiple", **quiet)
+
+    def bring_in(self, query: str, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
+        """The chats of files that the page has sent."""
+        session, user = self._session_of(request)
+        state = self._panel.state
+        tickets = event._data["tickets"]
+        with ExitStack() as done:
+            paths = []
+            for ticket in tickets[:MOST_FILES] if isinstance(tickets, list) else []:
+                paths.append(files.take(str(ticket), request.username or LOCAL_USER))
+                done.callback(files.remove, paths[-1])
+            importing = Import(self._service.store, user, paths)
+            session.importing = importing.stop
+            cancel = button("hc_import_stop", _("Cancel"), css="hc-bordered")
+            for _step in _now_and_then(importing):
+                told = progress(_("Taking in chats"), importing.taken, importing.done, importing.total)
+                yield {state: told + cancel}
+        self._service.news.tell(user)
+        if importing.presets:
+            self._service.news.tell_settings(user)
+        yield {state: status.waiting(_("Reading them…"))} | self._views.chats(session, user, query)
+        worth = ""
+        if importing.stop.is_set():
+            worth = _("You cancelled it; what came in stays, and the same file goes on from there.")
+        elif importing.messages:
+            tokens: int | None = None
+            for tokens in _now_and_then(self._service.read_in(user)):
+                yield {
+                    state: status.waiting(
+                        _("Reading them: {tokens:,} tokens can draft so far").format(tokens=tokens)
+                    )
+                }
+            worth = self._worth(user, tokens)
+        yield {state: outcome(importing, worth)} | self._views.chats(session, user, query)
+
+    def stop(self, request: gr.Request) -> Any:
+        """End this page's import: it says itself how far it came."""
+        self._session_of(request)[0].importing.set()
+        return gr.skip()
+
+    def bring_out(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
+        """One chat, or all for 0, as a file that the page fetches."""
+        user = self._session_of(request)[1]
+        store, panel = self._service.store, self._panel
+        wanted, markdown = int(event._data["id"]), event._data["text"] == "markdown"
+        if wanted:
+            chats = [store.conversation(user, wanted)]
+        else:
+            shelves = (False, True)
+            chats = [one for shelf in shelves for one in store.conversations(user, limit=-1, archived=shelf)]
+        ids = [one.id for one in chats]
+        if not wanted:
+            place = files.place("hierchat chats.zip" if markdown else "hierchat chats.json")
+            written = (
+                export_zip(store, user, ids, place)
+                if markdown
+                else export_json(store, user, ids, place, store.presets(user))
+            )
+        elif markdown:
+            place = files.place("chat")
+            written = export_markdown(store, user, ids, place)
+        else:
+            place = files.place(f"{(chats[0].title or 'Chat').replace('/', ' ')}.json")
+            written = export_json(store, user, ids, place)
+        count = 0
+        try:
+            for count in _now_and_then(written):
+                if not wanted:
+                    yield {panel.state: progress(_("Writing chats"), count, count, len(ids))}
+            (path,) = place.iterdir() if place.is_dir() else [place]
+            ticket = files.hold(_beside(place, path), request.username or LOCAL_USER)
+        except BaseException:
+            files.remove(place)
+            raise
+        link = f'<a href="transfer/out/{ticket}" data-key="{KEY}"></a>'
+        told = (
+            {} if wanted else {panel.state: status.notice(_("{count} exported.").format(count=_chats(count)))}
+        )
+        yield {panel.out: link, self._parts.live: gr.skip(), **told}
+
+    def _worth(self, user: int, tokens: int | None) -> str:
+        """What imported chats are worth, as far as it is known. `tokens`: None where no model is loaded here."""
+        if tokens is None:
+            return _("What they say drafts as soon as a model is loaded.")
+        host = self._service.host
+        said = _(
+            "What they say drafts from the next reply on: {tokens:,} tokens of your chats can draft for {name}."
+        ).format(tokens=tokens, name=host.status.name)
+        totals = self._service.store.totals(user)
+        history = totals.accepted_by_source.get("history", 0)
+        if totals.tokens >= _ENOUGH_TOKENS and history:
+            said += _(" So far {share:.0%} of the tokens written here came from earlier chats.").format(
+                share=history / totals.tokens
+            )
+        return said
+
+
+def progress(what: str, count: int, done: int, total: int) -> str:
+    """How far it is, as HTML without a role: the counter would be read out at every step."""
+    said = _("{what}: {n:,} so far").format(what=what, n=count)
+    return f'<div class="hc-wait">{said}{status.progress_bar(done, total)}</div>'
+
+
+def outcome(importing: Import, worth: str) -> str:
+    """What came of an import, as HTML."""
+    new, grown, same = (importing.outcomes[which] for which in ("new", "grown", "same"))
+    stopped = importing.stop.is_set()
+    if not (importing.taken or importing.bad or importing.presets or stopped):
+        return _ended(status.error(_("No chat was found. What can be read is {kinds}.").format(kinds=KNOWN)))
+    parts = [_("{new} came in").format(new=_chats(new))]
+    parts += [_("{grown:,} got new messages").format(grown=grown)] if grown else []
+    presets = plural("{n:,} new preset", "{n:,} new presets", importing.presets)
+    parts += [presets] if importing.presets else []
+    parts += [plural("{n:,} was here already", "{n:,} were here already", same)] if same else []
+    parts += [_("{bad:,} could not be read").format(bad=importing.bad)] if importing.bad else []
+    told = status.notice(f"{', '.join(parts)}. {worth}".strip())
+    if importing.bad:
+        named = [f"<li>{html.escape(reason)}</li>" for reason in importing.reasons[:MOST_NAMED]]
+        more = importing.bad - len(named)
+        named += [f"<li>{_('and {n:,} more').format(n=more)}</li>"] if more else []
+        told += (
+            f"<details><summary>{_('What could not be read')}</summary><ul>{''.join(named)}</ul></details>"
+        )
+    return _ended(told)
+
+
+def _ended(told: str) -> str:
+    return f'<div class="hc-ended">{told}</div>'
+
+
+def _chats(count: int) -> str:
+    return plural("{n:,} chat", "{n:,} chats", count)
+
+
+def _beside(place: Path, path: Path) -> Path:
+    """A file in a folder at its place, moved to beside it."""
+    return path if path == place else path.rename(place.parent / path.name)
+
+
+def _now_and_then(steps: Iterable[T]) -> Iterator[T]:
+    """All of it is gone through; what it yields comes out as often as somebody can follow, and in the end."""
+    shown = time.monotonic()
+    left: list[T] = []
+    for one in steps:
+        left = [one]
+        if time.monotonic() - shown >= SHOW_SECONDS:
+            shown = time.monotonic()
+            yield left.pop()
+    yield from left

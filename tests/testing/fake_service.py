@@ -1,0 +1,396 @@
+"""A scripted ChatService over a real store: no model, no torch, and a pace that a test can set."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hierchat.chat.comparing import USUAL, names
+from hierchat.chat.comparison import ARMS, Comparison, Side
+from hierchat.chat.completions import ModelTurn
+from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict, Written
+from hierchat.chat.in_progress import InProgress, News
+from hierchat.chat.origins import Run
+from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
+from hierchat.config import GenerationSettings
+from hierchat.engine.scheduler import Scheduler
+from hierchat.runtime.prompt import MessageTooLong
+from hierchat.store import UNKNOWN, NewTurn, Origin, Store, StoreError, TurnFigures
+from tests.page.fake_learning import FakeLearning
+from tests.page.fake_texts import FakeTexts
+from tests.testing.fake_shelf import FakeShelf
+
+REPLY = """Here is a Python function that reverses a string:
+
+```python
+def reverse_string(s: str) -> str:
+    return s[::-1]
+```
+
+It walks the string **backwards** with a slice. Strings in Python are immutable, so the original stays as it was:
+
+1. `s[::-1]` makes a new string.
+2. The old one is untouched.
+
+A test is short: `assert reverse_string("abc") == "cba"`. Ask if you would like it to handle combined characters too.
+"""
+SOURCES = ("context", "history", "target", "statistics", "target", "SmolLM2 tiny")
+
+WRITTEN = Written(
+    "SmolLM2 135M", 7, GenerationSettings(temperature=0.7, top_p=0.9).model_dump(mode="json"), True
+)
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    name: str
+    phase: str
+    done: int = 0
+    total: int | None = None
+    message: str = ""
+    exact: bool | None = True
+    drafts: bool = True
+    resamples: bool = False
+
+
+class FakeHost:
+    """A host whose status a test sets by hand."""
+
+    names = ("SmolLM2 135M", "Qwen3 0.6B")
+
+    def __init__(self) -> None:
+        self.names = list(type(self).names)
+        self.before = self.status = HostStatus(self.names[0], "ready")
+        self.started: list[str] = []
+        self.scheduler = Scheduler()
+
+    @property
+    def hosted(self) -> object | None:
+        return self if self.status.phase == "ready" else None
+
+    def start(self, name: str) -> None:
+        self.started.append(name)
+        self.status = HostStatus(name, "ready")
+
+    def eject(self) -> None:
+        self.status = HostStatus("", "none")
+
+    def hush(self) -> None:
+        self.status = replace(self.status, message="")
+
+    def settings(self, name: str) -> GenerationSettings:
+        return GenerationSettings(temperature=0.7 if "Qwen" in name else 0.0, max_new_tokens=512)
+
+
+@dataclass
+class Script:
+    """How the next replies go."""
+
+    reply: str = REPLY
+    seconds: float = 1.0
+    reading_seconds: float = 0.1
+    fail: str | None = None
+    raises: Exception | None = None
+    finish: str = "end"
+    baseline: str | None = "measured"
+    notice: str | None = None
+    plan: PlanView | None = None
+    origin: int | None = None
+    """The message that history drafts the next replies from."""
+    costs: ForwardCosts | None = None
+    window: int = 8192
+    thought_seconds: float | None = None
+    thinks: tuple[str, ...] = ()
+    other: tuple[str, str] | None = None
+    """What the first side of a comparison writes instead of what."""
+
+
+class FakeTitles:
+    """A test counts the titles that have come."""
+
+    count = 0
+
+    def came(self, user_id: int) -> int:
+        return self.count
+
+
+@dataclass
+class FakeService:
+    """The surface of hierchat.chat.service.ChatService."""
+
+    store: Store
+    host: FakeHost = field(default_factory=FakeHost)
+    script: Script = field(default_factory=Script)
+    stops: int = 0
+    asked: list[tuple[str, GenerationSettings]] = field(default_factory=list)
+    titles: FakeTitles = field(default_factory=lambda: FakeTitles())
+
+    def __post_init__(self) -> None:
+        self.news = News()
+        self.in_progress = InProgress(self.store, self.news)
+        self.models = FakeShelf(self.host)
+        self.texts = FakeTexts()
+        self.learning = FakeLearning(self.store)
+        self._runs: dict[int, list[Run]] = {}
+        self._figures: dict[int, Figures] = {}
+
+    @property
+    def thinks(self) -> tuple[str, ...]:
+        return self.script.thinks
+
+    def forget_user(self, user_id: int) -> bool:
+        self.in_progress.end(user_id)
+        return self.store.forget_user(user_id)
+
+    def tokens(self, text: str) -> tuple[int, int] | None:
+        return (len(text.split()), 4 * self.script.window) if self.host.status.phase == "ready" else None
+
+    def message_room(self, settings, system_prompt="") -> int | None:
+        return self.script.window if self.host.status.phase == "ready" else None
+
+    def require_room(self, text, settings, system_prompt="") -> None:
+        over = len(text.split()) - self.script.window
+        if over > 0:
+            raise MessageTooLong(f"This message is {over:,} tokens too long. Shorten it.")
+
+    def send(
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), held=None, waited=0.0
+    ) -> Iterator[Frame]:
+        def begin() -> Iterator[Frame]:
+            if self.script.raises:
+                raise self.script.raises
+            waited = [] if held is None else [held]
+            question = self.store.add_message(
+                user_id, conversation_id, parent_id, "user", text, files, waited
+            )
+            self.asked.append((text, settings))
+            yield from self._reply(user_id, conversation_id, question, settings, stop)
+
+        yield from self._in_turn(stop, begin)
+
+    def regenerate(self, user_id, user_message_id, settings, stop, *, seed_of=None) -> Iterator[Frame]:
+        message = self.store.message(user_id, user_message_id)
+        seed = self.store.turn(user_id, seed_of).begun.seed if seed_of else settings.seed
+        settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
+        self.asked.append(("", settings))
+        yield from self._in_turn(
+            stop, lambda: self._reply(user_id, message.conversation_id, message.id, settings, stop)
+        )
+
+    def resume(self, user_id, message_id, more, stop) -> Iterator[Frame]:
+        def begin() -> Iterator[Frame]:
+            message = self.store.message(user_id, message_id)
+            self.store.resume_reply(user_id, message_id)
+            yield from self._written(message_id, stop, message.text + " ")
+
+        yield from self._in_turn(stop, begin)
+
+    def _in_turn(self, stop, begin) -> Iterator[Frame]:
+        with ModelTurn(self.host, stop) as turn:
+            for ahead in turn.waiting():
+                yield Frame("waiting", ahead=ahead)
+            if turn.hosted is not None:
+                yield from begin()
+
+    def last_replies(self, user_id, hosted) -> list:
+        """Texts are looked at by FakeTexts, which tries none."""
+        return []
+
+    def compare(
+        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), pair=USUAL, held=None
+    ) -> Iterator[CompareFrame]:
+        named = names(pair)
+        arms = {arm: Frame("waiting", name=named[arm]) for arm in ARMS}
+        with ModelTurn(self.host, stop) as turn:
+            for ahead in turn.waiting():
+                yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
+            if turn.hosted is not None:
+                waited = [] if held is None else [held]
+                question = self.store.add_message(
+                    user_id, conversation_id, parent_id, "user", text, files, waited
+                )
+                asked = (user_id, conversation_id, question, text, settings, stop, pair)
+                yield from self._compared(arms, *asked, alone=parent_id is None)
+
+    def _compared(
+        self, arms, user_id, conversation_id, question, text, settings, stop, pair, *, alone
+    ) -> Iterator[CompareFrame]:
+        moments: dict = {arm: [] for arm in ARMS}
+        yield CompareFrame(dict(arms), None)
+        for arm, factor in (("second", 1.0), ("first", 2.0)):
+            began = time.monotonic()
+            runs = (
+                self._reply(user_id, conversation_id, question, settings, stop)
+                if arm == "second"
+                else self._frames(stop, factor)
+            )
+            for frame in runs:
+                if arm == "first":
+                    shares = {"target": 1.0} if frame.figures.tokens else {}
+                    frame = replace(frame, figures=replace(frame.figures, speedup=1.0, shares=shares))
+                    if self.script.other and frame.text:
+                        frame = replace(frame, text=frame.text.replace(*self.script.other))
+                arms[arm] = replace(frame, name=arms[arm].name)
+                ms = round((time.monotonic() - began) * 1e3)
+                moments[arm].append((ms, frame.figures.tokens, len(frame.text)))
+                yield CompareFrame(dict(arms), arm)
+        tokens = arms["first"].figures.tokens
+        if stop.is_set():
+            yield CompareFrame(dict(arms), None, Verdict(True, tokens, None, None, "Stopped."))
+            return
+        same = arms["first"].text == arms["second"].text
+        pace = f" “{arms['second'].name}” is 2.0\u00d7 faster."
+        sentence = f"Word for word the same.{pace}" if same else f"The words differ from word 3 on.{pace}"
+        precise = f"Identical, {tokens} of {tokens} tokens." if same else "First difference at token 4."
+        verdict = Verdict(same, tokens, None, 2.0, sentence, True, precise)
+        sides = {
+            arm: Side(
+                arms[arm].name, "SmolLM2 135M", "smol:1", "blocks", pair[arm].record(),
+                settings.model_dump(mode="json"), arms[arm].text, arms[arm].figures, moments[arm],
+            )
+            for arm in ARMS
+        }  # fmt: skip
+        result = Comparison(text, sides, verdict, "Some Processor, 2 cores, 16 GB", "0.2.0", alone)
+        kept = self.store.keep_comparison(user_id, conversation_id, text, result.at, result.to_json())
+        yield CompareFrame(dict(arms), None, verdict, replace(result, id=kept))
+
+    def read_in(self, user_id: int) -> Iterator[int]:
+        if self.host.hosted is not None:
+            yield from (0, 1234)
+
+    def plan(self) -> PlanView | None:
+        return self.script.plan
+
+    def runs(self, user_id: int, message_id: int) -> list[Run]:
+        """Those of history are of the message that the script names. None while another model is loaded."""
+        runs = self._runs.get(message_id, [])
+        if runs and self.store.turn(user_id, message_id).begun.model != self.host.status.name:
+            return []
+        there = self.store.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
+        return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
+
+    def costs(self) -> ForwardCosts | None:
+        return self.script.costs
+
+    def index_memory(self, user_id: int) -> IndexMemory:
+        return IndexMemory(14_600_000, 61_000_000)
+
+    def figures(self, user_id: int, message_id: int) -> Figures | None:
+        if (figures := self._figures.get(message_id)) is None:
+            return None
+        turn = self.store.turn(user_id, message_id)
+        sampled = turn is not None and bool(turn.begun.settings.get("temperature"))
+        return replace(figures, seed=turn.begun.seed if sampled else None)
+
+    def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
+        turn = NewTurn(self.host.status.name, "fake", settings.model_dump(mode="json"), settings.seed, True)
+        yield from self._written(self.store.begin_reply(user_id, conversation_id, question, turn), stop)
+
+    def _written(self, message: int, stop, begun: str = "") -> Iterator[Frame]:
+        written = begun
+        frame = Frame("waiting")
+        state = "interrupted"
+        try:
+            for frame in self._frames(stop):
+                frame = replace(frame, text=begun + frame.text)
+                if frame.text != written:
+                    self.store.append_reply(message, frame.text, [0], ["target"])
+                    written = frame.text
+                yield replace(frame, message_id=message)
+            state = {"stopped": "stopped", "error": "interrupted"}.get(frame.finish or "", "complete")
+        except StoreError as error:
+            yield replace(frame, phase="done", finish="error", notice=str(error), message_id=message)
+        finally:
+            if state == "interrupted" and stop.is_set():
+                state = "stopped"
+            # Also counted: closed in the middle, as Gradio does when a page is gone.
+            self.stops += frame.finish in (None, "stopped")
+            self._figures[message] = replace(frame.figures, finish=frame.finish, written=WRITTEN)
+            self._runs[message] = _runs(written, self.script.origin)
+            with suppress(StoreError):
+                self.store.finish_reply(message, written, state, TurnFigures(finish=frame.finish))
+
+    def _frames(self, stop: threading.Event, factor: float = 1.0) -> Iterator[Frame]:
+        script = self.script
+        began = time.monotonic()
+        yield Frame("reading", prompt_tokens=1200, context_tokens=0, context_limit=8192)
+        while (now := time.monotonic() - began) < script.reading_seconds and not stop.is_set():
+            read = int(1200 * now / script.reading_seconds)
+            yield Frame(
+                "reading", prompt_read=read, prompt_tokens=1200, context_tokens=read, context_limit=8192
+            )
+            stop.wait(1 / 12)
+        words = script.reply.split(" ")
+        first = time.monotonic()
+        while True:
+            share = (
+                1.0
+                if not script.seconds
+                else min((time.monotonic() - first) / (script.seconds * factor), 1.0)
+            )
+            count = max(1, int(len(words) * share))
+            text = script.reply if count == len(words) else " ".join(words[:count])
+            figures = _figures(count * 2, time.monotonic() - first, script, first - began)
+            finish = None
+            if stop.is_set():
+                finish = "stopped"
+            elif script.fail and share > 0.5:
+                finish = "error"
+            elif share >= 1:
+                finish = script.finish
+            if finish == "stopped" and time.monotonic() - began < script.reading_seconds:
+                text, figures = "", Figures()
+            yield Frame(
+                "done" if finish else "writing", text, figures, 1200, 1200, 412 + count, 8192, finish,
+                script.fail if finish == "error" else script.notice,
+            )  # fmt: skip
+            if finish:
+                return
+            stop.wait(1 / 12)
+
+
+def _figures(tokens: int, seconds: float, script: Script, first: float) -> Figures:
+    return Figures(
+        tokens=tokens,
+        seconds=seconds,
+        first_token_seconds=first,
+        tokens_per_second=tokens / max(seconds, 0.05),
+        tokens_per_forward=2.4,
+        acceptance_rate=0.61,
+        acceptance={"context": 0.7, "history": 0.55, "statistics": 0.2, "SmolLM2 tiny": 0.5},
+        forwards=max(tokens // 2, 1),
+        draft_ms=0.11,
+        forward_ms=24.1,
+        verify_ms=0.21,
+        prompt_tokens=1200,
+        prompt_read=300,
+        read_seconds=0.5,
+        plan=(("SmolLM2 tiny", 6),),
+        speedup=2.31 if script.baseline else None,
+        baseline_tokens_per_second=26.4 if script.baseline else None,
+        baseline=script.baseline,
+        thought_seconds=script.thought_seconds,
+        shares={"context": 0.31, "history": 0.22, "statistics": 0.06, "SmolLM2 tiny": 0.05, "target": 0.36},
+    )
+
+
+def _runs(text: str, origin: int | None) -> list[Run]:
+    runs = []
+    for number, at in enumerate(range(0, len(text), 11)):
+        source, piece = SOURCES[number % len(SOURCES)], text[at : at + 11]
+        found = {
+            "context": Origin("context", 3, 0.5, place=-7),
+            "history": Origin("history", 12, 0.834, origin, place=3),
+            "statistics": Origin("seed", 2, 0.3),
+        }.get(source, UNKNOWN)
+        runs.append(Run(piece, source, 4, found, phrase=text[max(at - 20, 0) : at + 11]))
+    return runs
+
+
+def make(folder: Path) -> FakeService:
+    """A fake over a fresh store in `folder`."""
+    return FakeService(Store.open(folder / "fake.db"))

@@ -1,0 +1,131 @@
+"""A tiny random Llama with a trained byte-level tokenizer, behind the real engine and host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from hierchat.config import GenerationSettings
+from hierchat.engine.latency import LatencyCurve
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.torch.torch_runner import TorchRunner
+from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
+from hierchat.models.progress import Report
+from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.slot import ModelHost
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+END = SPECIAL.index("<|im_end|>")
+CONTEXT = 512
+SYSTEM = "You help."
+CORPUS = [
+    "user system assistant You help. What is the longest river of this country, and where does it end?",
+    "Write a short list of the things that we need for the weekend, and sort it by weight.",
+    "Thank you, that is what I wanted to know. Now tell me the same thing once more, but shorter.",
+]
+
+
+@cache
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE, some hundred tokens, with a ChatML template."""
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    raw.train_from_iterator(
+        CORPUS,
+        trainers.BpeTrainer(
+            vocab_size=340, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+        ),
+    )
+    raw.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        bos_token="<|im_start|>",
+        eos_token="<|im_end|>",
+        pad_token="<|im_end|>",
+        unk_token="<|endoftext|>",
+        chat_template=TEMPLATE,
+    )
+
+
+def model(seed: int = 0) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer()),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+        bos_token_id=1,
+        eos_token_id=END,
+        pad_token_id=END,
+        initializer_range=0.2,
+        tie_word_embeddings=False,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+class Steady(LatencyCurve):
+    """Costs of which nothing is learned, so that drafts do not depend on what else the machine does."""
+
+    def note(self, width: int, context: int, ms: float) -> None:
+        pass
+
+
+def hosted(name: str = "tiny", seed: int = 0) -> Hosted:
+    """Ready to answer."""
+    target = TorchRunner(model(seed), context_length=CONTEXT).open()
+    engine = LocalEngine(target, {END}, tokenizer().decode)
+    engine.latency = Steady()
+    vanilla_ms = engine.measure_vanilla(GenerationSettings(), 1)
+    return Hosted(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, SYSTEM), vanilla_ms)
+
+
+def catalogue(*names: str) -> Catalogue:
+    entries = {
+        name: ModelEntry(name=name, source=ModelSource(folder=Folder(path=Path(name)))) for name in names
+    }
+    return Catalogue(models=entries, default=names[0])
+
+
+def load(name: str, report: Report) -> Hosted:
+    return hosted(name)
+
+
+def settle(host: ModelHost) -> ModelHost:
+    """Wait until it is ready or has failed."""
+    while host.status.phase not in ("ready", "failed"):
+        time.sleep(0.005)
+    return host
+
+
+def ready_host(load: Callable[[str, Report], Hosted] = load) -> ModelHost:
+    host = ModelHost(catalogue("tiny"), load=load)
+    host.start("tiny")
+    return settle(host)
+
+
+def spy(target: Any, name: str, before: Callable[..., None]) -> None:
+    """Call `before` with the arguments of each call of the target's method."""
+    method = getattr(target, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        before(*args, **kwargs)
+        return method(*args, **kwargs)
+
+    setattr(target, name, wrapped)
