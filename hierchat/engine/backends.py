@@ -60,6 +60,7 @@ def land(
             backend=loaded.backend,
             key=loaded.model_key,
             sequences=sequences,
+            activations=loaded.activations,
         )
         return Landing(runner, "kernels")
     from hierchat.models.load.load_torch import BlockModule

@@ -6,8 +6,6 @@ Plain weights meet float32. No order depends on how many rows are computed toget
 
 from __future__ import annotations
 
-from typing import Literal
-
 from llvmlite import ir
 
 from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, call, i64, load, loop, vector
@@ -22,9 +20,8 @@ from hierchat.engine.cpu.unpacking import (
     Reader,
     single,
 )
+from hierchat.models.catalogue import Activations
 from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
-
-Activations = Literal["int8", "int16"]
 
 GROUP = 256
 """Activations to a scale."""

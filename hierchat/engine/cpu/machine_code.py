@@ -13,11 +13,12 @@ import llvmlite
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from hierchat.engine.cpu.dot import Activations, build, takes_int8
+from hierchat.engine.cpu.dot import build, takes_int8
 from hierchat.engine.cpu.llvm import kernel
 from hierchat.engine.cpu.unpacking import ISAS, Isa
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.cache import write_whole
+from hierchat.models.catalogue import Activations
 from hierchat.models.formats.layouts import LAYOUTS
 
 _PLAINLY = {"vnni": "+fast-dpwssd"}

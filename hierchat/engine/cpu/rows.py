@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from hierchat.engine.cpu.dot import BYTE_SUMS, GROUP, SUMS, Activations, takes_int8
+from hierchat.engine.cpu.dot import BYTE_SUMS, GROUP, SUMS, takes_int8
 from hierchat.engine.cpu.llvm import (
     F32,
     I8,
@@ -32,6 +32,7 @@ from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, FUNCTION, INT8, INT
 from hierchat.engine.cpu.softmax import highest_of, soft_cap
 from hierchat.engine.cpu.unpacking import ISAS, PLAIN
 from hierchat.jit import INSTRUCTIONS, LANES
+from hierchat.models.catalogue import Activations
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import BLOCK
 

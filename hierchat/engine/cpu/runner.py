@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from hierchat.engine.cpu.attention import lay_out
-from hierchat.engine.cpu.dot import Activations
 from hierchat.engine.cpu.forward import COUNTERS, COUNTERS_BESIDE, LAST_COUNTERS, PARTS, Team, forward
 from hierchat.engine.cpu.memory import (
     CHUNK,
@@ -51,6 +50,7 @@ from hierchat.models.architectures.model_config import (
     windows,
 )
 from hierchat.models.architectures.rope import rope_kinds, rope_tables, rotary_layouts
+from hierchat.models.catalogue import Activations
 from hierchat.models.device_memory import free_memory
 from hierchat.models.formats.block_model import BlockModel
 
@@ -80,7 +80,7 @@ class CpuRunner:
         backend: str = "blocks",
         key: str | None = None,
         sequences: int = 1,
-        activations: Activations = "int8",
+        activations: Activations = "int16",
     ) -> None:
         """`activations`: what products read; types of weights that gain nothing by int8 keep int16, and float weights
         float32."""
