@@ -165,10 +165,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a peer computes: the model of `served`, and a smaller one for those that take a draft model."""
+    """What a peer computes: the model of `model`, and a smaller one for those that take a draft model."""
 
     entry: ModelEntry
-    served: ServedModel
+    model: ServedModel
     draft: ModelEntry | None = None
 
 
