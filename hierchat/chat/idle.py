@@ -18,7 +18,7 @@ from hierchat.chat.prompts import shipped_scripts, waiting_scripts
 from hierchat.language import later
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.slot import ModelHost
-from hierchat.store import Learning, Store
+from hierchat.store import IdleGeneration, Store
 
 # Whether the machine has time and power to spare.
 
@@ -108,7 +108,7 @@ class LearningState:
     """What is being done for one user. Tokens are those of the model that is loaded."""
 
     phase: Phase
-    chosen: Learning
+    chosen: IdleGeneration
     tokens: int = 0
     """That there are, what is being written with them."""
     written: int = 0
@@ -154,9 +154,9 @@ class IdleLearning:
                 self._thread = threading.Thread(target=self._work, name="learning", daemon=True)
                 self._thread.start()
 
-    def choose(self, user_id: int, chosen: Learning) -> None:
+    def choose(self, user_id: int, chosen: IdleGeneration) -> None:
         """What a user allows from now on."""
-        self._store.set_learning(user_id, chosen)
+        self._store.users.set_idle_generation(user_id, chosen)
         if chosen.on:
             self.wake()
         else:
@@ -173,18 +173,18 @@ class IdleLearning:
             pass
 
     def delete(self, user_id: int) -> bool:
-        """Delete all that was written for a user; the answer is Store.rewrite's."""
+        """Delete all that was written for a user; the answer is Connection.rewrite's."""
         with self._ended():
-            return self._store.delete_self_texts(user_id)
+            return self._store.generated.delete(user_id)
 
     def state(self, user_id: int) -> LearningState:
         """What is being done for this user."""
-        chosen, hosted, writer = self._store.learning(user_id), self._host.hosted, self._writer
+        chosen, hosted, writer = self._store.users.idle_generation(user_id), self._host.hosted, self._writer
         local = hosted is not None and hosted.is_local
-        tokens = self._store.self_size(user_id, hosted.model_key).tokens if hosted and local else 0
+        tokens = self._store.generated.size(user_id, hosted.model_key).tokens if hosted and local else 0
         if not chosen.on:
             return LearningState("off", chosen, tokens)
-        if self._store.drafts_from(user_id) != "all":
+        if self._store.users.drafts_from(user_id) != "all":
             return LearningState("refused", chosen, tokens)
         if not local:
             return LearningState("no model", chosen)
@@ -230,7 +230,7 @@ class IdleLearning:
 
     def _look(self) -> bool:
         """Write if the time has come; whether anybody allows it."""
-        learners, hosted = self._store.learners(), self._host.hosted
+        learners, hosted = self._store.users.with_idle_generation(), self._host.hosted
         if not learners:
             return False
         if hosted is None or not hosted.is_local:
@@ -244,9 +244,9 @@ class IdleLearning:
         return True
 
     def _is_due(self, user: int, hosted: Hosted) -> bool:
-        chosen = self._store.learning(user)
+        chosen = self._store.users.idle_generation(user)
         idle = min(self._host.scheduler.idle_seconds, time.monotonic() - self._touched)
-        room = self._store.self_size(user, hosted.model_key).tokens < chosen.most_tokens
+        room = self._store.generated.size(user, hosted.model_key).tokens < chosen.most_tokens
         return idle >= chosen.after_minutes * 60 and room
 
     def _write(self, hosted: Hosted, due: list[int]) -> None:
@@ -258,7 +258,7 @@ class IdleLearning:
                     return
                 self._stop = wanted
                 while due and not wanted.is_set() and not self._closed.is_set():
-                    user = min(due, key=lambda one: self._store.self_size(one, hosted.model_key).tokens)
+                    user = min(due, key=lambda one: self._store.generated.size(one, hosted.model_key).tokens)
                     settings = self._host.settings(hosted.name)
                     writer = Writer(self._store, hosted, user, settings, wanted)
                     self._user, self._writer = user, writer
@@ -274,7 +274,10 @@ class IdleLearning:
 
     def _stretch(self, writer: Writer, hosted: Hosted, user: int, seconds: float | None) -> bool:
         """Write for one user, at most so long; whether there may be more to write."""
-        room = self._store.learning(user).most_tokens - self._store.self_size(user, hosted.model_key).tokens
+        room = (
+            self._store.users.idle_generation(user).most_tokens
+            - self._store.generated.size(user, hosted.model_key).tokens
+        )
         began = indexed = time.monotonic()
 
         def goes_on() -> bool:

@@ -120,10 +120,10 @@ def _over_server(server: Server, args: argparse.Namespace, stack: ExitStack) -> 
     if args.no_history:
         return TalkInMemory(server, server.complete, lambda number: ChatSettings("", {}))
     store = _store(args, stack)
-    user = store.ensure_user(LOCAL_USER)
+    user = store.users.ensure(LOCAL_USER)
     kept = Kept(store, user)
     number = last_chat(store, user) if args.go_on else None
-    chat = None if number is None else store.chat(user, number)
+    chat = None if number is None else store.transfer.export_chat(user, number)
     talk = TalkInMemory(server, server.complete, kept.settings, kept, chat, number)
     talk.earlier = partial(earlier, store, user)
     return talk
@@ -148,7 +148,7 @@ def _by_itself(args: argparse.Namespace, stack: ExitStack) -> Talk:
     name = args.model or host.names[0]
     require(name, host.names)
     store = _store(args, stack)
-    user = store.ensure_user(LOCAL_USER)
+    user = store.users.ensure(LOCAL_USER)
     number = last_chat(store, user) if args.go_on else None
     service = stack.enter_context(closing(ChatService(store, host)))
     model = OwnModel(service)

@@ -34,7 +34,7 @@ def _import(args: argparse.Namespace) -> int:
         raise TransferError(f"There is no folder {path.parent}. Make it, or name another file with --db.")
     with Store.open(path) as store:
         importing = Import(
-            store, store.ensure_user(args.user or LOCAL_USER), map(Path.expanduser, args.files)
+            store, store.users.ensure(args.user or LOCAL_USER), map(Path.expanduser, args.files)
         )
         with _bar("importing", importing.total) as bar:
             for _ in importing:
@@ -70,13 +70,11 @@ def _export(args: argparse.Namespace) -> int:
         user = _user(store, args.user)
         if args.conversation is None:
             shelves = (False, True)
-            chosen = [
-                one.id for shelf in shelves for one in store.conversations(user, limit=-1, archived=shelf)
-            ]
+            chosen = [one.id for shelf in shelves for one in store.chats.find(user, limit=-1, archived=shelf)]
         else:
-            chosen = [store.conversation(user, args.conversation).id]
+            chosen = [store.chats.get(user, args.conversation).id]
         out = args.out.expanduser().absolute()
-        presets = store.presets(user) if args.conversation is None else []
+        presets = store.presets.all(user) if args.conversation is None else []
         export = (
             export_json(store, user, chosen, out, presets)
             if args.format == "json"
@@ -93,7 +91,7 @@ def _export(args: argparse.Namespace) -> int:
 def _backup(args: argparse.Namespace) -> int:
     out = args.out.expanduser().absolute()
     with _opened(args.db) as store:
-        store.backup(out)
+        store.connection.backup(out)
         path = store.path
     print(f"{out}: {_size(out.stat().st_size)}, checked.")
     print(
@@ -105,18 +103,18 @@ def _backup(args: argparse.Namespace) -> int:
 def _forget(args: argparse.Namespace) -> int:
     with _opened(args.db) as store:
         name = args.user or LOCAL_USER
-        user = store.users().get(name)
+        user = store.users.ids().get(name)
         if user is None:
-            whole = store.rewrite()  # what an earlier run could not
+            whole = store.connection.rewrite()  # what an earlier run could not
             print(f"Nothing is stored of a user {name!r}.")
         else:
-            chats, messages = store.held_of(user)
+            chats, messages = store.users.counts(user)
             if not args.yes and not _sure(f"{_chats(chats)} with {messages:,} messages of {name!r}"):
                 print("Nothing was deleted.")
                 return 1
-            written = store.self_size(user).tokens
+            written = store.generated.size(user).tokens
             before = _on_disk(store.path)
-            whole = store.forget_user(user)
+            whole = store.users.forget(user)
             freed = max(0, before - _on_disk(store.path))
             print(f"Deleted: {_chats(chats)}, {messages:,} messages. The file is {freed:,} bytes smaller.")
             if written:
@@ -153,7 +151,7 @@ def _opened(given: Path | None) -> Store:
 
 
 def _user(store: Store, given: str | None) -> int:
-    name, users = given or LOCAL_USER, store.users()
+    name, users = given or LOCAL_USER, store.users.ids()
     if name not in users:
         there = f"There are: {', '.join(users)}." if users else "There are none."
         raise TransferError(f"There is no user {name!r} in {store.path}. {there} Name one with --user.")

@@ -34,8 +34,11 @@ def run(args: argparse.Namespace) -> int:
     with Store.open(database_file(args.db)) as store:
         user = _user(store, args.user)
         with terminal_progress() as report:
-            hosted = load_hosted(entry, args.backend, report, places=PLACES, costs=store)
-        room = store.learning(user).most_tokens - store.self_size(user, hosted.model_key).tokens
+            hosted = load_hosted(entry, args.backend, report, places=PLACES, costs=store.learned)
+        room = (
+            store.users.idle_generation(user).most_tokens
+            - store.generated.size(user, hosted.model_key).tokens
+        )
         stop = Event()
         with stopped_by_signals(stop):
             writer = Writer(store, hosted, user, entry.sampling, stop)
@@ -52,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
                 writer.write(waiting_scripts(store, user, hosted.model_key), goes_on)
             seconds = time.monotonic() - began
             writer.keep()
-        size = store.self_size(user, hosted.model_key)
+        size = store.generated.size(user, hosted.model_key)
         print(
             f"{hosted.name} wrote {writer.tokens:,} tokens in {seconds / 60:.1f} minutes, "
             f"{_rate(writer.tokens, seconds)} tokens a minute, {writer.streams} replies at a time.\n"
@@ -65,14 +68,14 @@ def run(args: argparse.Namespace) -> int:
 def _user(store: Store, name: str | None) -> int:
     """Only users who are there: a name that was mistyped would write for nobody. Raises TerminalError."""
     if name is None or name == LOCAL_USER:
-        user = store.ensure_user(LOCAL_USER)
-    elif (found := store.users().get(name)) is not None:
+        user = store.users.ensure(LOCAL_USER)
+    elif (found := store.users.ids().get(name)) is not None:
         user = found
-    elif store.account(name) is not None:
-        user = store.ensure_user(name)
+    elif store.accounts.find(name) is not None:
+        user = store.users.ensure(name)
     else:
         raise TerminalError(f"There is no user {name!r}. `hierchat users list` names the accounts.")
-    if store.drafts_from(user) != "all":
+    if store.users.drafts_from(user) != "all":
         raise TerminalError(
             "Earlier texts may not make replies faster: that was chosen in Settings. Allow it there first; nothing "
             "would come of what is written."

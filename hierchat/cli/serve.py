@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Scope
 
     from hierchat.models.catalogue import ModelEntry
-    from hierchat.store import Store
+    from hierchat.store import Access, Store
 
 log = logging.getLogger(__name__)
 _END_SECONDS = 10.0
@@ -99,11 +99,13 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
     from hierchat.cli import progress
     from hierchat.page import build
     from hierchat.page.build import build_app
-    from hierchat.store import Store
+    from hierchat.store import Access, Store
 
+    # Without these flags, the switch in Settings counts.
+    access: Access | None = "open" if args.api_open else "keys" if args.api else None
     with (
         none_outlives(_END_SECONDS),  # after the store: what was not finished is interrupted, not stopped
-        Store.open(database) as store,
+        Store.open(database, access=access) as store,
         closing(ChatService(store, host)) as service,
         ExitStack() as ending,
     ):
@@ -112,8 +114,6 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
         log_ins = login[0] if login else None
         if log_ins:
             ending.callback(log_ins.close)
-        # Without these flags, the switch in Settings counts.
-        store.started_with = "open" if args.api_open else "keys" if args.api else None
 
         def before(page: ASGIApp, is_local: Callable[[Scope], bool]) -> ASGIApp:
             return Endpoint(page, service, is_local)
@@ -130,8 +130,8 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
         print(f"hierchat is at {local}\nYour data: {database}", flush=True)
         if store.notice:
             print(store.notice, flush=True)
-        if (access := store.access()) != "off":
-            keys = "" if store.all_keys() or access == "open" else " `hierchat keys add NAME` makes a key."
+        if (endpoint := store.keys.access()) != "off":
+            keys = "" if store.keys.all() or endpoint == "open" else " `hierchat keys add NAME` makes a key."
             print(f"Other programs: {local}v1{keys}", flush=True)
         if args.share:
             print(f"Public link: {public or 'could not be made; the local address works'}")
@@ -152,13 +152,13 @@ def share_arenas() -> None:
 
 
 def _how_to_log_in(store: Store, guest_password: str) -> str:
-    if names := [account.name for account in store.accounts()]:
+    if names := [account.name for account in store.accounts.all()]:
         return f"Log in with an account: {', '.join(names)}."
     said = (
         f"Log in as 'guest' with the password {guest_password} (shown only once).\n"
         "Guests' chats are deleted when they log out. Accounts keep them: hierchat users add NAME"
     )
-    if (user := store.users().get(_EARLIER)) is not None and store.held_of(user)[0]:
+    if (user := store.users.ids().get(_EARLIER)) is not None and store.users.counts(user)[0]:
         said += f"\nChats of logins before there were accounts are kept: hierchat users add {_EARLIER} opens them."
     return said
 

@@ -31,9 +31,10 @@ def show_stats(path: Path, days: int) -> int:
             raise StoreError(f"There is no {path}. Name the database with --db.")
         with Store.open(path) as store:
             users = {
-                name: store.figures_over_time(user, days=days).days for name, user in store.users().items()
+                name: store.figures.over_time(user, days=days).days
+                for name, user in store.users.ids().items()
             }
-            learned = {name: counted(store, user) for name, user in store.users().items()}
+            learned = {name: counted(store, user) for name, user in store.users.ids().items()}
     except StoreError as error:
         Console(stderr=True, soft_wrap=True).print(f"Error: {error}", markup=False, highlight=False)
         return 1

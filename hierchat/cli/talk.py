@@ -264,18 +264,18 @@ class Held:
     def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> int:
         """From now on; the chat's number, where that is None of a new one. Raises NotFound."""
         if number is None:
-            number = self._began = self._store.create_conversation(self._user)
-        path = self._store.messages(self._user, number)
+            number = self._began = self._store.chats.create(self._user)
+        path = self._store.messages.path(self._user, number)
         below = path[-1].id if path else None
-        self.id = self._store.hold_question(self._user, number, below, text, files, at_end=True)
+        self.id = self._store.messages.enqueue(self._user, number, below, text, files, at_end=True)
         return number
 
     def let_go(self) -> bool:
         """It waits no more; whether a new chat went with it, since nothing was asked there."""
         held, began, self.id, self._began = self.id, self._began, None, None
         if held is not None:
-            self._store.drop_question(held)
-        return began is not None and self._store.discard_conversation(self._user, began)
+            self._store.messages.dequeue(held)
+        return began is not None and self._store.chats.discard(self._user, began)
 
 
 class StoredTalk:
@@ -308,7 +308,7 @@ class StoredTalk:
         settings = self.settings
         number = self.number = self._held.hold(text, files, self.number)
         keep_settings(self._service, self._user, number, settings)
-        path = self._store.messages(self._user, number, most=1)
+        path = self._store.messages.path(self._user, number, most=1)
         below = path[-1].id if path else None
         asked = (self._user, number, below, text, reply_settings(settings.sampling), stop, files)
         with closing(self._service.send(*asked, self._held.id)) as frames:
@@ -324,7 +324,7 @@ class StoredTalk:
         self.number = self._reply = None
 
     def chat(self) -> Chat | None:
-        return None if self.number is None else self._store.chat(self._user, self.number)
+        return None if self.number is None else self._store.transfer.export_chat(self._user, self.number)
 
     def runs(self) -> list[Run]:
         return [] if self._reply is None else self._service.runs(self._user, self._reply)
@@ -347,27 +347,27 @@ class Kept:
     def settings(self, number: int | None) -> ChatSettings:
         """What the chat sets; of a new one, what the default preset does. The rest is left to the server."""
         if number is not None:
-            return self._store.chat_settings(self._user, number) or ChatSettings("", {})
-        default = (preset.settings for preset in self._store.presets(self._user) if preset.is_default)
+            return self._store.chats.settings(self._user, number) or ChatSettings("", {})
+        default = (preset.settings for preset in self._store.presets.all(self._user) if preset.is_default)
         return next(default, ChatSettings("", {}))
 
     def keep(self, chat: Chat, settings: ChatSettings, number: int | None) -> int:
         """Store what has come to it; its number. Raises NotFound where it was deleted."""
         if number is not None:
-            self._store.conversation(self._user, number)
-        self._store.take_in(self._user, chat)
-        found = self._store.number_of(self._user, chat.source)
+            self._store.chats.get(self._user, number)
+        self._store.transfer.import_chat(self._user, chat)
+        found = self._store.transfer.id_of(self._user, chat.source)
         if settings != self.settings(found):
             sampling = own_sampling(GenerationSettings()) | dict(settings.sampling)
-            self._store.set_chat_settings(self._user, found, replace(settings, sampling=sampling))
+            self._store.chats.set_settings(self._user, found, replace(settings, sampling=sampling))
         return found
 
 
 def last_chat(store: Store, user: int) -> int:
     """The chat in which something was said last. Raises TerminalError where there is none."""
-    chats = sorted(store.conversations(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
+    chats = sorted(store.chats.find(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
     for chat in chats:
-        if store.messages(user, chat.id, most=1):  # a page may have just opened one
+        if store.messages.path(user, chat.id, most=1):  # a page may have just opened one
             return chat.id
     raise TerminalError("There is no chat to go on with yet. Leave --continue out to begin one.")
 
@@ -376,8 +376,8 @@ def earlier(store: Store, user: int, most: int) -> list[str]:
     """What the user asked in the last chats: so many at most, the oldest first. Nothing of deleted ones."""
     asked = [
         message
-        for chat in store.conversations(user, limit=_CHATS)
-        for message in store.messages(user, chat.id)
+        for chat in store.chats.find(user, limit=_CHATS)
+        for message in store.messages.path(user, chat.id)
         if message.role == "user" and message.text.strip()
     ]
     asked.sort(key=lambda message: message.created_at)
@@ -437,5 +437,5 @@ class OwnModel:
         self, user: int, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """A reply that is not stored. No other chat of the user drafts it."""
-        allowed: DraftsFrom = "none" if self._service.store.drafts_from(user) == "none" else "chat"
+        allowed: DraftsFrom = "none" if self._service.store.users.drafts_from(user) == "none" else "chat"
         yield from self._service.complete(said, reply_settings(sampling), user, stop, allowed)

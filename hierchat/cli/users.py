@@ -17,7 +17,7 @@ from rich.text import Text
 from hierchat.access.members import AccountError, hashed
 from hierchat.config import data_dir
 from hierchat.store import LOCAL_USER, Key, Store
-from hierchat.store.names import skeleton
+from hierchat.store.users import skeleton
 
 _GUEST = "guest"
 """How guests log in, and how the names of their users begin."""
@@ -43,14 +43,14 @@ def _add(store: Store, name: str, owner: bool) -> int:
         raise AccountError(
             f"{name!r} cannot be a name: take up to 40 letters, digits and . _ - @, not beginning with {_GUEST}."
         )
-    if store.account(name):  # before a password is typed for nothing
+    if store.accounts.find(name):  # before a password is typed for nothing
         raise AccountError(
             f"There is an account {name!r} already. `hierchat users passwd {name}` changes its password."
         )
-    store.require_free(name)
-    account = store.add_account(name, hashed(_typed(name)), owner=owner)
+    store.accounts.require_free(name)
+    account = store.accounts.add(name, hashed(_typed(name)), owner=owner)
     print(f"{account.name} can log in now{', and is the owner' if account.owner else ''}.")
-    chats, _ = store.held_of(store.ensure_user(account.name))
+    chats, _ = store.users.counts(store.users.ensure(account.name))
     if chats:
         print(f"Chats of {_whose(account.name)} are there already: {_chats(chats)}. They are this account's.")
     print(
@@ -60,7 +60,7 @@ def _add(store: Store, name: str, owner: bool) -> int:
 
 
 def _list(store: Store) -> int:
-    accounts, users = store.accounts(), store.users()
+    accounts, users = store.accounts.all(), store.users.ids()
     if not accounts:
         print(
             "There are no accounts: `hierchat users add NAME` makes one. Without any, whoever logs in is a guest."
@@ -70,7 +70,7 @@ def _list(store: Store) -> int:
     for column in ("name", "", "since", "chats"):
         table.add_column(column, justify="right" if column == "chats" else "left", no_wrap=True)
     for account in accounts:
-        chats = store.held_of(users[account.name])[0] if account.name in users else 0
+        chats = store.users.counts(users[account.name])[0] if account.name in users else 0
         since = time.strftime("%Y-%m-%d", time.localtime(account.created_at))
         table.add_row(account.name, "owner" if account.owner else "", since, f"{chats:,}")
     Console(soft_wrap=True).print(table)
@@ -78,18 +78,18 @@ def _list(store: Store) -> int:
 
 
 def _remove(store: Store, name: str) -> int:
-    account = store.remove_account(name)
+    account = store.accounts.remove(name)
     print(f"{account.name} cannot log in any more, and is logged out within some seconds.")
-    user = store.users().get(account.name)
-    if user is not None and (chats := store.held_of(user)[0]):
+    user = store.users.ids().get(account.name)
+    if user is not None and (chats := store.users.counts(user)[0]):
         print(f"{_chats(chats)} stay in the database. To delete them: hierchat forget --user {account.name}")
     return 0
 
 
 def _passwd(store: Store, name: str) -> int:
-    if (account := store.account(name)) is None:
+    if (account := store.accounts.find(name)) is None:
         raise AccountError(f"There is no account {name!r}. `hierchat users list` names those that there are.")
-    store.set_password(account.name, hashed(_typed(account.name)))
+    store.accounts.set_password(account.name, hashed(_typed(account.name)))
     print(f"{account.name} has another password. Whoever was logged in with the old one is logged out.")
     return 0
 
@@ -125,7 +125,7 @@ def run_keys(args: argparse.Namespace) -> int:
 
 
 def _add_key(store: Store, args: argparse.Namespace) -> int:
-    key = store.add_key(
+    key = store.keys.add(
         args.name,
         history=args.history,
         at_once=args.at_once,
@@ -144,7 +144,7 @@ def _list_keys(store: Store) -> int:
     table = Table(box=None, pad_edge=False)
     for column in ("name", "made", "last used", "tokens today", "limits", "history"):
         table.add_column(column)
-    for key in store.all_keys():
+    for key in store.keys.all():
         cells = [key.name, _date(key.created_at), _date(key.used_at), f"{key.today:,}", _limits(key)]
         table.add_row(*map(Text, [*cells, "kept" if key.user_id else "none"]))
     Console().print(table if table.row_count else "No keys yet. `hierchat keys add NAME` makes one.")
@@ -152,8 +152,8 @@ def _list_keys(store: Store) -> int:
 
 
 def _remove_key(store: Store, name: str) -> int:
-    key = store.remove_key(name)
-    if key.user_id is not None and not store.forget_user(key.user_id):
+    key = store.keys.remove(name)
+    if key.user_id is not None and not store.users.forget(key.user_id):
         print("Its history is deleted; another program keeps bytes of it in the file until it closes.")
     print(f"The key {name!r} opens nothing any more.")
     return 0

@@ -51,12 +51,12 @@ def test_the_made_up_chats_are_chats(tmp_path: Path) -> None:
     chats, messages = scripted.write_conversations(path, 100_000)
     assert 100_000 <= path.stat().st_size < 130_000
     with Store.open(tmp_path / "a.db") as store:
-        user = store.ensure_user("ann")
+        user = store.users.ensure("ann")
         importing = Import(store, user, [path])
         list(importing)
         assert (importing.taken, importing.messages, importing.bad) == (chats, messages, 0)
         long = scripted.add_chat(store, user, "Long", 12)
-        assert len(store.messages(user, long)) == 12
+        assert len(store.messages.path(user, long)) == 12
 
 
 def test_the_script_is_written_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def test_a_visit_does_all_of_it_and_leaves_no_chat(tmp_path: Path) -> None:
     assert did == {
         "visits": 1, "replies": 2, "searches": 2, "views": 4, "comparisons": 1, "vanished": 1, "log-outs": 1,
     }  # fmt: skip
-    assert service.store.conversations(service.store.ensure_user("0")) == []
+    assert service.store.chats.find(service.store.users.ensure("0")) == []
 
 
 def test_growth_is_the_end_against_the_time_before() -> None:

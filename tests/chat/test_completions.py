@@ -25,7 +25,7 @@ def complete(talk: Talk, *said: Said, **settings: object) -> list:
 def test_the_reply_is_the_one_that_the_chat_gives(talk: Talk) -> None:
     frames = complete(talk, Said("user", "hello"))
     assert talk.messages() == []
-    assert talk.store.totals(talk.user).tokens == 0
+    assert talk.store.figures.totals(talk.user).tokens == 0
     told = talk.send("hello")
     last = frames[-1]
     assert (last.text, last.finish, last.figures.tokens) == (told.text, told.finish, told.figures.tokens)
@@ -37,7 +37,7 @@ def test_a_conversation_is_given_whole(talk: Talk) -> None:
     first = talk.send("hello")
     second = talk.send("go on", first.message_id)
     said = (Said("user", "hello"), Said("assistant", first.text), Said("user", "go on"))
-    tokens = tuple(talk.store.reply_tokens(talk.user, first.message_id))
+    tokens = tuple(talk.store.replies.tokens(talk.user, first.message_id))
     exactly = (said[0], Said("assistant", first.text, tokens), said[2])
     assert complete(talk, *exactly)[-1].text == second.text
 

@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def user(store: Store) -> int:
-    return store.ensure_user(LOCAL_USER)
+    return store.users.ensure(LOCAL_USER)
 
 
 @pytest.fixture

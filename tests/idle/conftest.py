@@ -85,7 +85,7 @@ class Writing:
     name: str = "ann"
 
     def __post_init__(self) -> None:
-        self.user = self.store.ensure_user(self.name)
+        self.user = self.store.users.ensure(self.name)
 
     def writer(self, stop: threading.Event | None = None) -> Writer:
         return Writer(self.store, self.hosted, self.user, GenerationSettings(), stop or threading.Event())
@@ -104,7 +104,7 @@ class Writing:
         found = {
             one.key: [
                 text.ids
-                for text in self.store.self_texts(self.user, self.hosted.model_key, one.key)
+                for text in self.store.generated.texts(self.user, self.hosted.model_key, one.key)
                 if text.done
             ]
             for one in scripts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hierchat.chat.idle import LearningState
-from hierchat.store import Learning, SelfText, Store
+from hierchat.store import GeneratedText, IdleGeneration, Store
 
 
 class FakeLearning:
@@ -16,29 +16,29 @@ class FakeLearning:
         self.reset()
 
     def reset(self) -> None:
-        self.now = LearningState("waiting", Learning())
+        self.now = LearningState("waiting", IdleGeneration())
         self.touches = 0
-        for user in self._store.users().values():
-            self._store.set_learning(user, Learning())
-            self._store.delete_self_texts(user)
+        for user in self._store.users.ids().values():
+            self._store.users.set_idle_generation(user, IdleGeneration())
+            self._store.generated.delete(user)
 
     def wrote(self, user: int, texts: int) -> None:
         """Texts of 50 tokens."""
         for number in range(texts):
-            reply = SelfText(0, tuple(range(50)), True)
-            self._store.keep_self_text(
-                user, "fake", str(number), reply, None, deletions=self._store.deletions(user)
+            reply = GeneratedText(0, tuple(range(50)), True)
+            self._store.generated.keep(
+                user, "fake", str(number), reply, None, deletions=self._store.users.deletions(user)
             )
 
     def state(self, user_id: int) -> LearningState:
-        chosen = self._store.learning(user_id)
+        chosen = self._store.users.idle_generation(user_id)
         return replace(self.now, chosen=chosen, phase=self.now.phase if chosen.on else "off")
 
-    def choose(self, user_id: int, chosen: Learning) -> None:
-        self._store.set_learning(user_id, chosen)
+    def choose(self, user_id: int, chosen: IdleGeneration) -> None:
+        self._store.users.set_idle_generation(user_id, chosen)
 
     def touched(self) -> None:
         self.touches += 1
 
     def delete(self, user_id: int) -> bool:
-        return self._store.delete_self_texts(user_id)
+        return self._store.generated.delete(user_id)

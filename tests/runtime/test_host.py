@@ -111,7 +111,7 @@ def test_another_model_takes_over(host: ModelHost, store: Store) -> None:
     start(host, "another")
     talk = talk_on(store, host)
     last = talk.send("hello")
-    assert talk.store.turn(talk.user, last.message_id).begun.model == "another"
+    assert talk.store.replies.turn(talk.user, last.message_id).begun.model == "another"
 
 
 def test_a_conversation_goes_on_with_another_model(host: ModelHost, store: Store) -> None:
@@ -162,7 +162,7 @@ def test_no_model_leaves_in_the_middle_of_a_reply(host: ModelHost, store: Store)
     host.start("another")
     last = list(frames)[-1]
     assert last.finish == "length"
-    assert talk.store.turn(talk.user, last.message_id).begun.model == "tiny"
+    assert talk.store.replies.turn(talk.user, last.message_id).begun.model == "tiny"
     assert settle(host).status.name == "another"
 
 
@@ -279,11 +279,11 @@ def test_the_present_model_answers_while_another_is_fetched(store: Store) -> Non
     assert host.status == HostStatus("another", "downloading", 1, 2, "another")
     assert host.hosted is not None
     last = talk.send("hello")
-    assert talk.store.turn(talk.user, last.message_id).begun.model == "tiny"
+    assert talk.store.replies.turn(talk.user, last.message_id).begun.model == "tiny"
     go.set()
     assert settle(host).status.name == "another"
     last = talk.send("hello again")
-    assert talk.store.turn(talk.user, last.message_id).begun.model == "another"
+    assert talk.store.replies.turn(talk.user, last.message_id).begun.model == "another"
 
 
 @pytest.mark.parametrize("present", [True, False])

@@ -104,7 +104,7 @@ def browser() -> Iterator[Browser]:
 def log_ins_of(store: Store, *accounts: tuple[str, str]) -> LogIns:
     """A login with these accounts; the first is the owner's."""
     for name, password in accounts:
-        store.add_account(name, hashed(password))
+        store.accounts.add(name, hashed(password))
     return LogIns(Members(store, "no guests"))
 
 
