@@ -12,8 +12,7 @@ from hierchat.config import cache_dir
 from hierchat.engine.cpu.runner import CpuRunner  # its kernels are compiled for the cache of all tests
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load import load
-
-from .chat.tiny import model, tokenizer
+from tests.testing.tiny_chat import model, tokenizer
 
 assert CpuRunner
 
@@ -28,7 +27,7 @@ from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.slot import ModelHost
 from hierchat.chat.service import ChatService
 from hierchat.store import Store
-from hierchat.page.build import build_app
+from hierchat.page.page_app import build_app
 from hierchat.cli import progress, serve
 
 host = ModelHost(read_catalogue())

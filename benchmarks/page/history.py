@@ -132,7 +132,7 @@ def _move(database: Path, conversation: int, days: int) -> None:
 
 def _picture(service: ChatService, to: Path) -> None:
     """Insights over all days, as a visitor sees it."""
-    from hierchat.page.build import build_app, serve
+    from hierchat.page.page_app import build_app, serve
 
     app = build_app(service, str(service.store.path))
     address, _ = serve(app)

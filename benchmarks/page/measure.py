@@ -77,7 +77,7 @@ def served(messages: int) -> Iterator[tuple[str, ModelHost]]:
     """The page over a store of its own, which holds a long and a short chat; its address, and a host that holds no
     model until it is told to."""
     from hierchat.access.files import files
-    from hierchat.page.build import build_app, serve
+    from hierchat.page.page_app import build_app, serve
 
     before = os.environ.get("HIERCHAT_DATA")
     with tempfile.TemporaryDirectory(prefix="hierchat-page-", ignore_cleanup_errors=True) as folder:

@@ -64,7 +64,9 @@ class ChatService:
         self.in_progress = InProgress(store, self.news)
         self._histories = Histories(store)
         self._learned = Learned(store)
-        self._completions = Completions(host, self._histories, self._learned, store.learned, store.users.is_owner)
+        self._completions = Completions(
+            host, self._histories, self._learned, store.learned, store.users.is_owner
+        )
         self.titles = TitleWriter(store, host, self._said_in_chat)
         host.costs = store.learned
         self.models = Shelf(host, store.figures)

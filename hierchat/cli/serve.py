@@ -97,9 +97,9 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
     from hierchat.chat.in_progress import none_outlives
     from hierchat.chat.service import ChatService
     from hierchat.cli import progress
-    from hierchat.page import build
-    from hierchat.page.build import build_app
-    from hierchat.store import Access, Store
+    from hierchat.page import page_app
+    from hierchat.page.page_app import build_app
+    from hierchat.store import Store
 
     # Without these flags, the switch in Settings counts.
     access: Access | None = "open" if args.api_open else "keys" if args.api else None
@@ -109,8 +109,8 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
         closing(ChatService(store, host)) as service,
         ExitStack() as ending,
     ):
-        build.sweep()
-        login = build.login(args.host, args.share, args.auth, store)
+        page_app.sweep()
+        login = page_app.login(args.host, args.share, args.auth, store)
         log_ins = login[0] if login else None
         if log_ins:
             ending.callback(log_ins.close)
@@ -120,7 +120,7 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
 
         app = build_app(service, str(database), log_ins)
         try:
-            local, public = build.serve(app, log_ins, args.host, before, port=args.port, share=args.share)
+            local, public = page_app.serve(app, log_ins, args.host, before, port=args.port, share=args.share)
         except OSError as error:
             raise ServeError(
                 f"Cannot serve on {args.host} port {args.port}. Choose another --port or --host."

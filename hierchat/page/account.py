@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hierchat.access.members import Member
     from hierchat.access.sessions import LoggedIn
     from hierchat.chat.service import ChatService
-    from hierchat.page.unsent import Kept
+    from hierchat.page.unsent import KeptFiles
 
 _GUEST = "guest"
 """What a guest is called on the page; their user's name is longer."""
@@ -63,7 +63,7 @@ def shown_name(session: LoggedIn) -> str:
     return session.name if session.member.account else _GUEST
 
 
-def forget_guest(service: ChatService, kept: Kept, member: Member) -> None:
+def forget_guest(service: ChatService, kept: KeptFiles, member: Member) -> None:
     """A login has ended: of a guest, all goes. Raises StoreError where that has to be tried again."""
     if member.account is not None:
         return

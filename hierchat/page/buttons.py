@@ -13,7 +13,7 @@ from hierchat.language import COOKIE, THIS, _
 
 KEY = secrets.token_hex(16)
 EVENTS = (
-    "hc_open", "hc_go", "hc_panel", "hc_more", "hc_rename", "hc_pin", "hc_archive", "hc_shelf", "hc_delete",
+    "hc_open", "hc_go", "hc_panel", "hc_more", "hc_rename", "hc_pin", "hc_archive", "hc_show_archived", "hc_delete",
     "hc_restore", "hc_fork", "hc_again", "hc_continue", "hc_edit", "hc_sources", "hc_branch", "hc_example", "hc_forget",
     "hc_earlier", "hc_latest",
     "hc_sources_load",

@@ -53,7 +53,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ChartBar:
     """A lying bar: its name, its share of the whole length, and what is said behind it."""
 
     name: str
@@ -117,7 +117,7 @@ def level(up: Axis, value: float) -> str:
     return f'<path class="hc-guide" d="M0 {100 - up.at(value):.2f}H100"/>'
 
 
-def bars(rows: Iterable[Bar]) -> str:
+def bars(rows: Iterable[ChartBar]) -> str:
     """Lying bars. Their words stand beside them, so that they need no table."""
     drawn = "".join(
         f'<li><span class="hc-bar-name">{html.escape(bar.name)}</span><span class="hc-bar-said">{html.escape(bar.said)}'

@@ -17,12 +17,12 @@ from hierchat.chat.settings import USUAL, keep_settings, own_sampling, settings_
 from hierchat.config import GenerationSettings
 from hierchat.language import _, later, plural
 from hierchat.page.buttons import button
-from hierchat.page.given import Foreign, whole
+from hierchat.page.event_data import Foreign, whole
 from hierchat.store import ChatSettings, Preset
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.page.sessions import Session
+    from hierchat.page.page_sessions import Session
 
 
 # The controls of sampling, and settings to and from their values.
@@ -65,7 +65,7 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _ESCAPED = re.compile(r"\\[\\ntr]")
 
 
-class SettingsError(ValueError):
+class InvalidSettings(ValueError):
     """Values that make no settings; the message is for the page."""
 
 
@@ -117,7 +117,7 @@ def values_of(sampling: Mapping[str, Any]) -> list[Any]:
 
 
 def sampling_of(values: list[Any]) -> dict[str, Any]:
-    """A chat's sampling as the controls show it. Raises SettingsError with a sentence for the page."""
+    """A chat's sampling as the controls show it. Raises InvalidSettings with a sentence for the page."""
     given = dict(zip(FIELDS, values, strict=True))
     given["reasoning"] = given["reasoning"] or ""
     given["stop"] = tuple(_unescaped(line) for line in (given["stop"] or "").split("\n") if line)
@@ -125,13 +125,13 @@ def sampling_of(values: list[Any]) -> dict[str, Any]:
     if random:
         del given["seed"]
     if empty := next((field for field, value in given.items() if value is None), None):
-        raise SettingsError(
+        raise InvalidSettings(
             _("{name} is empty. Enter a number in Chat settings.").format(name=_(LABELS[empty]))
         )
     try:
         sampling = GenerationSettings(**given).model_dump(mode="json")
     except ValidationError as error:
-        raise SettingsError(_sentence(error)) from error
+        raise InvalidSettings(_sentence(error)) from error
     unsaid = {"reasoning": "", **USUAL}
     said = {
         field: sampling[field] for field in FIELDS if field not in unsaid or sampling[field] != unsaid[field]
@@ -171,7 +171,7 @@ _PLACEHOLDER = later("For example: You are a patient teacher. Answer in short se
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class ChatSettingsComponents:
     """Its components."""
 
     preset: Any
@@ -201,7 +201,7 @@ def opener() -> Any:
     return gr.HTML(shown, elem_id="hc-chat-settings")
 
 
-def build() -> Panel:
+def build() -> ChatSettingsComponents:
     """The components, in the Blocks context that is open."""
     close = button(
         "hc_settings_close", _("Close"), css="hc-icon", aria_label=_("Close the settings"), title=_("Close")
@@ -225,7 +225,7 @@ def build() -> Panel:
         )  # fmt: skip
         thinks = gr.HTML("", elem_id="hc-thinks-offered")
         controls = sampling_controls()
-    return Panel(preset, tools, system, controls, thinks)
+    return ChatSettingsComponents(preset, tools, system, controls, thinks)
 
 
 def keep(
@@ -243,7 +243,7 @@ def number(shown: str) -> int:
 
 
 def read(values: list[Any]) -> ChatSettings:
-    """The settings in `fields`. Raises SettingsError."""
+    """The settings in `fields`. Raises InvalidSettings."""
     preset, system, *rest = values
     prompt = str(system or "")
     return ChatSettings(prompt if prompt.strip() else "", sampling_of(rest), whole(preset or 0) or None)
@@ -254,7 +254,7 @@ def taken(
 ) -> ChatSettings:
     """The settings of the chat on the screen: as the panel shows them, unless it still shows another chat's.
 
-    Raises SettingsError.
+    Raises InvalidSettings.
     """
     if number(shown) != (conversation or 0):
         return settings_of(service, user, conversation)
@@ -267,7 +267,12 @@ def choices(presets: list[Preset]) -> list[tuple[str, int]]:
 
 
 def drawn(
-    panel: Panel, presets: list[Preset], settings: ChatSettings, *, fields: bool = True, stored: bool = True
+    panel: ChatSettingsComponents,
+    presets: list[Preset],
+    settings: ChatSettings,
+    *,
+    fields: bool = True,
+    stored: bool = True,
 ) -> dict[Any, Any]:
     """Updates of the panel; without `fields`, what the user may be typing in stays as it is. Settings of a chat that is
     not `stored` yet are noted by the page."""
@@ -309,7 +314,7 @@ def note(settings: ChatSettings) -> str:
 
 def noted(text: str) -> ChatSettings | None:
     """What `note` said; None where it is something else."""
-    with suppress(ValueError, TypeError, KeyError, SettingsError, Foreign):
+    with suppress(ValueError, TypeError, KeyError, InvalidSettings, Foreign):
         prompt, sampled, preset = json.loads(text)
         return read([preset, str(prompt), *values_of(sampled)])
     return None

@@ -13,12 +13,12 @@ import gradio as gr
 from hierchat.chat.settings import reply_settings, settings_of
 from hierchat.language import _, later, plural
 from hierchat.page import chat_settings, status
-from hierchat.page.chat_settings import SettingsError
-from hierchat.page.given import given, records, whole
-from hierchat.page.guard import Who
-from hierchat.page.layout import Parts
-from hierchat.page.sessions import Session
-from hierchat.page.unsent import PASTED, Attached, Kept
+from hierchat.page.chat_settings import InvalidSettings
+from hierchat.page.components import Components
+from hierchat.page.event_data import given, records, whole
+from hierchat.page.guard import SessionOf
+from hierchat.page.page_sessions import Session
+from hierchat.page.unsent import PASTED, Attached, KeptFiles
 from hierchat.page.views import Update, Views
 from hierchat.store import ChatSettings
 from hierchat.texts.attachments import MOST_BYTES, Unreadable, read, too_big, with_files
@@ -40,16 +40,18 @@ _LOST = (
 class AttachingHandlers:
     """The handlers."""
 
-    def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who, kept: Kept) -> None:
+    def __init__(
+        self, service: ChatService, parts: Components, views: Views, session_of: SessionOf, kept: KeptFiles
+    ) -> None:
         self._service = service
         self._parts = parts
         self._views = views
-        self._who = who
+        self._session_of = session_of
         self._kept = kept
 
     def attach(self, event: gr.EventData, request: gr.Request) -> Iterator[Update]:
         """A file that the page sends: {key, chat, name, size, and its bytes in base64, or `pasted` text}."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         key, chat, name = str(event._data["key"]), int(event._data["chat"]), str(event._data["name"])
         files = session.attached.setdefault(chat, [])
         if not _KEY.fullmatch(key) or len(files) >= MOST_FILES:
@@ -73,13 +75,13 @@ class AttachingHandlers:
 
     def detach(self, event: gr.EventData, request: gr.Request) -> Update:
         """Not to be sent after all."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         self._kept.drop(user, self._taken(session, str(event._data["text"])))
         return self._views.tray(session, user) | self._views.settled(session, user, FILES)
 
     def inline(self, box: str, event: gr.EventData, request: gr.Request) -> Update:
         """Pasted text into the box, where it would have been."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         taken = self._taken(session, str(event._data["text"]))
         self._kept.drop(user, taken)
         text = "".join(one.file.text for one in taken if one.file)
@@ -87,7 +89,7 @@ class AttachingHandlers:
 
     def again(self, event: gr.EventData, request: gr.Request) -> Update:
         """The page was loaded again: the files that it had, each with its chat, and pasted texts as they were."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         session.restored = True
         lost = []
         for had in map(given, records(event._data["text"])[: 10 * MOST_FILES]):
@@ -109,7 +111,7 @@ class AttachingHandlers:
 
     def show(self, event: gr.EventData, request: gr.Request) -> Update:
         """The text of a file that was sent, or its name alone again."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         if self._views.now(session, user) is not None:
             return self._views.tell(session, user, status.notice(_(status.LATER)))
         session.shown ^= {int(event._data["id"])}
@@ -117,7 +119,7 @@ class AttachingHandlers:
 
     def edit_next(self, box: str, event: gr.EventData, request: gr.Request) -> Update:
         """A message that waits goes back into the box, before what is there."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         if (one := self._service.in_progress.take_out(user, whole(event._data["text"]))) is None:
             return self._views.tray(session, user)  # it has just gone out
         self._kept.back(user, session.attached.setdefault(session.conversation or 0, []), one.files)
@@ -126,13 +128,13 @@ class AttachingHandlers:
 
     def cancel_next(self, event: gr.EventData, request: gr.Request) -> Update:
         """A message that waits is not sent."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         self._service.in_progress.take_out(user, whole(event._data["text"]))
         return self._views.tray(session, user)
 
     def count(self, text: str, request: gr.Request, *values: Any) -> Update:
         """How long the message has become, and how long it may be; beside a reply that is being written."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         files = session.attached.get(session.conversation or 0, [])
         uncounted = any(file.tokens is None for file in files)
         # As it will be sent: so the number is that of the error, if it is too long.
@@ -151,7 +153,7 @@ class AttachingHandlers:
         shown, *fields = values
         try:
             return chat_settings.taken(self._service, user, session.conversation, shown, fields)
-        except SettingsError:
+        except InvalidSettings:
             return settings_of(self._service, user, session.conversation)
 
     def _read(self, new: Attached, sent: Mapping[str, Any]) -> None:

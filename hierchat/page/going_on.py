@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from hierchat.page.guard import Who
-from hierchat.page.layout import Parts
-from hierchat.page.sessions import Session, Sessions, Stale
+from hierchat.page.components import Components
+from hierchat.page.guard import SessionOf
+from hierchat.page.page_sessions import Session, Sessions, Stale
 from hierchat.page.views import Update, Views, cue
 from hierchat.store import NotFound, StoreError
 
@@ -25,13 +25,13 @@ class GoingOn:
     """The handlers, and what happens when a page is gone."""
 
     def __init__(
-        self, service: ChatService, parts: Parts, views: Views, sessions: Sessions, who: Who
+        self, service: ChatService, parts: Components, views: Views, sessions: Sessions, session_of: SessionOf
     ) -> None:
         self._service = service
         self._parts = parts
         self._views = views
         self._sessions = sessions
-        self._who = who
+        self._session_of = session_of
         service.in_progress.pages = sessions
 
     def load(self) -> Update:
@@ -42,7 +42,7 @@ class GoingOn:
         """Once a second: whether something changed elsewhere since this page was drawn. Mostly two numbers are
         compared, and that is all."""
         try:
-            session, user = self._who(request)
+            session, user = self._session_of(request)
         except (Stale, StoreError):
             return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
         if (reply := self._views.now(session, user)) and reply not in session.following:
@@ -52,7 +52,7 @@ class GoingOn:
 
     def watch(self, request: gr.Request) -> Update:
         """What changed elsewhere."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         shown = session.conversation
         redrawn = self._service.news.changed(user, shown) > session.thread_seen
         update = self._views.chats(session, user, session.query) | self._views.settings_news(session, user)

@@ -28,26 +28,26 @@ from hierchat.language import (
     translated,
 )
 from hierchat.page import status
-from hierchat.page.chat_settings import SettingsError
-from hierchat.page.given import values
-from hierchat.page.layout import Parts
-from hierchat.page.sessions import Session, Stale
+from hierchat.page.chat_settings import InvalidSettings
+from hierchat.page.components import Components
+from hierchat.page.event_data import values
+from hierchat.page.page_sessions import Session, Stale
 from hierchat.page.views import Update, Views
 from hierchat.store import NotFound, Store
 
 log = logging.getLogger(__name__)
 SETTINGS = "settings"
 """What a remark is about, until settings are right again."""
-Who = Callable[[gr.Request], tuple[Session, int]]
+SessionOf = Callable[[gr.Request], tuple[Session, int]]
 
 
 class Guard:
     """Covers all handlers of a page at once, so that none can be forgotten."""
 
-    def __init__(self, parts: Parts, views: Views, who: Who) -> None:
+    def __init__(self, parts: Components, views: Views, session_of: SessionOf) -> None:
         self._parts = parts
         self._views = views
-        self._who = who
+        self._session_of = session_of
 
     def cover(self, app: gr.Blocks) -> None:
         """Wrap every function that the page calls."""
@@ -90,7 +90,7 @@ class Guard:
         request = _request(args)
         if request is None or not isinstance(update, dict) or self._parts.bus not in update:
             return update
-        return _within(outputs, self._views.latest(*self._who(request), update))
+        return _within(outputs, self._views.latest(*self._session_of(request), update))
 
     def _mended(self, error: Exception, args: tuple[Any, ...], outputs: list[Any]) -> Update:
         """What the page shows instead, as far as this handler reaches."""
@@ -104,10 +104,10 @@ class Guard:
         if request is None:
             return {self._parts.live: sentence}
         try:
-            session, user = self._who(request)
+            session, user = self._session_of(request)
             if isinstance(error, NotFound):
                 return self._views.missing(session, user, kept=bool(session.unsent))
-            about = SETTINGS if isinstance(error, SettingsError) else ""
+            about = SETTINGS if isinstance(error, InvalidSettings) else ""
             return self._views.busy(session, user) | self._views.tell(session, user, sentence, about)
         except Exception as another:
             log.debug("the page could not be drawn anew: %s", type(another).__name__)
@@ -132,7 +132,7 @@ def _within(outputs: list[Any], update: Update) -> Update:
 # An answer of the page costs what it changes, and not what it could change.
 
 
-class Changes(gr.Blocks):
+class ChangedOutputsOnly(gr.Blocks):
     """Blocks whose handlers name what they change, of many outputs.
 
     Gradio 6.31 makes each output of an event anew for each answer, also what is skipped: 30 ms of a processor for a
@@ -176,7 +176,7 @@ def require_owner(store: Store, user_id: int) -> None:
 # handlers. Handlers speak by the guard (guard.py), which knows their request.
 
 
-class Page(Changes):
+class Page(ChangedOutputsOnly):
     """Blocks that were built inside of `language.marked`: each browser gets them in its language."""
 
     fresh: Mapping[int, Callable[[], Mapping[str, Any]]] = {}

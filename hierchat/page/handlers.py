@@ -13,13 +13,21 @@ import gradio as gr
 
 from hierchat.chat.settings import own_settings
 from hierchat.language import _, later
-from hierchat.page import chat_settings, comparison, sessions, status
-from hierchat.page.given import whole
+from hierchat.page import chat_settings, comparison_view, page_sessions, status
+from hierchat.page.components import MORE, Components, model_choices
+from hierchat.page.event_data import whole
 from hierchat.page.going_on import GoingOn
-from hierchat.page.layout import MORE, Parts, model_choices
+from hierchat.page.page_sessions import (
+    DRAWN,
+    PAGE,
+    UNKNOWN,
+    Session,
+    Sessions,
+    forget_page,
+    forget_stragglers,
+)
 from hierchat.page.panels.models_view import tiny_line
 from hierchat.page.panels.panel import Panel
-from hierchat.page.sessions import DRAWN, PAGE, UNKNOWN, Session, Sessions, forget_page, forget_stragglers
 from hierchat.page.views import GONE, Update, Views
 from hierchat.store import LOCAL_USER
 
@@ -37,7 +45,9 @@ _NOT_WHOLE = later(
 class Handlers:
     """What each control does. The owner comes from the login, never from a component."""
 
-    def __init__(self, service: ChatService, app: gr.Blocks, parts: Parts, panels: Sequence[Panel]) -> None:
+    def __init__(
+        self, service: ChatService, app: gr.Blocks, parts: Components, panels: Sequence[Panel]
+    ) -> None:
         self._service = service
         self._app = app
         self._parts = parts
@@ -45,9 +55,9 @@ class Handlers:
         self._users: dict[str, int] = {}
         self._nothing: Update = {parts.live: gr.skip()}
         self.views = Views(service, parts, panels)
-        self.going_on = GoingOn(service, parts, self.views, self._sessions, self.who)
+        self.going_on = GoingOn(service, parts, self.views, self._sessions, self.session_of)
 
-    def who(self, request: gr.Request) -> tuple[Session, int]:
+    def session_of(self, request: gr.Request) -> tuple[Session, int]:
         """The page that asks and the user behind it."""
         session = self._sessions.of(request.session_hash)
         session.user = self._user(request.username or LOCAL_USER)
@@ -64,7 +74,7 @@ class Handlers:
         self._sessions.open(request.session_hash)
         forget_stragglers(self._app, self._sessions)
         self._users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         wanted = str(request.query_params.get("c", ""))
         number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0
         session.conversation = number if number and self.views.exists(user, number) else None
@@ -91,34 +101,34 @@ class Handlers:
         forget_page(self._app, request.session_hash)
         if closed is not None:
             closed.conversation = None
-            sessions.left(self._service, closed)
+            page_sessions.left(self._service, closed)
         self.going_on.left(closed)
 
     def incognito(self, request: gr.Request) -> Update:
         """Whether the next new chat will be one that leaves nothing."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         session.incognito = not session.incognito
         return self.views.heading(session, user)
 
     def keep_incognito(self, query: str, request: gr.Request) -> Update:
         """The open chat is kept after all."""
-        session, user = self.who(request)
-        if (kept := session.secret) is not None:
+        session, user = self.session_of(request)
+        if (kept := session.incognito_chat) is not None:
             self._service.store.chats.restore(user, kept)
-            session.secret = None
+            session.incognito_chat = None
             self._service.news.tell(user, kept)
         return self.views.heading(session, user) | self.views.chats(session, user, query)
 
     def new(self, query: str, request: gr.Request) -> Update:
         """An empty page; a conversation is stored with its first message."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         session.leave()
         session.conversation, session.settings_of = None, UNKNOWN
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def open(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A conversation from the list; with a hit of the search, the branch that holds it."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         if _overtaken(session, event):
             return self._nothing
         wanted, hit = int(event._data["id"]), str(event._data.get("text", ""))
@@ -141,12 +151,12 @@ class Handlers:
 
     def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A panel in place of the conversation, whose reply goes on."""
-        if _overtaken(self.who(request)[0], event):
+        if _overtaken(self.session_of(request)[0], event):
             return self._nothing
         return self._to_panel(str(event._data["text"]), query, request)
 
     def _to_panel(self, wanted: str, query: str, request: gr.Request) -> Update:
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         session.leave()
         session.conversation, session.panel = None, wanted if self.views.has_panel(wanted) else ""
         update = self.views.conversation(session, user) | self.views.chats(session, user, query)
@@ -154,19 +164,19 @@ class Handlers:
 
     def search(self, query: str, request: gr.Request) -> Update:
         """The conversations that hold these words."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         session.listed = PAGE
         return self.views.chats(session, user, query)
 
     def more(self, query: str, request: gr.Request) -> Update:
         """The end of the list comes near: the next page of it."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         session.listed += PAGE
         return self.views.chats(session, user, query)
 
     def go(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """The browser's Back and Forward: the conversation that was open then, or the empty page for 0."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         if _overtaken(session, event):
             return self._nothing
         wanted = int(event._data["id"])
@@ -184,14 +194,14 @@ class Handlers:
 
     def forget(self, query: str, request: gr.Request) -> Update:
         """All that is stored of this user, and what went."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         session.conversation = None  # what is stopped before its turn goes, too
         chats, messages = self._service.store.users.counts(user)
         whole = self._service.forget_user(user)
         self._users.pop(request.username or LOCAL_USER, None)
         session.undo, session.marked = "", set()
         self._service.news.tell(user)
-        user = self.who(request)[1]
+        user = self.session_of(request)[1]
         self._service.news.tell(user)
         gone = _(
             "Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
@@ -202,19 +212,19 @@ class Handlers:
 
     def earlier(self, request: gr.Request) -> Update:
         """More of the beginning of a long conversation."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         session.drawn *= 2
         return self.views.conversation(session, user)
 
     def latest(self, request: gr.Request) -> Update:
         """The end of a long conversation."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         session.drawn, session.until = DRAWN, None
         return self.views.conversation(session, user)
 
     def branch(self, event: gr.EventData, request: gr.Request) -> Update:
         """Another version of a question or a reply."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         if self.views.now(session, user) is None:
             self._service.store.messages.select_branch(user, int(event._data["id"]))
             self._service.news.tell(user, session.conversation)
@@ -223,14 +233,14 @@ class Handlers:
 
     def sources(self, event: gr.EventData, request: gr.Request) -> Update:
         """A reply's tokens by source, or its text again."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         if self.views.now(session, user) is None:
             session.marked ^= {int(event._data["id"])}
         return self._drawn(session, user)
 
     def dismiss(self, request: gr.Request) -> Update:
         """What the line above the box said was read."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         session.remark = session.note = session.about = ""
         return self.views.live(session, user)
 
@@ -240,7 +250,7 @@ class Handlers:
 
     def loaded(self, request: gr.Request) -> Update:
         """After each look at a model that loads: when it is there, its replies show where their words came from."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         now = self._service.host.status
         if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
             return self._nothing
@@ -250,7 +260,7 @@ class Handlers:
 
     def stop(self, request: gr.Request) -> Update:
         """Stop the reply on the screen. Sets an event and returns: whoever follows the reply draws the end."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         if (reply := self.views.now(session, user)) is not None:
             reply.stop.set()
         else:  # the reply has just ended
@@ -260,7 +270,7 @@ class Handlers:
     def settle(self, box: str, request: gr.Request) -> Update:
         """After a reply: what was sent and not asked in the end goes back, before what is in the box by now. And the
         line once more: of two replies that end at once, the page may have heard of the earlier one last."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         update = (
             self.views.live(session, user) | self.views.busy(session, user) | self.views.tray(session, user)
         )
@@ -276,7 +286,7 @@ class Handlers:
 
     def back(self, request: gr.Request) -> Update:
         """From the columns to the conversation."""
-        session, user = self.who(request)
+        session, user = self.session_of(request)
         session.leave()
         return self.views.conversation(session, user)
 
@@ -303,7 +313,7 @@ class Handlers:
             self._parts.tiny: tiny_line(self._service.models.better()),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             self._parts.model: gr.update(**self._picked(names)),
-            self._parts.pair: comparison.form(names),
+            self._parts.pair: comparison_view.form(names),
             self._parts.settings.thinks: chat_settings.offered(self._service.thinks),
         }
 
@@ -325,7 +335,7 @@ class Handlers:
         """The sampling of the model of that name, unless that of the one before was changed."""
         controls = self._parts.settings.sampling
         before, after = (own_settings(self._service, model).sampling for model in ("", name))
-        with suppress(chat_settings.SettingsError):
+        with suppress(chat_settings.InvalidSettings):
             if chat_settings.read(values).sampling == before:
                 return dict(zip(controls, chat_settings.values_of(after), strict=True))
         return {}

@@ -11,9 +11,9 @@ import gradio as gr
 
 from hierchat.language import _, later
 from hierchat.page import sidebar, status
-from hierchat.page.guard import Who
-from hierchat.page.layout import Parts
-from hierchat.page.sessions import PAGE, Session
+from hierchat.page.components import Components
+from hierchat.page.guard import SessionOf
+from hierchat.page.page_sessions import PAGE, Session
 from hierchat.page.views import Update, Views
 from hierchat.store import NotFound, StoreError
 
@@ -33,46 +33,46 @@ log = logging.getLogger(__name__)
 class OrganisingHandlers:
     """The handlers."""
 
-    def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who) -> None:
+    def __init__(self, service: ChatService, parts: Components, views: Views, session_of: SessionOf) -> None:
         self._store, self._news = service.store, service.news
         self._in_progress = service.in_progress
         self._parts = parts
         self._views = views
-        self._who = who
+        self._session_of = session_of
         self._hidden: dict[int, tuple[int, threading.Timer]] = {}
         """Conversation that can be taken back -> its user, and what deletes it in the end."""
         self._lock = threading.Lock()
 
     def rename(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A new title."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         self._store.chats.rename(user, int(event._data["id"]), str(event._data["text"])[:_LONGEST_TITLE])
         self._news.tell(user)
         return self._views.chats(session, user, query) | self._views.heading(session, user)
 
     def pin(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """To the top of the list, or back to its date."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         self._store.chats.pin(user, int(event._data["id"]), bool(event._data["on"]))
         self._news.tell(user)
         return self._views.chats(session, user, query)
 
     def archive(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """Out of the list, or back into it."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         self._store.chats.archive(user, int(event._data["id"]), bool(event._data["on"]))
         self._news.tell(user)
         return self._views.chats(session, user, query)
 
-    def shelf(self, query: str, request: gr.Request) -> Update:
+    def show_archived(self, query: str, request: gr.Request) -> Update:
         """From the list to the archived conversations, or back."""
-        session, user = self._who(request)
-        session.shelf, session.listed = not session.shelf, PAGE
+        session, user = self._session_of(request)
+        session.archived, session.listed = not session.archived, PAGE
         return self._views.chats(session, user, query)
 
     def delete(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A conversation and all that was drafted from it. For some seconds this can be taken back."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         gone = int(event._data["id"])
         self._in_progress.end(user, gone)
         with suppress(NotFound):  # deleted elsewhere: that was wanted
@@ -90,7 +90,7 @@ class OrganisingHandlers:
 
     def restore(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """Undo: the conversation is back, and on the screen if it was there."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         wanted = int(event._data["id"])
         try:
             self._store.chats.restore(user, wanted)
@@ -111,12 +111,12 @@ class OrganisingHandlers:
 
     def fork(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """The conversation up to a reply, once more, to go on from there."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         if self._views.now(session, user) is not None:
             return self._views.tell(session, user, status.notice(_(status.LATER)))
         session.leave()
         session.conversation = self._store.chats.fork(user, int(event._data["id"]))
-        session.shelf = False
+        session.archived = False
         self._news.tell(user)
         return self._all(session, user, query) | self._views.tell(session, user, status.notice(_(_FORKED)))
 
@@ -160,11 +160,11 @@ _WRITING = later(
 class NamingHandlers:
     """The handlers."""
 
-    def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who) -> None:
+    def __init__(self, service: ChatService, parts: Components, views: Views, session_of: SessionOf) -> None:
         self._service = service
         self._parts = parts
         self._views = views
-        self._who = who
+        self._session_of = session_of
 
     def wire(self, every: list[Any], quiet: dict[str, Any]) -> None:
         """Join them to their parts; `every`: what an update may draw."""
@@ -175,7 +175,7 @@ class NamingHandlers:
 
     def tags(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A conversation's tags, in place of those that it had."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         given = event._data["tags"]
         names = [str(name) for name in given] if isinstance(given, list) else []
         self._service.store.chats.set_tags(user, int(event._data["id"]), names)
@@ -184,7 +184,7 @@ class NamingHandlers:
 
     def titled(self, query: str, request: gr.Request) -> Update:
         """The page asks, some time after a reply, whether a title has come meanwhile."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         came = self._service.titles.came(user)
         if came == session.titled:
             return {self._parts.live: gr.skip()}
@@ -194,7 +194,7 @@ class NamingHandlers:
 
     def edit_reply(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """The user's version of a reply, beside it; the chat goes on from there."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         if self._views.now(session, user) is not None:
             return self._views.tell(session, user, status.notice(_(_WRITING)))
         self._service.store.messages.edit_reply(user, int(event._data["id"]), str(event._data["text"]))

@@ -14,7 +14,7 @@ from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
 from hierchat.page.buttons import KEY
 from hierchat.page.figures import legend, style_of
-from hierchat.page.markdown import Growing, render, render_marked
+from hierchat.page.markdown import GrowingMarkdown, render, render_marked
 from hierchat.page.sidebar import UNTITLED
 from hierchat.thoughts import parted
 
@@ -41,7 +41,7 @@ class GrowingReply:
     """The same while it is written, frame by frame."""
 
     def __init__(self) -> None:
-        self._thought, self._answer = Growing(), Growing()
+        self._thought, self._answer = GrowingMarkdown(), GrowingMarkdown()
 
     def render(self, text: str, seconds: float | None, key: object, *, ended: bool = False) -> str:
         """HTML of `text`, which is the one before and more; any other begins anew."""

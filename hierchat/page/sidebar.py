@@ -78,23 +78,28 @@ def conversation_list(
     query: str = "",
     more: bool = False,
     archived: int = 0,
-    shelf: bool = False,
+    show_archived: bool = False,
     writing: Collection[int] = (),
 ) -> str:
     """The conversations in their order, the open one marked; below them a way to `more`, and to those that are
-    archived, if any. `shelf`: it is the archived ones that are listed; `writing`: where a reply is being written."""
+    archived, if any. `show_archived`: only archived ones are listed; `writing`: where a reply is being written."""
 
     def heading(conversation: Conversation) -> str:
-        if conversation.archived and not shelf:
+        if conversation.archived and not show_archived:
             return _("Archived")
         return _("Pinned") if conversation.pinned else day_of(conversation.updated_at, today)
 
     conversations = list(conversations)
     named = Counter(_base(conversation) for conversation in conversations)
     parts = []
-    if shelf:
+    if show_archived:
         parts.append(
-            button("hc_shelf", _("All chats"), css="hc-shelf hc-back", aria_label=_("Back to all chats"))
+            button(
+                "hc_show_archived",
+                _("All chats"),
+                css="hc-archived hc-back",
+                aria_label=_("Back to all chats"),
+            )
         )
     parts += [
         f"<h2>{name}</h2><ul>"
@@ -107,11 +112,15 @@ def conversation_list(
         parts = [f'<p class="hc-quiet">{empty}</p>']
     if more:
         parts.append(button("hc_more", _("Show more"), css="hc-more"))
-    if archived and not shelf and not query.strip():
+    if archived and not show_archived and not query.strip():
         parts.append(
-            button("hc_shelf", _("Archived ({archived:,})").format(archived=archived), css="hc-shelf")
+            button(
+                "hc_show_archived",
+                _("Archived ({archived:,})").format(archived=archived),
+                css="hc-archived",
+            )
         )
-    name = _("Archived conversations") if shelf else _("Conversations")
+    name = _("Archived conversations") if show_archived else _("Conversations")
     return f'<nav class="hc-list" aria-label="{name}">{"".join(parts)}</nav>'
 
 

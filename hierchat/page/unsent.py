@@ -27,7 +27,7 @@ class Attached:
     """A file that will go with the next message."""
 
     key: str
-    """Given by the page, which asks for it by that name when it was loaded again."""
+    """EventFields by the page, which asks for it by that name when it was loaded again."""
     name: str
     file: Attachment | None = None
     """None while it is read."""
@@ -39,7 +39,7 @@ class Attached:
     """The model whose tokens these are."""
 
 
-class Kept:
+class KeptFiles:
     """Files by user and key, so that a page that is loaded again finds its own."""
 
     def __init__(self, most: int = MOST_CHARACTERS) -> None:

@@ -14,13 +14,13 @@ from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.chat.settings import settings_of
 from hierchat.language import _
-from hierchat.page import chat_settings, comparison, conversation, sessions, sidebar, status
+from hierchat.page import chat_settings, comparison_view, conversation, page_sessions, sidebar, status
+from hierchat.page.components import OFF, Components, heading
 from hierchat.page.conversation import files, thread
-from hierchat.page.layout import OFF, Parts, heading
+from hierchat.page.page_sessions import UNKNOWN, Session
 from hierchat.page.panels.models_view import tiny_line
 from hierchat.page.panels.panel import Panel, links
 from hierchat.page.reply_text import GrowingReply
-from hierchat.page.sessions import UNKNOWN, Session
 from hierchat.page.unsent import Attached, tray
 from hierchat.store import NotFound
 from hierchat.texts.attachments import fenced
@@ -42,7 +42,7 @@ def _shown(visible: bool) -> bool | Literal["hidden"]:
 class Views:
     """Draws the page's parts from the store."""
 
-    def __init__(self, service: ChatService, parts: Parts, panels: Sequence[Panel]) -> None:
+    def __init__(self, service: ChatService, parts: Components, panels: Sequence[Panel]) -> None:
         self._service = service
         self._parts = parts
         self._panels = {panel.name: panel for panel in panels}
@@ -113,12 +113,12 @@ class Views:
         session.list_seen = self._service.news.count(user_id)
         writing = {reply.conversation_id: reply for reply in self._service.in_progress.all_of(user_id)}
         archived = store.chats.count_archived(user_id)
-        session.shelf = session.shelf and archived > 0
+        session.archived = session.archived and archived > 0
         searched = bool(query.strip())
         most = session.listed + 1
         found = [
             c if c.title or c.id not in writing else replace(c, title=writing[c.id].title)
-            for c in store.chats.find(user_id, query or None, most, archived=session.shelf)
+            for c in store.chats.find(user_id, query or None, most, archived=session.archived)
         ]
         shown, more = found[: session.listed], len(found) > session.listed
         drawn = sidebar.conversation_list(
@@ -128,7 +128,7 @@ class Views:
             query,
             more,
             archived,
-            session.shelf and not searched,
+            session.archived and not searched,
             writing,
         )
         return {
@@ -146,14 +146,14 @@ class Views:
         if panel := self._panels.get(session.panel):
             return shown | {self._parts.title: heading(_(panel.title)), self._parts.incognito: ""}
         title = self.title_of(user_id, session.conversation)
-        return shown | {self._parts.title: heading(title), self._parts.incognito: sessions.line(session)}
+        return shown | {self._parts.title: heading(title), self._parts.incognito: page_sessions.line(session)}
 
     def place(self, session: Session) -> str:
         """What is on the screen, for the address."""
         if session.panel in self._panels:
             return f"panel {session.panel}"
         # What leaves nothing stands in no address.
-        place = "incognito " if session.conversation == session.secret is not None else ""
+        place = "incognito " if session.conversation == session.incognito_chat is not None else ""
         return f"{place}{session.conversation or 0}"
 
     def latest(self, session: Session, user_id: int, update: Update) -> Update:
@@ -174,7 +174,7 @@ class Views:
 
     def conversation(self, session: Session, user_id: int, stage: Stage | None = None) -> Update:
         """The open conversation: as stored, or as its reply in progress draws it."""
-        sessions.left(self._service, session)
+        page_sessions.left(self._service, session)
         session.thread_seen = self._service.news.count(user_id)
         p, reply = self._parts, self.now(session, user_id)
         # A reply that this page does not follow yet: the script asks for it.
@@ -258,7 +258,7 @@ class Views:
         """A comparison in progress."""
         p, hidden = self._parts, gr.update(visible="hidden")
         return self.columns(conversation.arms(reply.latest)) | {
-            p.asked: comparison.asked(reply.text, files(reply.files)), p.result: "", p.back: hidden,
+            p.asked: comparison_view.asked(reply.text, files(reply.files)), p.result: "", p.back: hidden,
             p.verdict: status.waiting(_("Running both, one after the other")),
         }  # fmt: skip
 
@@ -295,9 +295,9 @@ class Views:
     ) -> Update:
         """Both columns of a comparison."""
         update: Update = {}
-        words = words or comparison.words()
+        words = words or comparison_view.words()
         for arm, (text, figures) in self._parts.columns.items():
-            update[text], update[figures] = comparison.column(arms.get(arm), words[arm])
+            update[text], update[figures] = comparison_view.column(arms.get(arm), words[arm])
         return update
 
 

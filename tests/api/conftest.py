@@ -5,13 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_host, scripted, serving
-from tests.testing.threads import one_thread
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(autouse=True)

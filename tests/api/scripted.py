@@ -16,13 +16,13 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.sampling.grammar import Grammars
 from hierchat.models.progress import Report
-from hierchat.page.build import build_app, serve
+from hierchat.page.page_app import build_app, serve
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import Access, Store
-from tests.chat.tiny import CONTEXT, END, SYSTEM, catalogue, hosted, settle, tokenizer
 from tests.testing import browser as driving
+from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, catalogue, hosted, settle, tokenizer
 
 TOOLS_TEMPLATE = (
     "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"

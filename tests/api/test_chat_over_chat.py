@@ -14,7 +14,7 @@ from hierchat.runtime.prompt import Said
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store
 from tests.api.scripted import Served, serving
-from tests.chat.tiny import settle
+from tests.testing.tiny_chat import settle
 
 SETTINGS = GenerationSettings(max_new_tokens=24, temperature=1.0, seed=7)
 

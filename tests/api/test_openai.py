@@ -13,7 +13,7 @@ import pytest
 
 from hierchat.runtime.prompt import PromptBuilder
 from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_host, serving, tiny, with_template
-from tests.chat.tiny import tokenizer
+from tests.testing.tiny_chat import tokenizer
 
 ASKED = [{"role": "user", "content": "hello"}]
 

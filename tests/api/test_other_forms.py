@@ -11,7 +11,7 @@ import pytest
 from tests.api.raw import ask
 from tests.api.scripted import Script, Served
 from tests.api.test_openai import CALLS, CITY, client
-from tests.chat.tiny import tokenizer
+from tests.testing.tiny_chat import tokenizer
 
 FLAT = {"type": "function", "name": "weather", "parameters": CITY, "strict": True}
 MESSAGE = {"max_tokens": 300, "messages": [{"role": "user", "content": "hello"}]}

@@ -11,7 +11,7 @@ from hierchat.models.progress import Report
 from hierchat.runtime.loaded import Hosted
 from tests.api.raw import ask
 from tests.api.scripted import Script, Served, make_host, scripted, serving, tiny
-from tests.chat.tiny import CONTEXT
+from tests.testing.tiny_chat import CONTEXT
 
 CHAT = "/v1/chat/completions"
 ASKED = {"messages": [{"role": "user", "content": "hello"}]}

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.vllm.measure import Bench
 from benchmarks.vllm.servers import OwnServer, Server
-from tests.cli.standin import Script, serving
+from tests.testing.openai_server import Script, serving
 
 COUNTED = """# TYPE vllm:spec_decode_num_draft_tokens_total counter
 vllm:spec_decode_num_draft_tokens_total{engine="0"} 8.0

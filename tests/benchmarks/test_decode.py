@@ -13,10 +13,9 @@ from benchmarks.arms import OwnArm, parse_arms, rotated
 from benchmarks.decode import Measured, measure
 from hierchat.checks.questions import Question, RequestError
 from hierchat.runtime.loaded import Hosted
-from tests.chat.tiny import hosted as tiny
-from tests.checks.fakes import SETTINGS, questions, questions_file, tell
-
-from .fakes import FakeArm, result
+from tests.testing.fake_arms import FakeArm, result
+from tests.testing.questions import SETTINGS, questions, questions_file, tell
+from tests.testing.tiny_chat import hosted as tiny
 
 WARM_UPS = 2
 

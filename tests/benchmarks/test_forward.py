@@ -17,8 +17,8 @@ from benchmarks.forward import MACHINES, REPEATS, WIDTHS, Ours, project
 from benchmarks.tabulate import forward_tables
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.latency import add_up
-from tests.chat.tiny import hosted
 from tests.testing.tiny import CONTEXT, block_model, tiny_model
+from tests.testing.tiny_chat import hosted
 
 
 class Fixed:

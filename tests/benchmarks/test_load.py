@@ -12,10 +12,9 @@ from benchmarks.peers.arm import PeerArm
 from benchmarks.peers.environment import ArmError
 from hierchat.engine.local import LocalEngine
 from hierchat.runtime.loaded import Hosted
-from tests.chat.tiny import END, hosted, tokenizer
-from tests.checks.fakes import SETTINGS, questions, tell
-
-from .fakes import FakeArm
+from tests.testing.fake_arms import FakeArm
+from tests.testing.questions import SETTINGS, questions, tell
+from tests.testing.tiny_chat import END, hosted, tokenizer
 
 
 def many(places: int) -> Hosted:

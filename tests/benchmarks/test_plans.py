@@ -17,10 +17,9 @@ from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.levels import LeftOut, Levels
 from hierchat.runtime.loaded import Hosted
-from tests.chat import tiny
-from tests.checks.fakes import NAMES, SETTINGS, questions, tell, with_draft_models
-
-from .fakes import result
+from tests.testing import tiny_chat as tiny
+from tests.testing.fake_arms import result
+from tests.testing.questions import NAMES, SETTINGS, questions, tell, with_draft_models
 
 ARMS = [
     "vanilla",

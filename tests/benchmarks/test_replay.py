@@ -16,10 +16,9 @@ from benchmarks.replay import GivenCosts, Replayed, replay, without_model
 from hierchat.checks.questions import Question, RequestError
 from hierchat.runtime.drafters import steps
 from hierchat.runtime.loaded import Hosted
-from tests.chat.tiny import hosted as tiny
-from tests.checks.fakes import SETTINGS, questions, questions_file, tell
-
-from .fakes import QUICK
+from tests.testing.fake_arms import QUICK
+from tests.testing.questions import SETTINGS, questions, questions_file, tell
+from tests.testing.tiny_chat import hosted as tiny
 
 WIDTH = 6
 SAID = {"model": "tiny", "seed": 0}

@@ -57,9 +57,9 @@ def test_no_questions_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_model_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "tiny" / "config.json").unlink()
+    (tmp_path / "CONFIG" / "tiny" / "config.json").unlink()
     assert ask() == 1
-    assert str(tmp_path / "tiny") in capsys.readouterr().err
+    assert str(tmp_path / "CONFIG" / "tiny") in capsys.readouterr().err
 
 
 def test_settings_out_of_range(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 
 from benchmarks import soak
-from tests.page.fake_service import make
 from tests.testing import browser as driving
+from tests.testing.fake_service import make
 
 
 def test_a_visit_does_all_of_it_and_leaves_no_chat(tmp_path: Path) -> None:

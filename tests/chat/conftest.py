@@ -3,7 +3,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +12,7 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.runtime.loaded import Hosted
 from hierchat.store import Attachment, Message, Store
-from tests.testing.threads import one_thread
-
-from .tiny import END, ready_host
+from tests.testing.tiny_chat import END, ready_host
 
 
 @pytest.fixture(autouse=True)
@@ -33,18 +30,6 @@ def every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_titles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "chat.db") as store:
-        yield store
 
 
 @dataclass

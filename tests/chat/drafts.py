@@ -18,8 +18,7 @@ from hierchat.runtime.load import load_hosted
 from hierchat.runtime.loaded import Hosted
 from hierchat.store import Store
 from tests.testing.student import make_student
-
-from .tiny import CONTEXT, END, tokenizer
+from tests.testing.tiny_chat import CONTEXT, END, tokenizer
 
 LAYERS = 12
 """Of the target: a draft with one of them is several times faster."""

@@ -12,8 +12,7 @@ from hierchat.engine.engine import TARGET, Step
 from hierchat.models.progress import Report
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
-
-from .tiny import CONTEXT, SYSTEM, tokenizer
+from tests.testing.tiny_chat import CONTEXT, SYSTEM, tokenizer
 
 WORDS = "What is the longest river of this country, and where does it end? " * 8
 

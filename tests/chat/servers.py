@@ -10,12 +10,12 @@ from hierchat.chat.service import ChatService
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store
-from tests.cli.standin import Script, serving
 from tests.engine.remote.drafter import TOKEN, Drafter
 from tests.engine.remote.drafter import serving as drafting
+from tests.testing.openai_server import Script, serving
+from tests.testing.tiny_chat import settle
 
 from .conftest import Talk
-from .tiny import settle
 
 
 def host_of(openai: OpenAI, **said: Any) -> ModelHost:

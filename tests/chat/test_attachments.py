@@ -9,9 +9,9 @@ from hierchat.runtime.drafters import Memory, default_drafter
 from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.store import Attachment
 from hierchat.texts.attachments import with_files
+from tests.testing.tiny_chat import CONTEXT, tokenizer
 
 from .conftest import Talk
-from .tiny import CONTEXT, tokenizer
 
 FILE = Attachment("harbour.txt", 99, "The old lighthouse keeper counts 37 grey herons before breakfast.\n")
 FENCED = f"File: harbour.txt\n```txt\n{FILE.text}```\n\nHow many?<|im_end|>"

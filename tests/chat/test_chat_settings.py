@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hierchat.store import Chat, ChatMessage, ChatSettings
+from tests.testing.tiny_chat import SYSTEM, tokenizer
 
 from .conftest import Talk
-from .tiny import SYSTEM, tokenizer
 
 
 def prompt(talk: Talk) -> str:

@@ -16,9 +16,9 @@ from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store
+from tests.testing.tiny_chat import catalogue, hosted, settle, spy
 
 from .conftest import Talk, talk_on
-from .tiny import catalogue, hosted, settle, spy
 
 ORDERS: list[tuple[Arm, Arm]] = [("first", "second"), ("second", "first")]
 

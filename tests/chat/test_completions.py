@@ -11,10 +11,10 @@ from hierchat.chat.completions import NoModel
 from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store
+from tests.testing.tiny_chat import catalogue
 
 from .conftest import Talk, talk_on
 from .test_service import LONG
-from .tiny import catalogue
 
 
 def complete(talk: Talk, *said: Said, **settings: object) -> list:

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from hierchat.store import Store
+from tests.testing.tiny_chat import ready_host, tokenizer
 
 from .conftest import talk_on
-from .tiny import ready_host, tokenizer
 
 ROOT = Path(__file__).parents[2]
 

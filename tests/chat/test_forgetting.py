@@ -13,12 +13,12 @@ from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, Op
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store
-from tests.cli.standin import Script, serving
 from tests.engine.remote.drafter import TOKEN, Drafter
 from tests.engine.remote.drafter import serving as drafting
+from tests.testing.openai_server import Script, serving
+from tests.testing.tiny_chat import settle
 
 from .conftest import Talk
-from .tiny import settle
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from hierchat.page.conversation import thread
 from hierchat.runtime import history
 from hierchat.store import Chat, ChatMessage
 from tests.testing.deleting import delete_for_good
+from tests.testing.tiny_chat import tokenizer
 
 from .conftest import Talk
-from .tiny import tokenizer
 
 SENTENCES = ["The river ends in the sea near the old harbour.", "Nobody knows where it begins, but I do!"]
 

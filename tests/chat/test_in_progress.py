@@ -14,9 +14,9 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.store import Attachment, Store, StoreError
 from hierchat.store.messages import Messages
+from tests.testing.tiny_chat import END, ready_host
 
 from .conftest import Talk
-from .tiny import END, ready_host
 
 PATIENCE = 20.0
 USUAL = GenerationSettings(max_new_tokens=400, logit_bias={END: -100.0})

@@ -8,10 +8,10 @@ from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.service import NotBegun
 from hierchat.engine.engine import TARGET, Compares, MeasuresBaseline
 from hierchat.store import Store
+from tests.testing.tiny_chat import ready_host, tokenizer
 
 from .conftest import Talk, talk_on
 from .remote import WORDS, Elsewhere, load
-from .tiny import ready_host, tokenizer
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 
 from hierchat.chat.comparing import USUAL, CannotCompare, Configuration, Pair
 from hierchat.chat.frames import CompareFrame
-from hierchat.page.comparison import repeated
+from hierchat.page.comparison_view import repeated
 from hierchat.runtime.drafters import Drafting
 from hierchat.store import Store
-from tests.cli.standin import Script
 from tests.engine.remote.drafter import Drafter, step
+from tests.testing.openai_server import Script
 
 from .conftest import Talk
 from .servers import talking

@@ -9,8 +9,8 @@ import pytest
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import NotBegun
 from hierchat.store import Store
-from tests.cli.standin import Script
 from tests.engine.remote.drafter import Drafter
+from tests.testing.openai_server import Script
 
 from .conftest import Talk
 from .servers import talking

@@ -11,8 +11,8 @@ from hierchat.chat.titles import _written
 from hierchat.models.catalogue import OpenAI
 from hierchat.runtime.prompt import Said
 from hierchat.store import Store
-from tests.cli.standin import Script, serving
 from tests.engine.remote.drafter import Drafter
+from tests.testing.openai_server import Script, serving
 
 from .conftest import Talk
 from .servers import host_of, talking

@@ -10,8 +10,8 @@ from hierchat.chat.origins import server_runs
 from hierchat.engine.remote.server import _MARK
 from hierchat.page.reply_text import said
 from hierchat.store import UNKNOWN, SourceSpan, Store
-from tests.cli.standin import Script
 from tests.engine.remote.drafter import Drafter, step
+from tests.testing.openai_server import Script
 
 from .conftest import Talk
 from .servers import talking

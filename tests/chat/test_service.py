@@ -26,9 +26,19 @@ from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
 from tests.testing.deleting import delete_for_good
+from tests.testing.tiny_chat import (
+    CONTEXT,
+    END,
+    SYSTEM,
+    catalogue,
+    hosted,
+    ready_host,
+    settle,
+    spy,
+    tokenizer,
+)
 
 from .conftest import Talk, talk_on
-from .tiny import CONTEXT, END, SYSTEM, catalogue, hosted, ready_host, settle, spy, tokenizer
 
 LONG = "What is the longest river of this country, and where does it end? " * 12
 

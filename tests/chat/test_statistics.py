@@ -13,8 +13,7 @@ from hierchat.chat.frames import Figures
 from hierchat.chat.statistics import ReplyStatistics, stored_figures, text_pieces
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import Step
-
-from .tiny import END, tokenizer
+from tests.testing.tiny_chat import END, tokenizer
 
 EURO = [tokenizer().convert_tokens_to_ids(token) for token in ("â", "Ĥ", "¬")]  # its three bytes
 

@@ -17,9 +17,9 @@ from hierchat.runtime.prompt import PromptBuilder
 from hierchat.store import Store
 from hierchat.thoughts import joined, parted
 from tests.testing.thinkers import DEEPSEEK, QWEN3, thinker
+from tests.testing.tiny_chat import CONTEXT, ready_host
 
 from .conftest import Talk
-from .tiny import CONTEXT, ready_host
 
 THOUGHT, ANSWER = "The user asks.", "Thank you."
 

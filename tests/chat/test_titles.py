@@ -13,11 +13,11 @@ from hierchat.chat import titles
 from hierchat.chat.titles import clean_title
 from hierchat.engine.engine import TARGET, Step
 from hierchat.store import Mark, Store
+from tests.testing.tiny_chat import ready_host, tokenizer
 
 from .conftest import Talk, talk_on
 from .remote import Elsewhere
 from .remote import hosted as elsewhere
-from .tiny import ready_host, tokenizer
 
 TITLE = "The longest river"
 

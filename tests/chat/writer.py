@@ -10,8 +10,7 @@ import torch
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.store import Store
-
-from .tiny import END, ready_host, spy
+from tests.testing.tiny_chat import END, ready_host, spy
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

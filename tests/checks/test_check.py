@@ -17,9 +17,8 @@ from hierchat.engine.verify import ArrayRows
 from hierchat.hierarchy.plan import Plan
 from hierchat.runtime.drafters import Memory
 from hierchat.runtime.loaded import Hosted
-from tests.chat.tiny import hosted as tiny
-
-from .fakes import SETTINGS, questions, questions_file, tell, with_draft_models
+from tests.testing.questions import SETTINGS, questions, questions_file, tell, with_draft_models
+from tests.testing.tiny_chat import hosted as tiny
 
 
 @pytest.fixture

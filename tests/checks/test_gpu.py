@@ -17,7 +17,7 @@ from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of 
 from hierchat.engine.fallback import LandingNotes, landings
 from hierchat.engine.torch.runner import TorchRunner
 from hierchat.models.memory import best_device
-from tests.chat.tiny import catalogue, model, tokenizer
+from tests.testing.tiny_chat import catalogue, model, tokenizer
 
 assert trial_runner
 YAML = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hierchat.checks.questions import COPIES, COPY_TOKENS, LONG, SPARE, length_by, questions_of
-from tests.chat.tiny import tokenizer
+from tests.testing.tiny_chat import tokenizer
 
 
 def words(text: str) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import LOCAL_USER, Store
-from tests.chat.tiny import model, tokenizer
+from tests.testing.tiny_chat import model, tokenizer
 
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)

@@ -14,8 +14,7 @@ import pytest
 from hierchat.cli import chat
 from hierchat.cli.main import main
 from hierchat.store import LOCAL_USER, Store
-
-from .standin import Script
+from tests.testing.openai_server import Script
 
 if sys.platform == "win32":
     pytest.skip("signals of Unix", allow_module_level=True)

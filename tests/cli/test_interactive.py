@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import LOCAL_USER, Store
-
-from .standin import Script
+from tests.testing.openai_server import Script
 
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)

@@ -10,8 +10,7 @@ from hierchat.chat.frames import Frame
 from hierchat.cli.server import Server
 from hierchat.cli.talk import TerminalError
 from hierchat.runtime.prompt import Said
-
-from .standin import Script, serving
+from tests.testing.openai_server import Script, serving
 
 SAID = [Said("system", "You help."), Said("user", "Hello?")]
 

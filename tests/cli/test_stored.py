@@ -19,7 +19,7 @@ from hierchat.cli.talk import OwnModel, StoredTalk, Talk, TalkInMemory, Terminal
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import LOCAL_USER, Store
-from tests.chat.tiny import catalogue, load
+from tests.testing.tiny_chat import catalogue, load
 
 
 @pytest.fixture

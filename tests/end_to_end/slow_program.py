@@ -9,7 +9,7 @@ from functools import partial
 
 from hierchat.cli.main import main
 from hierchat.runtime import slot
-from tests.chat.tiny import hosted, spy
+from tests.testing.tiny_chat import hosted, spy
 
 
 def load(name, report):

@@ -16,8 +16,8 @@ from hierchat.drafting.source import Source
 from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
-from tests.chat.tiny import END, hosted, tokenizer
 from tests.engine.drafters import Adversary, Noise, Oracle
+from tests.testing.tiny_chat import END, hosted, tokenizer
 
 ITEM = {
     "type": "object",

@@ -22,8 +22,8 @@ from hierchat.models.progress import Report
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.store import Store
-from tests.chat.tiny import CONTEXT, END, SYSTEM, Steady, model, ready_host, tokenizer
 from tests.testing.tiny import block_model
+from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, Steady, model, ready_host, tokenizer
 
 PLACES = 4
 ASKED = [

@@ -18,7 +18,7 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.store import IdleGeneration, Store
-from tests.chat.tiny import END
+from tests.testing.tiny_chat import END
 
 from .conftest import ASKED, Writing, host
 

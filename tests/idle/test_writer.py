@@ -13,7 +13,7 @@ from hierchat.chat.prompts import VARIATIONS, mixed, own_scripts
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Said
 from hierchat.store import Store
-from tests.chat.tiny import END, tokenizer
+from tests.testing.tiny_chat import END, tokenizer
 
 from .conftest import ASKED, Writing
 

@@ -18,8 +18,8 @@ from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import Attachment, ChatSettings, GeneratedText, NewTurn, Store
 from tests.isolation.visitor import Visitor
-from tests.page.fake_service import FakeService, make
 from tests.testing import browser as driving
+from tests.testing.fake_service import FakeService, make
 
 SECRET = "xylophonist"
 ACCOUNTS = (("ann", "the password of ann"), ("ben", "the password of ben"))

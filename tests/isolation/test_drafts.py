@@ -17,16 +17,9 @@ from hierchat.store import Store
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 from tests.chat.conftest import Talk
-from tests.chat.tiny import SYSTEM, ready_host, tokenizer
-from tests.testing.threads import one_thread
+from tests.testing.tiny_chat import SYSTEM, ready_host, tokenizer
 
 SECRET = "My sister plays the xylophone in the town orchestra every second Thursday of the month."
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 @pytest.fixture(autouse=True)

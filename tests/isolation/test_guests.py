@@ -13,9 +13,9 @@ from hierchat.access.members import GUEST_LOGIN, Members, hashed
 from hierchat.access.sessions import LIFE_SECONDS, LogIns
 from tests.isolation.conftest import Place, fill
 from tests.isolation.visitor import Visitor
-from tests.page.fake_service import make
 from tests.page.raw import ask
 from tests.testing import browser as driving
+from tests.testing.fake_service import make
 
 WORD = "glockenspielist"
 PASSWORD = "the guest password"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.page.given import Foreign
+from hierchat.page.event_data import Foreign
 from tests.isolation.conftest import Place
 from tests.isolation.visitor import Visitor, defaults
 

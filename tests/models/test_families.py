@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from hierchat.models.architectures.through_transformers import (
 from hierchat.models.runnable import graphed, refused, slotted, step
 from tests.engine.drafters import Adversary, Noise
 from tests.testing.families import KINDS, VARIANTS, tiny_family
-from tests.testing.threads import one_thread
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 CONTEXT = 240
@@ -59,12 +57,6 @@ UNMADE = frozenset(
     ]
 )
 """Kinds that nobody here has made small yet."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def last_logits(model: Any, text: list[int]) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hierchat.store import NewTurn, Store, TurnFigures
-from tests.page.fake_service import REPLY
+from tests.testing.fake_service import REPLY
 
 
 def stored_chat(store: Store, title: str, turns: int, reply: str = REPLY) -> int:

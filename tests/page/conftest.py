@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.page.fake_service import FakeHost, FakeService, Script, make
-from tests.page.fake_shelf import FakeShelf
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
+from tests.testing.fake_service import FakeHost, FakeService, Script, make
+from tests.testing.fake_shelf import FakeShelf
 
 
 @pytest.fixture(scope="session")

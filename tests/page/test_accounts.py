@@ -7,10 +7,10 @@ from playwright.sync_api import Browser, Page, expect
 
 from hierchat.access.members import GUEST_LOGIN, Members
 from hierchat.access.sessions import LogIns
-from tests.page.fake_service import FakeService
 from tests.page.raw import ask
 from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 ANN, BEN = ("ann", "the password of ann"), ("ben", "the password of ben")

@@ -10,12 +10,12 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from hierchat.page.build import build_app, serve
-from hierchat.page.unsent import Attached, Kept
+from hierchat.page.page_app import build_app, serve
+from hierchat.page.unsent import Attached, KeptFiles
 from hierchat.store import Attachment
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 from tests.testing.pdfs import encrypted, pdf
 
 pytestmark = pytest.mark.browser
@@ -329,7 +329,7 @@ def test_no_file_is_left_for_others(chat: Chat) -> None:
 
 
 def test_only_so_much_is_kept_and_each_user_finds_his_own() -> None:
-    kept = Kept(most=10)
+    kept = KeptFiles(most=10)
     one, two = (Attached(key, key, Attachment(key, 6, "x" * 6)) for key in ("a", "b"))
     kept.keep(1, one)
     assert kept.find(1, "a") is one

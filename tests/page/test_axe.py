@@ -11,13 +11,13 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService
 from tests.page.measured import COSTS, weeks
 from tests.page.test_comparisons import keep
 from tests.page.test_rendering import PLAN
 from tests.page.test_sources import RICH
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 AXE = Axe()

@@ -9,9 +9,9 @@ from playwright.sync_api import Browser, Locator, expect
 
 from hierchat.store import Chat as StoredChat
 from hierchat.store import ChatMessage, ChatSettings
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 

@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, Locator, expect
 from hierchat.store import Chat as PortableChat
 from hierchat.store import ChatMessage
 from tests.page.chats import stored_chat
-from tests.page.fake_service import REPLY, FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import REPLY, FakeService
 
 pytestmark = pytest.mark.browser
 

@@ -16,12 +16,12 @@ from hierchat.chat.comparing import USUAL, Configuration
 from hierchat.chat.comparison import Comparison, Side
 from hierchat.chat.frames import Figures, Verdict
 from hierchat.config import GenerationSettings
-from hierchat.page import comparison
-from hierchat.page.comparison import difference, drawn, export, headline, picture
+from hierchat.page import comparison_view
+from hierchat.page.comparison_view import difference, drawn, export, headline, picture
 from hierchat.store import Store
-from tests.page.fake_service import REPLY, FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import REPLY, FakeService
 
 SIZES = [(width, height, dark) for width, height in ((1280, 800), (390, 844)) for dark in (False, True)]
 HOSTILE = "</text><script>alert(1)</script> \"&amp;' <img src=x onerror=alert(1)>"
@@ -120,7 +120,7 @@ def test_the_file_says_how_to_repeat_it_where_that_can_be() -> None:
 
 def test_the_form_and_the_server_agree() -> None:
     given = {"model": "", "databases": "none", "draft_models": "", "temperature": "", "seed": ""}
-    pair = comparison.pair_of(
+    pair = comparison_view.pair_of(
         json.dumps({"first": given, "second": {**given, "databases": "chat", "temperature": "0.7"}})
     )
     assert pair["first"] == USUAL["first"]

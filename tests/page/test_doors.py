@@ -12,10 +12,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from hierchat.access import origins
 from hierchat.access.origins import WRONG_ADDRESS, WRONG_PAGE, Origins, OwnOrigins
-from hierchat.page.build import DooredApp, build_app
-from tests.page.fake_service import FakeService, make
+from hierchat.page.page_app import ProtectedApp, build_app
 from tests.page.raw import ask, netloc
 from tests.testing import browser as driving
+from tests.testing.fake_service import FakeService, make
 
 CALL = {"data": [""], "fn_index": 0, "session_hash": "stranger"}
 ROUTES = [
@@ -192,7 +192,7 @@ def test_the_share_address_counts_once_there_is_one() -> None:
 
 
 def test_the_app_learns_its_share_address_from_gradio(fresh: FakeService) -> None:
-    app = DooredApp("127.0.0.1", None)
+    app = ProtectedApp("127.0.0.1", None)
     blocks = build_app(fresh, "here")
     app.configure_app(blocks)
     doors = app.build_middleware_stack()._app  # type: ignore[attr-defined]

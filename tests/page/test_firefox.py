@@ -11,11 +11,11 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, expect
 
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService
 from tests.page.measured import weeks
 from tests.page.test_sources import RICH
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 from tests.testing.firefox import firefox_browser
 
 pytestmark = pytest.mark.browser

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.page.fake_service import FakeService, HostStatus
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService, HostStatus
 
 pytestmark = pytest.mark.browser
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.page.fake_service import FakeService, HostStatus, Script
 from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
+from tests.testing.fake_service import FakeService, HostStatus, Script
 
 pytestmark = pytest.mark.browser
 ACCOUNT = ("me", "a long password")

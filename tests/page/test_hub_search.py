@@ -19,10 +19,10 @@ from hierchat.models.load.check import Fit
 from hierchat.page.panels import hub_view
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Judged, Look, Search
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.fake_service import FakeService
 
 MARKUP = "<img src=x onerror=alert(1)>"
 

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 AT_ONCE = """names => {

@@ -7,9 +7,9 @@ from playwright.sync_api import Browser, expect
 
 from hierchat.store import NotFound
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 WORD = "quincunx"
@@ -56,7 +56,7 @@ def test_it_stands_in_no_list_and_no_address_and_goes_when_it_is_left(
     expect(chat.replies).to_have_count(2)
     chat.shot("incognito")
     page.get_by_role("button", name="Other", exact=True).click()
-    expect(page.locator("#hc-incognito .hc-secret")).to_have_count(0)
+    expect(page.locator("#hc-incognito .hc-incognito-line")).to_have_count(0)
     gone(chat, service, secret)
     page.locator("#hc-new").click()
     expect(page.get_by_role("switch", name="Incognito")).not_to_be_checked()
@@ -95,7 +95,7 @@ def test_it_can_be_kept_after_all(chat: Chat, service: FakeService) -> None:
     begin(chat, service)
     chat.page.get_by_role("button", name="Keep it after all").click()
     expect(chat.page.locator("#hc-list .hc-title")).to_have_count(1)
-    expect(chat.page.locator("#hc-incognito .hc-secret")).to_have_count(0)
+    expect(chat.page.locator("#hc-incognito .hc-incognito-line")).to_have_count(0)
     chat.page.reload()
     expect(chat.page.locator(".hc-user")).to_contain_text(WORD)
 
@@ -104,6 +104,6 @@ def test_narrow_and_dark(chromium: Browser, server: tuple[FakeService, str], ser
     with driving.visiting(chromium, server[1], 390, 844, dark=True) as chat:
         chat.open()
         chat.page.get_by_role("switch", name="Incognito").click()
-        expect(chat.page.locator(".hc-secret")).to_contain_text("Not kept")
+        expect(chat.page.locator(".hc-incognito-line")).to_contain_text("Not kept")
         chat.shot("incognito-390")
         assert chat.page.evaluate("document.documentElement.scrollWidth") == 390

@@ -10,15 +10,15 @@ from playwright.sync_api import Browser, expect
 
 from hierchat.chat.statistics import ForwardCosts
 from hierchat.page import charts
-from hierchat.page.panels import insights, machine
+from hierchat.page.panels import insights_panel, machine
 from hierchat.runtime.costs import Meter, meters
 from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
-from tests.page.fake_service import FakeService
 from tests.page.measured import CODER, COSTS, SMALL, measured_reply, weeks
 from tests.page.test_access import in_order, well_named
 from tests.page.test_rendering import PLAN, visible
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 TODAY = date(2026, 3, 10)
 
@@ -56,25 +56,25 @@ def test_durations(seconds: float, said: str) -> None:
 
 
 def test_tiles_say_over_how_many_replies() -> None:
-    said = visible(insights.tiles(figures()))
+    said = visible(insights_panel.tiles(figures()))
     assert "2.0\u00d7 faster than without drafts median of 2 replies where both were measured" in said
     assert "2 min saved by drafts over 2 of 3 measured replies" in said
     assert "45 % of the tokens came from drafts" in said
 
 
 def test_tiles_tell_a_slowdown_as_plainly() -> None:
-    said = visible(insights.tiles(figures(0.8, saved_seconds=-100.0)))
+    said = visible(insights_panel.tiles(figures(0.8, saved_seconds=-100.0)))
     assert "1.2\u00d7 slower than without drafts" in said
     assert "2 min lost by drafts" in said
-    assert "As fast as without drafts" in visible(insights.tiles(figures(1.02)))
+    assert "As fast as without drafts" in visible(insights_panel.tiles(figures(1.02)))
 
 
 def test_tiles_without_a_baseline_claim_nothing() -> None:
-    said = visible(insights.tiles(figures(None)))
+    said = visible(insights_panel.tiles(figures(None)))
     assert "\u00d7" not in said
     assert said.count("\u2013") == 2
     assert "100 tokens in 3 measured replies" in said
-    assert visible(insights.tiles(NONE)).count("\u2013") == 3
+    assert visible(insights_panel.tiles(NONE)).count("\u2013") == 3
 
 
 def test_the_speed_of_days_without_a_baseline_is_left_out() -> None:
@@ -83,7 +83,7 @@ def test_the_speed_of_days_without_a_baseline_is_left_out() -> None:
         TODAY - timedelta(days=2): figures(None),
         TODAY: figures(3.0),
     }
-    drawn = insights.speed_card(over(days), TODAY, 7, True)
+    drawn = insights_panel.speed_card(over(days), TODAY, 7, True)
     assert "6 Mar 1.5\u00d7 faster than without drafts 2" in visible(drawn)
     assert "8 Mar \u2013" not in visible(drawn)
     assert 'd="M33.33 50.00L100.00 0.00"' in drawn  # seven days from 4 Mar on; the axis ends at 3
@@ -91,25 +91,25 @@ def test_the_speed_of_days_without_a_baseline_is_left_out() -> None:
 
 
 def test_shares_are_of_all_tokens_and_long_ranges_go_by_weeks() -> None:
-    drawn = insights.shares_card(over({TODAY: figures()}), TODAY, 7, True)
+    drawn = insights_panel.shares_card(over({TODAY: figures()}), TODAY, 7, True)
     assert "10 Mar 15 % 30 %" in visible(drawn)  # context, history
     begin = TODAY - timedelta(days=100)
     long = {begin: figures(), begin + timedelta(days=1): figures(tokens=300), TODAY: figures()}
-    said = visible(insights.shares_card(over(long), TODAY, None, True))
+    said = visible(insights_panel.shares_card(over(long), TODAY, None, True))
     assert "Week from" in said
     assert "30 Nov 8 % 15 %" in said  # 30 and 60 of 400: two days of one week
     assert "2 Mar" not in said  # a week without replies
 
 
 def test_a_source_keeps_its_colour_and_its_line() -> None:
-    drawn = insights.shares_card(over({TODAY: figures()}), TODAY, 7, True)
+    drawn = insights_panel.shares_card(over({TODAY: figures()}), TODAY, 7, True)
     assert re.search(r'var\(--history-line\)" stroke-dasharray', drawn)
     assert not re.search(r'var\(--context-line\)" stroke-dasharray', drawn)
 
 
 def test_names_from_a_model_are_escaped() -> None:
     sources = {"<img src=x>": SourceCount(4, 2)}
-    page = insights.replies_page(
+    page = insights_panel.replies_page(
         OverTimeFigures(figures(sources=sources), {TODAY: figures(sources=sources)}, {"k": figures(), "l": figures()}),
         {"k": "<b>k", "l": "l"}, TODAY, 7, True,
     )  # fmt: skip
@@ -146,10 +146,10 @@ def test_what_a_run_costs_beside_one_token() -> None:
 
 
 def test_a_longer_range_is_advised_only_where_it_has_something() -> None:
-    assert "choose a longer range" in insights.replies_page(over({}), {}, TODAY, 7, True)
+    assert "choose a longer range" in insights_panel.replies_page(over({}), {}, TODAY, 7, True)
     alone = over({TODAY: figures(None)})  # replies, but none of them compared
-    assert "choose a longer range" not in insights.replies_page(alone, {}, TODAY, None, True)
-    never = insights.replies_page(over({}), {}, TODAY, 7, False)
+    assert "choose a longer range" not in insights_panel.replies_page(alone, {}, TODAY, None, True)
+    never = insights_panel.replies_page(over({}), {}, TODAY, 7, False)
     assert "longer range" not in never
     assert "first reply" in never
 
@@ -227,7 +227,7 @@ def test_the_meter_moves_only_while_the_view_is_open(
         ticks.append(1)
         return [Meter("", 10**9 + len(ticks) * 10**8, 4 * 10**9, 8 * 10**9)]
 
-    monkeypatch.setattr("hierchat.page.panels.insights.meters", counting)
+    monkeypatch.setattr("hierchat.page.panels.insights_panel.meters", counting)
     open_insights(chat)
     first = chat.page.locator("#hc-insights-meters .hc-bar-said").inner_text()
     expect(chat.page.locator("#hc-insights-meters .hc-bar-said")).not_to_have_text(first)

@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 

@@ -15,9 +15,9 @@ from hierchat.chat.idle import BUSY
 from hierchat.chat.service import ChatService
 from hierchat.store import LOCAL_USER, IdleGeneration, Store
 from tests.idle.conftest import ASKED, Calm, host
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 

@@ -15,10 +15,10 @@ from hierchat.access import limits
 from hierchat.access.limits import AT_ONCE, LIMITS, Bodies, Turns, most_bytes
 from hierchat.access.login import USER, network
 from tests.isolation.visitor import Visitor
-from tests.page.fake_service import FakeService, make
 from tests.page.raw import ask, netloc
 from tests.page.test_login import ACCOUNT, log_in, paths_of
 from tests.testing import browser as driving
+from tests.testing.fake_service import FakeService, make
 
 SMALL = 2_000
 JOIN = "/gradio_api/queue/join"

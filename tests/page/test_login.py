@@ -33,9 +33,9 @@ from hierchat.access.login import (
 from hierchat.access.members import Member, Members
 from hierchat.access.origins import Origins
 from hierchat.access.sessions import LIFE_SECONDS, MOST_SESSIONS, LogIns
-from tests.page.fake_service import FakeService, make
 from tests.page.raw import ask
 from tests.testing import browser as driving
+from tests.testing.fake_service import FakeService, make
 
 ACCOUNT = ("me", "a long password")
 RIGHT = {"username": "me", "password": "a long password"}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.page import buttons
-from hierchat.page.markdown import Growing, drawing, in_pieces, parser, render
+from hierchat.page.markdown import GrowingMarkdown, drawing, in_pieces, parser, render
 from hierchat.page.markdown.parser import CLASSES
 from tests.page.colours import contrast, variables
 
@@ -271,7 +271,7 @@ TEXTS = st.lists(FRAGMENTS, max_size=40).map("".join)
 @given(TEXTS, st.data())
 @settings(deadline=None, max_examples=600)
 def test_a_growing_text_ends_as_the_whole(text: str, data: st.DataObject) -> None:
-    words = Growing(clock=lambda: 0.0)
+    words = GrowingMarkdown(clock=lambda: 0.0)
     for cut in sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12))):
         shown = words.render(text[:cut])
         if "<span class=" not in shown:  # but for colours
@@ -284,7 +284,7 @@ def test_what_is_finished_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) ->
     seen: list[int] = []
     real = drawing.parse
     monkeypatch.setattr(drawing, "parse", lambda text, env: seen.append(len(text)) or real(text, env))
-    words = Growing(clock=lambda: 0.0)
+    words = GrowingMarkdown(clock=lambda: 0.0)
     for end in range(0, 700, 7):
         words.render(text[:end])
     assert max(seen) < 60
@@ -300,7 +300,7 @@ def test_what_is_finished_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_drawing_leaves_time_to_decoding() -> None:
     times = iter([0.0, 1.0, 4.9, 5.0, 5.5, 6.0, 6.1])
-    words = Growing(clock=lambda: next(times))
+    words = GrowingMarkdown(clock=lambda: next(times))
     first = words.render("one")  # took 1 s, until 1.0
     assert words.render("one two") == first
     assert words.render("one two") == render("one two")
@@ -308,7 +308,7 @@ def test_drawing_leaves_time_to_decoding() -> None:
 
 
 def test_growing_begins_anew_with_another_text() -> None:
-    words = Growing()
+    words = GrowingMarkdown()
     words.render("one\n\ntwo\n\nthree\n")
     assert words.render("four") == render("four")
 
@@ -329,7 +329,7 @@ def test_text_made_to_be_slow_loses_nothing(text: str) -> None:
     drawn = words(render(text))
     for letter in "xae<$":
         assert drawn.count(letter) >= text.count(letter)
-    Growing().render(text)
+    GrowingMarkdown().render(text)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_half_characters_and_nul_can_be_sent(text: str) -> None:
     drawn.encode()
     assert "\0" not in drawn
     assert "\N{REPLACEMENT CHARACTER}" in html.unescape(drawn)
-    assert Growing().render(text, ended=True) == drawn
+    assert GrowingMarkdown().render(text, ended=True) == drawn
 
 
 @pytest.mark.parametrize("broken", ["parse", "draw", "sanitise"])

@@ -20,8 +20,8 @@ from playwright.sync_api import Browser, Page
 
 from hierchat.page.buttons import style
 from hierchat.page.markdown import render
-from tests.page.fake_service import FakeService
 from tests.page.hostile import hostile, innocent
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 

@@ -10,9 +10,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from hierchat.store import NewTurn, TurnFigures
 from tests.page.colours import contrast
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 

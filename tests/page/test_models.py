@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService, HostStatus
 from tests.page.raw import ask
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService, HostStatus
 
 pytestmark = pytest.mark.browser
 

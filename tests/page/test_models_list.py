@@ -15,10 +15,10 @@ from hierchat.page.panels.models_view import models
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Fetch
 from hierchat.runtime.models import READABLE, ModelRow
-from tests.page.fake_service import FakeService, HostStatus
-from tests.page.fake_shelf import row
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService, HostStatus
+from tests.testing.fake_shelf import row
 
 NO = Fit("no", "Needs 21 GB of memory; this machine has 14.9 GB.")
 

@@ -10,9 +10,9 @@ from playwright.sync_api import Browser, Route, expect
 from hierchat.page import organising
 from hierchat.store import NotFound
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 
@@ -49,7 +49,7 @@ def test_pin_and_archive_from_the_menu_by_mouse(chat: Chat, service: FakeService
     chat.page.get_by_role("button", name="Archived (1)").click()
     chat.menu("B", "Bring back")
     expect(titles(chat)).to_have_text(["C", "B", "A"])  # the last one that was archived: the list is back
-    expect(chat.page.locator("#hc-list .hc-shelf")).to_have_count(0)
+    expect(chat.page.locator("#hc-list .hc-archived")).to_have_count(0)
 
 
 def test_the_menu_by_keyboard(chat: Chat, service: FakeService) -> None:

@@ -6,10 +6,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from hierchat.models.progress import Progress
-from tests.page.fake_service import FakeService
 from tests.page.test_accounts import ANN, BEN, log_in
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 

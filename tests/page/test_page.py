@@ -7,9 +7,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.fake_service import FakeService, HostStatus
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService, HostStatus
 
 pytestmark = pytest.mark.browser
 

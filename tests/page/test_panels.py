@@ -10,9 +10,9 @@ from playwright.sync_api import Browser, expect
 
 from hierchat.store import Store
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 

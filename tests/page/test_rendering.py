@@ -19,7 +19,7 @@ from hierchat.chat.settings import own_sampling, reply_settings, time_words
 from hierchat.chat.statistics import LevelView, PlanView
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.page import buttons, chat_settings, figures, sidebar, status
-from hierchat.page.comparison import verdict_line
+from hierchat.page.comparison_view import verdict_line
 from hierchat.page.conversation import thread, user_message
 from hierchat.page.figures import details, figures_line, plan_picture
 from hierchat.page.markdown import render
@@ -28,7 +28,7 @@ from hierchat.page.sidebar import moment
 from hierchat.runtime.levels import LeftOut
 from hierchat.store import Conversation, Message, Origin, Whereabouts
 from tests.page.colours import contrast
-from tests.page.fake_service import HostStatus
+from tests.testing.fake_service import HostStatus
 
 FIGURES = Figures(
     tokens=1214,
@@ -407,7 +407,7 @@ def test_the_details_say_why_a_reply_ended_and_with_which_seed() -> None:
 def test_wrong_settings_are_named() -> None:
     values = chat_settings.values_of(own_sampling(GenerationSettings()))
     values[chat_settings.FIELDS.index("max_new_tokens")] = 0
-    with pytest.raises(chat_settings.SettingsError, match=r"^Longest reply must be at least 1 token\."):
+    with pytest.raises(chat_settings.InvalidSettings, match=r"^Longest reply must be at least 1 token\."):
         chat_settings.sampling_of(values)
 
 
@@ -429,7 +429,7 @@ def test_wrong_settings_are_named() -> None:
 def test_a_wrong_setting_is_a_sentence_with_its_label(field: str, value: Any, sentence: str) -> None:
     values = chat_settings.values_of({})
     values[chat_settings.FIELDS.index(field)] = value
-    with pytest.raises(chat_settings.SettingsError) as raised:
+    with pytest.raises(chat_settings.InvalidSettings) as raised:
         chat_settings.sampling_of(values)
     assert str(raised.value).startswith(sentence)
     assert str(raised.value).endswith("in Chat settings.")

@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.page.chats import stored_chat
-from tests.page.fake_service import REPLY, FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import REPLY, FakeService
 
 pytestmark = pytest.mark.browser
 LONG = "\n\n".join(f"Paragraph {n} of a long reply, which goes on for a while." for n in range(120))

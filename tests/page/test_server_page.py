@@ -13,11 +13,11 @@ from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, Op
 from hierchat.page.status import model_proof
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store
-from tests.chat.tiny import settle
-from tests.cli.standin import Script, serving
 from tests.engine.remote.drafter import TOKEN, Drafter
 from tests.engine.remote.drafter import serving as drafting
 from tests.testing import browser as driving
+from tests.testing.openai_server import Script, serving
+from tests.testing.tiny_chat import settle
 
 KEY = "a-key-that-no-page-shows"
 

@@ -11,10 +11,10 @@ import pytest
 
 from benchmarks.page.tab import Tab
 from hierchat.page import status
-from hierchat.page.build import is_loopback, login
-from hierchat.page.sessions import Sessions, Stale
-from tests.page.fake_service import FakeHost, FakeService, HostStatus
+from hierchat.page.page_app import is_loopback, login
+from hierchat.page.page_sessions import Sessions, Stale
 from tests.testing import browser as driving
+from tests.testing.fake_service import FakeHost, FakeService, HostStatus
 
 
 def test_what_a_reply_waits_for_is_said() -> None:

@@ -6,10 +6,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.page.chats import stored_chat
-from tests.page.fake_service import REPLY, FakeService, HostStatus
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
+from tests.testing.fake_service import REPLY, FakeService, HostStatus
 
 pytestmark = pytest.mark.browser
 

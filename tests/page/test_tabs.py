@@ -6,10 +6,10 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService
 from tests.page.test_chat_settings import named, opened, set_to, shows, stored, system
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 

@@ -14,9 +14,9 @@ from hierchat.page.buttons import button
 from hierchat.page.figures import details
 from hierchat.page.reply_text import GrowingReply, drawn, marked, with_calls
 from hierchat.thoughts import joined
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
+from tests.testing.fake_service import FakeService
 
 THOUGHT = "The user wants a **short** greeting.\n\n- No name is known.\n- So none is used."
 ANSWER = "Good morning! What can I do for you?"

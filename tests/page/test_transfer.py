@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, expect
 
 from hierchat.access.files import files
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
 from tests.texts.transfer.files import gpt_sums, saved, webui_chat
 
 pytestmark = pytest.mark.browser

@@ -9,13 +9,13 @@ from playwright.sync_api import Browser, expect
 
 from tests.page import pseudo
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService, make
 from tests.page.measured import COSTS, weeks
 from tests.page.test_comparisons import keep
 from tests.page.test_rendering import PLAN
 from tests.page.test_sources import RICH
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService, make
 
 pytestmark = pytest.mark.browser
 SPOKEN = """() => {

@@ -14,17 +14,16 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from hierchat.chat.in_progress import ReplyInProgress
-from hierchat.page.build import build_app, serve
 from hierchat.page.guard import Guard
-from hierchat.page.sessions import Session, Sessions
+from hierchat.page.page_app import build_app, serve
+from hierchat.page.page_sessions import Session, Sessions
 from hierchat.runtime.prompt import MessageTooLong
-from hierchat.store import Store
 from hierchat.store.connection import Connection, translated
 from tests.page.chats import stored_chat
-from tests.page.fake_service import FakeService, HostStatus
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
+from tests.testing.fake_service import FakeService, HostStatus
 
 GONE = "This chat was deleted in another tab."
 

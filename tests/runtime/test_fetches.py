@@ -9,8 +9,7 @@ from collections.abc import Callable
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.progress import FetchError, Progress, Report
 from hierchat.runtime.downloads import Fetches
-
-from ..chat.tiny import catalogue
+from tests.testing.tiny_chat import catalogue
 
 ENTRIES = catalogue("one", "two").models
 

@@ -8,8 +8,7 @@ from hierchat.models.progress import Progress
 from hierchat.runtime import drafters as gains
 from hierchat.runtime.drafters import Written, gain
 from hierchat.runtime.loaded import Hosted
-
-from ..chat import tiny
+from tests.testing import tiny_chat as tiny
 
 PROMPT = list(range(3, 40))
 

@@ -15,9 +15,9 @@ from hierchat.models.progress import FetchError, Progress, Report, UnknownModelE
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.slot import HostStatus, ModelHost
 from hierchat.store import Store
+from tests.testing.tiny_chat import catalogue, hosted, settle
 
 from ..chat.conftest import Talk, talk_on
-from ..chat.tiny import catalogue, hosted, settle
 
 
 def load(name: str, report: Report) -> Hosted:

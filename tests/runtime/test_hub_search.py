@@ -20,8 +20,8 @@ from hierchat.runtime.models import Shelf
 from hierchat.runtime.slot import ModelHost
 from tests.models.conftest import tiny_config, tiny_gguf  # noqa: F401
 from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.tiny_chat import hosted
 
-from ..chat.tiny import hosted
 from .shelves import Figures, folders, wait  # noqa: F401
 
 

@@ -14,9 +14,9 @@ from hierchat.runtime import loaded as module
 from hierchat.runtime.loaded import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
 from hierchat.store import Store
 from tests.testing.deleting import delete_for_good
+from tests.testing.tiny_chat import hosted, ready_host
 
 from ..chat.conftest import Talk, talk_on
-from ..chat.tiny import hosted, ready_host
 
 ROW = np.arange(TOP, dtype=np.int32)[None]
 
@@ -217,8 +217,8 @@ def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
     engine = talk.hosted.engine
     engine.latency = LatencyCurve()
     engine.latency.restore = measured.append  # type: ignore[method-assign]
-    measure_costs(engine.latency, engine.sequence, talk.hosted.model_key, "here", store)
+    measure_costs(engine.latency, engine.sequence, talk.hosted.model_key, "here", store.learned)
     assert measured == [kept]
-    measure_costs(engine.latency, engine.sequence, talk.hosted.model_key, "elsewhere", store)
+    measure_costs(engine.latency, engine.sequence, talk.hosted.model_key, "elsewhere", store.learned)
     assert measured == [kept]
     assert engine.latency.step_ms(0)[0] > 0

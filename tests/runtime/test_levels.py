@@ -19,6 +19,7 @@ from hierchat.models.catalogue import Size
 from hierchat.models.formats.draft_vocabulary import FILE, write_known
 from hierchat.runtime.levels import Levels
 from hierchat.store import Store
+from tests.testing.tiny_chat import ready_host
 
 from ..chat.conftest import talk_on
 from ..chat.drafts import (
@@ -36,7 +37,6 @@ from ..chat.drafts import (
     recurrent,
     save,
 )
-from ..chat.tiny import ready_host
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +216,7 @@ def test_what_was_learned_is_there_at_the_next_start(tmp_path: Path, monkeypatch
     with Store.open(tmp_path / "chat.db") as store:
         _, levels = host(models, store)
         assert levels.hierarchy.state() != (state := learned(levels))
-        levels.keep(store)
+        levels.keep(store.learned)
         assert store.learned.latency(*levels.keys[0]) == levels.latencies[0].state()
     with Store.open(tmp_path / "chat.db") as store:
         with monkeypatch.context() as patched:
@@ -248,6 +248,6 @@ def test_what_cannot_be_kept_is_not_heard_of(tmp_path: Path) -> None:
     _, levels = host(catalogue(tmp_path, "small"), store)
     db = store.connection._idle[-1]
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
-    levels.keep(store)
+    levels.keep(store.learned)
     assert store.learned.latency(*levels.keys[-1]) is None
     store.close()

@@ -14,8 +14,7 @@ from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import DeviceError, UnsupportedError
 from hierchat.runtime.load import load_hosted
 from hierchat.runtime.slot import ModelHost
-
-from ..chat.tiny import model, settle, tokenizer
+from tests.testing.tiny_chat import model, settle, tokenizer
 
 
 @pytest.fixture

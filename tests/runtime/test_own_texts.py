@@ -17,8 +17,7 @@ from hierchat.runtime.slot import ModelHost
 from hierchat.texts import build
 from hierchat.texts.corpora import corpora_dir, files_of
 from hierchat.texts.text_files import CorpusError
-
-from ..chat import tiny
+from tests.testing import tiny_chat as tiny
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hierchat.engine.generation import common_prefix
 from hierchat.runtime.prompt import MARK, MessageTooLong, Prompt, PromptBuilder, Said
 from hierchat.runtime.template import TemplateRefused
-
-from ..chat.tiny import END, SYSTEM, tokenizer
+from tests.testing.tiny_chat import END, SYSTEM, tokenizer
 
 START = tokenizer().convert_tokens_to_ids("<|im_start|>")
 

@@ -18,8 +18,8 @@ from hierchat.runtime.models import FAST, ModelRow, Shelf
 from hierchat.runtime.slot import ModelHost
 from tests.models.conftest import save_tiny, tiny_gguf  # noqa: F401
 from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.tiny_chat import hosted, settle
 
-from ..chat.tiny import hosted, settle
 from .shelves import Figures, folders, wait  # noqa: F401
 
 

@@ -14,8 +14,7 @@ from hierchat.runtime.prompt import PromptBuilder, Said
 from hierchat.runtime.template import ChatTemplate, PromptError, TemplateRefused, TemplateStopped
 from tests.testing import thinkers
 from tests.testing.thinkers import thinker
-
-from ..chat.tiny import END, TEMPLATE, tokenizer
+from tests.testing.tiny_chat import END, TEMPLATE, tokenizer
 
 EVERYTHING = (
     "{%- set ns = namespace(found=false, n=0) -%}{% for m in messages %}\n"

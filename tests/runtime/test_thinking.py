@@ -10,8 +10,7 @@ from hierchat.runtime.prompt import PromptBuilder, Said
 from hierchat.runtime.thinking import Thinking
 from hierchat.thoughts import joined, parted
 from tests.testing.thinkers import DEEPSEEK, GEMMA4, GPT_OSS, GRANITE, KEEPS, QWEN3, thinker
-
-from ..chat.tiny import END, tokenizer
+from tests.testing.tiny_chat import END, tokenizer
 
 REPLY = joined("The user asks.", "Thank you.")
 

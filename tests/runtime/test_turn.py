@@ -13,7 +13,7 @@ from hierchat.chat.completions import ModelTurn, NoModel
 from hierchat.engine.scheduler import QueueFull, Scheduler
 from hierchat.models.progress import ModelError
 from hierchat.runtime.slot import ModelHost
-from tests.chat.tiny import catalogue, settle
+from tests.testing.tiny_chat import catalogue, settle
 
 
 class Loaded:

@@ -327,7 +327,7 @@ def test_closing_waits_for_who_uses_a_connection(path: Path) -> None:
     writer.start()
     began.wait()
     store.close()
-    assert store._used == 0
+    assert store.connection._used == 0
     writer.join()
     with Store.open(path) as store:
         assert "ann" in store.users.ids()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from hierchat.store import DraftingFigures, NewTurn, SourceCount, Store, TurnFigures, turns
+from hierchat.store import DraftingFigures, NewTurn, SourceCount, Store, TurnFigures, figures
 from tests.testing.deleting import delete_for_good
 
 
@@ -182,7 +182,7 @@ def test_many_replies_are_read_through_indices_alone(store: Store, user: int) ->
     assert store.figures.over_time(user).whole.replies == 10_000
     parameters = {"user": user, "model": None, "since": 0.0}
     with store.connection.read() as db:
-        for query in (turns.MEASURED, turns.WRITERS, turns.WRITTEN, turns.INDEXED):
+        for query in (figures.MEASURED, figures.WRITERS, figures.WRITTEN, figures.INDEXED):
             plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", parameters)]
             assert not [line for line in plan if line.startswith("SCAN")], plan
             assert [line for line in plan if "messages USING" in line] == [

@@ -26,6 +26,7 @@ from hierchat.store import (
     TurnFigures,
     Whereabouts,
 )
+from hierchat.store.connection import interrupt
 from tests.testing.deleting import delete_for_good
 
 TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
@@ -216,7 +217,7 @@ def test_totals(store: Store, user: int) -> None:
     interrupted = reply(store, user)
     store.replies.append(interrupted, "", [1], ["target"])
     with store.connection.write() as db:
-        store._interrupt(db, [interrupted])
+        interrupt(db, [interrupted])
     store.replies.append(reply(store, user), "still writing", [1], ["target"])
     # 8 tokens were measured over 4 forwards; the interrupted one counts as a reply only.
     assert store.figures.totals(user) == Totals(3, 9, 2.0, 12, 4, {"history": 4, "context": 0})

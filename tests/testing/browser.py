@@ -29,7 +29,7 @@ from playwright.sync_api import (
 from hierchat.access.files import files
 from hierchat.access.members import Members, hashed
 from hierchat.access.sessions import LogIns
-from hierchat.page.build import build_app, serve
+from hierchat.page.page_app import build_app, serve
 from hierchat.store import Store
 
 SCREENSHOTS = Path(__file__).parent / "screenshots"

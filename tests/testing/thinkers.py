@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 
-from tests.chat.tiny import tokenizer
+from tests.testing.tiny_chat import tokenizer
 
 _CHATML = "<|im_start|>{{ m.role }}\n{{ content }}<|im_end|>\n"
 _BEGIN = "{% if add_generation_prompt %}<|im_start|>assistant\n"

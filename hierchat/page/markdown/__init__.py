@@ -5,6 +5,6 @@ listed there. marking.py marks in the result where its words came from. HTML in 
 image is a link to it.
 """
 
-from hierchat.page.markdown.drawing import Growing, in_pieces, render, render_marked
+from hierchat.page.markdown.drawing import GrowingMarkdown, in_pieces, render, render_marked
 
-__all__ = ["Growing", "in_pieces", "render", "render_marked"]
+__all__ = ["GrowingMarkdown", "in_pieces", "render", "render_marked"]

@@ -157,7 +157,7 @@ def render_marked(text: str, ends: Sequence[int], wrap: Wrap) -> str:
     )
 
 
-class Growing:
+class GrowingMarkdown:
     """The HTML of a text that grows at its end: what `render` makes of it, but for the colours in the last lines of
     code that is still being written, and a little late where it takes long, as a long list does: drawing leaves four
     fifths of the time to decoding."""

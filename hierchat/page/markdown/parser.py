@@ -204,7 +204,7 @@ Env = MutableMapping[str, Any]
 """What goes with one drawing: `references`, and `drawn`, the costly parts by what they were drawn from."""
 
 
-class _Renderer(RendererHTML):
+class _MarkdownRenderer(RendererHTML):
     def code_inline(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
         return f'<code dir="ltr">{html.escape(tokens[idx].content)}</code>'
 
@@ -349,7 +349,7 @@ def _build() -> MarkdownIt:
     options = {
         "html": False, "breaks": True, "maxNesting": DEEPEST, "tasklists": True, "inline_definitions": True,
     }  # fmt: skip
-    made = MarkdownIt("js-default", options, renderer_cls=_Renderer)
+    made = MarkdownIt("js-default", options, renderer_cls=_MarkdownRenderer)
     made.use(gfm_autolink_plugin).use(mathematics.mathematics).use(tables)
     for rule in made.inline.ruler.__rules__:
         if rule.name.startswith("gfm_autolink"):

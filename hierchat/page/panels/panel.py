@@ -9,7 +9,7 @@ import gradio as gr
 
 from hierchat.language import _
 from hierchat.page.buttons import button
-from hierchat.page.sessions import Session
+from hierchat.page.page_sessions import Session
 
 # preprocess: components check values themselves, before any handler of ours could answer with a sentence.
 # show_progress_on: with none, Gradio 6.31 tells each output at each answer how far the event is, which takes a browser
@@ -21,7 +21,7 @@ QUIET: dict[str, Any] = {
     "preprocess": False,
 }
 """How every handler of the page is joined."""
-Who = Callable[[gr.Request], tuple[Session, int]]
+SessionOf = Callable[[gr.Request], tuple[Session, int]]
 """The page that asks and the user behind it. Raises sessions.Stale."""
 
 
@@ -35,8 +35,8 @@ class Panel(Protocol):
     def build(self) -> None:
         """Its components, inside the column that is open."""
 
-    def wire(self, who: Who, live: Any) -> None:
-        """Join its controls to their handlers. The owner comes from `who`, never from a component.
+    def wire(self, session_of: SessionOf, live: Any) -> None:
+        """Join its controls to their handlers. The owner comes from `session_of`, never from a component.
 
         `live`: where the page says what went wrong, an output of every handler.
         """

@@ -18,8 +18,8 @@ from hierchat.engine.generation import loop_at_end
 from hierchat.engine.local import LocalEngine
 from hierchat.models.formats.blocks import pack
 from hierchat.runtime.prompt import PromptBuilder, Said
-from tests.chat.tiny import CONTEXT, END, SYSTEM, model, tokenizer
 from tests.testing.tiny import block_model
+from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, model, tokenizer
 
 ASKED = [
     Script(f"k{number}", "kind", turns, 0.7 if number % 2 else 0.0, number)

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.peers.arm import PeerArm
 from benchmarks.peers.environment import ArmError
 from hierchat.config import GenerationSettings
-from tests.benchmarks.fakes import FAKE_PEER
-from tests.chat.tiny import END, hosted
+from tests.testing.fake_arms import FAKE_PEER
+from tests.testing.tiny_chat import END, hosted
 
 
 @pytest.fixture

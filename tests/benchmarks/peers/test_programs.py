@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.peers.arm import MAIN, PeerArm
 from hierchat.config import GenerationSettings
-from tests.chat.tiny import CONTEXT, hosted, model
+from tests.testing.tiny_chat import CONTEXT, hosted, model
 
 
 def settings() -> GenerationSettings:

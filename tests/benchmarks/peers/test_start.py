@@ -9,7 +9,7 @@ import pytest
 from benchmarks.peers.arm import open_peer
 from benchmarks.peers.environment import ArmError
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
-from tests.chat.tiny import hosted
+from tests.testing.tiny_chat import hosted
 
 
 @pytest.mark.parametrize(

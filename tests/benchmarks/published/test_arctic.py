@@ -10,8 +10,8 @@ from benchmarks.peers.environment import ArmError
 from benchmarks.published import arctic
 from benchmarks.published.arctic import Arctic
 from benchmarks.published.suffix import Suffix
-from tests.chat.tiny import hosted
-from tests.checks.fakes import SETTINGS
+from tests.testing.questions import SETTINGS
+from tests.testing.tiny_chat import hosted
 
 from .test_methods import corpus, paths
 

@@ -20,9 +20,9 @@ from hierchat.drafting.suffix_index import BREAK
 from hierchat.drafting.tree import DraftTree
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
-from tests.benchmarks.fakes import QUICK
-from tests.chat.tiny import hosted as tiny
-from tests.checks.fakes import SETTINGS
+from tests.testing.fake_arms import QUICK
+from tests.testing.questions import SETTINGS
+from tests.testing.tiny_chat import hosted as tiny
 
 
 def corpus(*texts: Sequence[int], name: str = "corpus") -> Statistics:

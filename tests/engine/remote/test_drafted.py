@@ -15,9 +15,9 @@ from hierchat.engine.remote.drafted import Channel, DraftedEngine, DrafterError
 from hierchat.engine.remote.engine import RemoteEngine, TextTokens
 from hierchat.engine.remote.server import Server, ServerError
 from hierchat.models.catalogue import OpenAI
-from tests.cli.standin import Script, serving
 from tests.engine.remote.drafter import TOKEN, Drafter, step
 from tests.engine.remote.drafter import serving as drafting
+from tests.testing.openai_server import Script, serving
 
 
 @pytest.fixture

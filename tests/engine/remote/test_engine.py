@@ -12,7 +12,7 @@ from hierchat.engine.engine import Compares, MeasuresBaseline, Step
 from hierchat.engine.remote.engine import RemoteEngine, TextTokens, messages
 from hierchat.engine.remote.server import Server, ServerError
 from hierchat.models.catalogue import OpenAI
-from tests.cli.standin import Script, serving
+from tests.testing.openai_server import Script, serving
 
 SAID = [{"role": "system", "content": "You help."}, {"role": "user", "content": "Grüße, 你好 🙂?"}]
 

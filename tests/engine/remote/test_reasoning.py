@@ -11,7 +11,7 @@ from hierchat.engine.engine import Step
 from hierchat.engine.remote.engine import RemoteEngine, TextTokens, asked, choices
 from hierchat.engine.remote.server import Server, ServerError
 from hierchat.models.catalogue import OpenAI
-from tests.cli.standin import Script
+from tests.testing.openai_server import Script
 
 
 def template(**variables: object) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.cli.standin import Script, serving
+from tests.testing.openai_server import Script, serving
 
 
 def main() -> None:

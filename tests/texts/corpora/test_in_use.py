@@ -17,7 +17,7 @@ from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.load import load_hosted
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.slot import ModelHost
-from tests.chat import tiny
+from tests.testing import tiny_chat as tiny
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from hierchat.chat.comparing import USUAL
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.frames import Arm
 from hierchat.language import _, later
-from hierchat.page import account, chat_settings, comparison
+from hierchat.page import account, chat_settings, comparison_view
 from hierchat.page.buttons import button, script
 from hierchat.page.panels.panel import Panel, links
 
@@ -29,7 +29,7 @@ MORE = ":more"
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """The components that handlers read or write."""
 
     bus: Any
@@ -45,7 +45,7 @@ class Parts:
     undo: Any
     links: Any
     footer: Any
-    settings: chat_settings.Panel
+    settings: chat_settings.ChatSettingsComponents
     title: Any
     model: Any
     compare: Any
@@ -106,7 +106,7 @@ def heading(title: str) -> str:
     return f'<h1 class="hc-heading" dir="auto" title="{html.escape(title)}">{html.escape(title)}</h1>'
 
 
-def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]) -> Parts:
+def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]) -> Components:
     """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0, active=False)
@@ -137,8 +137,8 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
                 False, label=_("Compare"), container=False, elem_id="hc-compare", min_width=0
             )
         with gr.Row(elem_id="hc-setup"):
-            against = gr.HTML(comparison.line(USUAL), elem_id="hc-against")
-            pair = gr.HTML(comparison.form(names), elem_id="hc-pair")
+            against = gr.HTML(comparison_view.line(USUAL), elem_id="hc-against")
+            pair = gr.HTML(comparison_view.form(names), elem_id="hc-pair")
         host = gr.HTML("", elem_id="hc-host")
         secret = gr.HTML("", elem_id="hc-incognito")
         with gr.Column(elem_id="hc-empty") as empty:
@@ -187,7 +187,7 @@ def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]
                 button("hc_queue", _("Send next"), title=_("When this reply has ended")), elem_id="hc-queue"
             )
     panel = chat_settings.build()
-    return Parts(
+    return Components(
         bus, timer, pulse, cue, new, query, chats, undo, ways, footer, panel, title, model, compare, host, empty,
         secret, tiny, chat, thread, growing, versus, verdict, asked, against, pair, result, back, columns, places, live,
         box, send, stop, context, tray, count, whose,

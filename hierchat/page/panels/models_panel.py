@@ -11,11 +11,11 @@ from hierchat.language import _, later
 from hierchat.models.fetch.hub import endpoint
 from hierchat.models.progress import ModelError
 from hierchat.page import status
-from hierchat.page.given import Foreign
+from hierchat.page.event_data import Foreign
+from hierchat.page.page_sessions import Session
 from hierchat.page.panels import hub_view, models_view
 from hierchat.page.panels.models_view import added, adding, adding_how
-from hierchat.page.panels.panel import Who
-from hierchat.page.sessions import Session
+from hierchat.page.panels.panel import SessionOf
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -60,9 +60,9 @@ class ModelsPanel:
         self._added = gr.HTML("", elem_id="hc-models-added")
         gr.HTML(adding_how(), elem_id="hc-models-how")
 
-    def wire(self, who: Who, live: Any) -> None:
+    def wire(self, session_of: SessionOf, live: Any) -> None:
         """Its buttons stand in generated HTML: `acts` says what they do."""
-        self._who = who
+        self._session_of = session_of
 
     @property
     def acts(self) -> dict[str, Callable[..., Any]]:
@@ -112,7 +112,7 @@ class ModelsPanel:
 
     def tick(self, request: gr.Request) -> dict[Any, Any]:
         """Once a second while anything goes on."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         if session.panel != self.name:
             return {self._list: gr.skip()}
         drawn = self._drawn(user, session)
@@ -120,7 +120,7 @@ class ModelsPanel:
 
     def _answering(self, name: str, act: Act) -> Callable[..., dict[Any, Any]]:
         def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            session, user = self._who(request)
+            session, user = self._session_of(request)
             text, session.removing = str(event._data["text"]), ""
             place = _FORM if name == "hc_model_add" else _HUB if name in self._hub else text.partition("|")[0]
             if name not in _FOR_ALL and (why := self._refusal(user)):

@@ -18,9 +18,9 @@ from hierchat.page import account, guard, status
 from hierchat.page.account import shown_name
 from hierchat.page.buttons import button
 from hierchat.page.guard import require_owner
-from hierchat.page.panels import documents, transfer
-from hierchat.page.panels.idle import LearningPart
-from hierchat.page.panels.panel import QUIET, Who
+from hierchat.page.panels import documents_panel, transfer_panel
+from hierchat.page.panels.idle_panel import LearningPart
+from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.page.sidebar import moment
 from hierchat.store import Access, DraftsFrom, IdleGeneration, Key, Store
 from hierchat.texts.corpora import corpora_dir
@@ -37,7 +37,7 @@ _NOW_SECONDS = 60.0
 """An open page asks for news once a second, or, in the background, once a minute."""
 
 
-class Connected:
+class ConnectedUsers:
     """The part of the settings."""
 
     def __init__(self, store: Store, log_ins: LogIns | None) -> None:
@@ -48,11 +48,11 @@ class Connected:
         """Its component."""
         self._list = gr.HTML("", elem_id="hc-connected")
 
-    def wire(self, bus: Any, who: Who, live: Any) -> None:
+    def wire(self, bus: Any, session_of: SessionOf, live: Any) -> None:
         """Join its buttons, which stand in generated HTML."""
 
         def end(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            user = who(request)[1]
+            user = session_of(request)[1]
             require_owner(self._store, user)
             ended = self._log_ins and self._log_ins.end_of(str(event._data["text"]))
             told = (
@@ -145,11 +145,11 @@ class Programs:
         )  # fmt: skip
         self._keys = gr.HTML("", elem_id="hc-program-keys")
 
-    def wire(self, who: Who, live: Any) -> None:
+    def wire(self, session_of: SessionOf, live: Any) -> None:
         """Join the switch to its handler."""
 
         def choose(chosen: Access, request: gr.Request) -> dict[Any, Any]:
-            require_owner(self._store, who(request)[1])
+            require_owner(self._store, session_of(request)[1])
             self._store.keys.set_access(chosen)
             return self.show(owner=True)
 
@@ -218,7 +218,7 @@ class SettingsPanel:
     def __init__(self, service: ChatService, log_ins: LogIns | None) -> None:
         self._service = service
         self._store = service.store
-        self.connected = Connected(self._store, log_ins)
+        self.connected = ConnectedUsers(self._store, log_ins)
         self._programs = Programs(service.store)
         self.learning = LearningPart(service)
 
@@ -246,7 +246,7 @@ class SettingsPanel:
             show_label=False, container=False,
             elem_id="hc-drafts-from",
         )  # fmt: skip
-        self.texts = documents.OwnTextsHandlers(self._service, documents.build())
+        self.texts = documents_panel.OwnTextsHandlers(self._service, documents_panel.build())
         self._proof = gr.HTML("", elem_id="hc-model-proof")
         self.learning.build()
         gr.HTML(f"<h2>{_('Chats')}</h2>")
@@ -256,7 +256,7 @@ class SettingsPanel:
         self._titles = gr.Checkbox(
             True, label=_("The model names new chats, while nobody waits for it"), container=False
         )
-        self.transfer = transfer.build()
+        self.transfer = transfer_panel.build()
         self.password = account.build_password()
         self.connected.build()
         self._programs.build()
@@ -277,31 +277,31 @@ class SettingsPanel:
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
 
-    def wire(self, who: Who, live: Any) -> None:
+    def wire(self, session_of: SessionOf, live: Any) -> None:
         """Join its controls to their handlers."""
 
         def choose(chosen: DraftsFrom, request: gr.Request) -> dict[Any, Any]:
-            self._store.users.set_drafts_from(who(request)[1], chosen)
+            self._store.users.set_drafts_from(session_of(request)[1], chosen)
             return {self._told: ""}
 
         def title(allowed: bool, request: gr.Request) -> dict[Any, Any]:
-            self._store.users.set_model_titles(who(request)[1], bool(allowed))
+            self._store.users.set_model_titles(session_of(request)[1], bool(allowed))
             return {self._told: ""}
 
         def keep(on: bool, request: gr.Request) -> dict[Any, Any]:
-            self._store.users.set_keeps_writing(who(request)[1], bool(on))
+            self._store.users.set_keeps_writing(session_of(request)[1], bool(on))
             return {self._told: ""}
 
         def backup(request: gr.Request) -> dict[Any, Any]:
-            require_owner(self._store, who(request)[1])
+            require_owner(self._store, session_of(request)[1])
             return {self._told: status.notice(_back_up(self._store))}
 
         def unlearn(request: gr.Request) -> dict[Any, Any]:
-            self._store.learned.forget(who(request)[1])
+            self._store.learned.forget(session_of(request)[1])
             return {self._told: status.notice(_("Forgotten. It is learned again from the next replies on."))}
 
         def reset(request: gr.Request) -> dict[Any, Any]:
-            user = who(request)[1]
+            user = session_of(request)[1]
             self._store.users.set_drafts_from(user, "all")
             self._store.users.set_model_titles(user, True)
             self._store.users.set_keeps_writing(user, True)
@@ -310,7 +310,7 @@ class SettingsPanel:
                 self._store.keys.set_access("off")
             return self.show(user) | {self._told: status.notice(_("All settings are as they were at first."))}
 
-        self._programs.wire(who, live)
+        self._programs.wire(session_of, live)
         self._drafts.input(choose, self._drafts, [self._told, live], **QUIET)
         self._titles.input(title, self._titles, [self._told, live], **QUIET)
         self._keep.input(keep, self._keep, [self._told, live], **QUIET)

@@ -22,8 +22,8 @@ from hierchat.texts.importing import KNOWN, Import
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.page.guard import Who
-    from hierchat.page.layout import Parts
+    from hierchat.page.components import Components
+    from hierchat.page.guard import SessionOf
     from hierchat.page.views import Views
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ _ENOUGH_TOKENS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class TransferComponents:
     """Its components."""
 
     state: Any
@@ -49,7 +49,7 @@ class Panel:
     """Where a finished export can be fetched: the page does that at once."""
 
 
-def build() -> Panel:
+def build() -> TransferComponents:
     """The panel, inside the Blocks context that is open: in nothing that folds, for Gradio draws no folded part."""
     gr.HTML(
         f'<section class="hc-transfer" aria-label="{_("Import and export")}"><h3>{_("In and out")}</h3>'
@@ -59,18 +59,25 @@ def build() -> Panel:
         f"{button('hc_export_all', _('Export all as Markdown'), text='markdown')}</section>",
         elem_id="hc-transfer",
     )
-    return Panel(gr.HTML("", elem_id="hc-transfer-state"), gr.HTML("", elem_id="hc-out"))
+    return TransferComponents(gr.HTML("", elem_id="hc-transfer-state"), gr.HTML("", elem_id="hc-out"))
 
 
 class TransferHandlers:
     """The handlers."""
 
-    def __init__(self, service: ChatService, parts: Parts, panel: Panel, views: Views, who: Who) -> None:
+    def __init__(
+        self,
+        service: ChatService,
+        parts: Components,
+        panel: TransferComponents,
+        views: Views,
+        session_of: SessionOf,
+    ) -> None:
         self._service = service
         self._panel = panel
         self._parts = parts
         self._views = views
-        self._who = who
+        self._session_of = session_of
 
     def wire(self, every: list[Any], quiet: dict[str, Any]) -> None:
         """Join them to their parts; `every`: what an update may draw."""
@@ -82,7 +89,7 @@ class TransferHandlers:
 
     def bring_in(self, query: str, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
         """The chats of files that the page has sent."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         state = self._panel.state
         tickets = event._data["tickets"]
         with ExitStack() as done:
@@ -116,12 +123,12 @@ class TransferHandlers:
 
     def stop(self, request: gr.Request) -> Any:
         """End this page's import: it says itself how far it came."""
-        self._who(request)[0].importing.set()
+        self._session_of(request)[0].importing.set()
         return gr.skip()
 
     def bring_out(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
         """One chat, or all for 0, as a file that the page fetches."""
-        user = self._who(request)[1]
+        user = self._session_of(request)[1]
         store, panel = self._service.store, self._panel
         wanted, markdown = int(event._data["id"]), event._data["text"] == "markdown"
         if wanted:

@@ -12,7 +12,7 @@ from hierchat.language import _, later, plural
 from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.charts import size
-from hierchat.page.panels.panel import QUIET, Who
+from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.store import GeneratedSize
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ class LearningPart:
         """What `show` changes."""
         return [self._about, self._on, self._after, self._most, self._state, self._timer]
 
-    def wire(self, bus: Any, who: Who, live: Any) -> None:
+    def wire(self, bus: Any, session_of: SessionOf, live: Any) -> None:
         """Join them to their handlers."""
 
         def choose(on: bool, after: float, most: int, request: gr.Request) -> dict[Any, Any]:
-            _, user = who(request)
+            _, user = session_of(request)
             if not self._store.users.is_guest(user):
                 before = self._store.users.idle_generation(user)
                 chosen = replace(
@@ -108,23 +108,23 @@ class LearningPart:
             return self._drawn(user)
 
         def tick(request: gr.Request) -> dict[Any, Any]:
-            session, user = who(request)
+            session, user = session_of(request)
             if session.panel != "settings":
                 return {self._timer: gr.update(active=False)}
             return {self._state: self._said(user, asked=session.removing == _DELETING)}
 
         def ask(request: gr.Request) -> dict[Any, Any]:
-            session, user = who(request)
+            session, user = session_of(request)
             session.removing = _DELETING
             return {self._state: self._said(user, asked=True)}
 
         def keep(request: gr.Request) -> dict[Any, Any]:
-            session, user = who(request)
+            session, user = session_of(request)
             session.removing = ""
             return {self._state: self._said(user)}
 
         def delete(request: gr.Request) -> dict[Any, Any]:
-            session, user = who(request)
+            session, user = session_of(request)
             session.removing = ""
             whole = self._service.learning.delete(user)
             said = status.notice(
@@ -133,7 +133,7 @@ class LearningPart:
             return {self._state: self._said(user), live: said}
 
         def typing(request: gr.Request) -> None:
-            who(request)  # raises Stale where the page is unknown
+            session_of(request)  # raises Stale where the page is unknown
             self._service.learning.touched()
 
         chosen, state = [self._on, self._after, self._most], [self._state, live]

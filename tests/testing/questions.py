@@ -13,8 +13,8 @@ from hierchat.engine.torch.runner import TorchRunner
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.levels import Levels
 from hierchat.runtime.loaded import Hosted
-from tests.chat import tiny
-from tests.chat.tiny import END
+from tests.testing import tiny_chat as tiny
+from tests.testing.tiny_chat import END
 
 SETTINGS = GenerationSettings(max_new_tokens=24, logit_bias={END: -100.0})
 NAMES = ("small", "middle", "tiny")

@@ -21,14 +21,14 @@ from hierchat.models.progress import ModelError
 from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.guard import OwnerOnly, require_owner
-from hierchat.page.panels.panel import QUIET, Who
+from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.store import LOCAL_USER
 from hierchat.texts.text_files import KNOWN, CorpusError
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.models.progress import Progress
-    from hierchat.page.sessions import Session
+    from hierchat.page.page_sessions import Session
     from hierchat.runtime.documents import Addition, LastReplies, OwnText
     from hierchat.runtime.drafters import Gain
     from hierchat.texts.previews import Preview
@@ -57,7 +57,7 @@ Act = Callable[[str, "Session", int], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class DocumentsComponents:
     """Its components."""
 
     said: Any
@@ -73,19 +73,19 @@ class Panel:
         return [self.said, self.list, self.form, self.state, self.timer]
 
 
-def build() -> Panel:
+def build() -> DocumentsComponents:
     """The components, inside the Blocks context that is open."""
     said = gr.HTML("", elem_id="hc-texts-said")
     rows = gr.HTML("", elem_id="hc-texts", apply_default_css=False, js_on_load=None)
     form = gr.HTML("", elem_id="hc-texts-form", apply_default_css=False, js_on_load=None)
     state = gr.HTML("", elem_id="hc-texts-state", apply_default_css=False, js_on_load=None)
-    return Panel(said, rows, form, state, gr.Timer(1.0, active=False))
+    return DocumentsComponents(said, rows, form, state, gr.Timer(1.0, active=False))
 
 
 class OwnTextsHandlers:
     """The handlers. Only the owner names files of this machine, and sees which texts there are."""
 
-    def __init__(self, service: ChatService, panel: Panel) -> None:
+    def __init__(self, service: ChatService, panel: DocumentsComponents) -> None:
         self._texts = service.texts
         self._last_replies = service.last_replies
         self._store = service.store
@@ -96,7 +96,7 @@ class OwnTextsHandlers:
         """The components that `drawn` changes."""
         return self._panel.outputs
 
-    def wire(self, bus: Any, who: Who, live: Any) -> None:
+    def wire(self, bus: Any, session_of: SessionOf, live: Any) -> None:
         """Join them to their buttons."""
         outputs = [*self._panel.outputs, live]
         acts: dict[str, Act] = {
@@ -110,7 +110,7 @@ class OwnTextsHandlers:
             "hc_texts_keep": lambda text, session, user: None,
         }
         for name, act in acts.items():
-            getattr(bus, name)(self._answering(act, who), None, outputs, **QUIET)
+            getattr(bus, name)(self._answering(act, session_of), None, outputs, **QUIET)
 
         def sent(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
             tickets, owner = event._data["tickets"], request.username or LOCAL_USER
@@ -119,12 +119,12 @@ class OwnTextsHandlers:
                 for ticket in tickets[:MOST_FILES] if isinstance(tickets, list) else []:
                     held.append(files.take(str(ticket), owner))
                     done.callback(files.remove, held[-1])
-                return self._answering(lambda text, session, user: self._look_at(held, text, user), who)(
-                    event, request
-                )
+                return self._answering(
+                    lambda text, session, user: self._look_at(held, text, user), session_of
+                )(event, request)
 
         def tick(request: gr.Request) -> dict[Any, Any]:
-            return self.drawn(who(request)[1])
+            return self.drawn(session_of(request)[1])
 
         bus.hc_texts_files(sent, None, outputs, **QUIET)
         self._panel.timer.tick(tick, None, outputs, **QUIET)
@@ -143,9 +143,9 @@ class OwnTextsHandlers:
             panel.timer: gr.Timer(active=owner and (texts.busy or texts.shipped is not None)),
         }
 
-    def _answering(self, act: Act, who: Who) -> Callable[..., dict[Any, Any]]:
+    def _answering(self, act: Act, session_of: SessionOf) -> Callable[..., dict[Any, Any]]:
         def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            session, user = who(request)
+            session, user = session_of(request)
             session.removing = ""
             try:
                 require_owner(self._store, user)

@@ -13,10 +13,10 @@ from hierchat.chat.settings import TIMES, against_plain, in_order, pace, percent
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
 from hierchat.page import charts, sidebar
-from hierchat.page.charts import DASH, Axis, Bar, Ink, Line, card, duration, ink_of, note, nothing
+from hierchat.page.charts import DASH, Axis, ChartBar, Ink, Line, card, duration, ink_of, note, nothing
 from hierchat.page.figures import style_of
 from hierchat.page.panels.machine import machine_page, meters_card
-from hierchat.page.panels.panel import QUIET, Who
+from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.runtime.costs import meters
 from hierchat.runtime.loaded import counted
 
@@ -156,7 +156,7 @@ def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> str:
         count = sources[name]
         share = count.accepted / count.proposed
         said = _("{share} of {proposed:,}").format(share=percent(share), proposed=count.proposed)
-        rows.append(Bar(style_of(name).label, ink_of(name), share, said))
+        rows.append(ChartBar(style_of(name).label, ink_of(name), share, said))
     return card(title, charts.bars(rows) + note(_("A wrong draft costs a little time and changes no word.")))
 
 
@@ -168,7 +168,7 @@ def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str])
     for model, one in ranked:
         speed = against_plain(one.speedup) if one.speedup else _("not measured")
         said = f"{speed}, {_replies(one.replies)}"
-        rows.append(Bar(names.get(model, "?"), Ink(), (one.speedup or 0.0) / most, said))
+        rows.append(ChartBar(names.get(model, "?"), Ink(), (one.speedup or 0.0) / most, said))
     return card(_("Speed by model"), charts.bars(rows) + note(_("Each against itself without drafts.")))
 
 
@@ -258,18 +258,18 @@ class InsightsPanel:
     def _still(elem_id: str) -> Any:
         return gr.HTML("", elem_id=elem_id, apply_default_css=False, js_on_load=None)
 
-    def wire(self, who: Who, live: Any) -> None:
+    def wire(self, session_of: SessionOf, live: Any) -> None:
         """Range and model draw the charts anew. The meters go on while the panel is open."""
 
         def chosen(name: str, model: str, request: gr.Request) -> dict[Any, Any]:
-            user = who(request)[1]
+            user = session_of(request)[1]
             self._chosen[user] = Choice(
                 name if name in RANGES else USUAL, model if isinstance(model, str) else ""
             )
             return self._drawn(user)
 
         def tick(request: gr.Request) -> dict[Any, Any]:
-            session = who(request)[0]
+            session = session_of(request)[0]
             if session.panel != self.name:
                 return {self._timer: gr.update(active=False)}
             return {self._meters: meters_card(meters())}

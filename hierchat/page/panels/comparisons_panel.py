@@ -10,8 +10,8 @@ import gradio as gr
 from hierchat.chat.comparison import ARMS, Comparison
 from hierchat.language import _, later
 from hierchat.page.buttons import button
-from hierchat.page.comparison import asked, date_of, drawn, headline, verdict_line
-from hierchat.page.panels.panel import QUIET, Who
+from hierchat.page.comparison_view import asked, date_of, drawn, headline, verdict_line
+from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.store import Store, StoredComparison
 
 LISTED = 200
@@ -34,18 +34,18 @@ class ComparisonsPanel:
         """Its components."""
         self._view = gr.HTML("", elem_id="hc-comparisons", apply_default_css=False, js_on_load=None)
 
-    def wire(self, who: Who, live: Any) -> None:
+    def wire(self, session_of: SessionOf, live: Any) -> None:
         """Its buttons are in generated HTML: `listen` joins them."""
 
-    def listen(self, bus: Any, who: Who, live: Any) -> None:
+    def listen(self, bus: Any, session_of: SessionOf, live: Any) -> None:
         """Join what the page's script reports; `live`: where trouble is said."""
 
         def opened(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            user = who(request)[1]
+            user = session_of(request)[1]
             return {self._view: _one(self._store.comparisons.get(user, int(event._data["id"])))}
 
         def delete(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            user = who(request)[1]
+            user = session_of(request)[1]
             if one := int(event._data["id"]):
                 self._store.comparisons.delete(user, one)
             else:

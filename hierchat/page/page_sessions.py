@@ -66,7 +66,7 @@ class Session:
     """The same for the conversation on the screen."""
     incognito: bool = False
     """Whether the next conversation that this page begins is one."""
-    secret: int | None = None
+    incognito_chat: int | None = None
     """The incognito conversation that this page has open."""
     removing: str = ""
     """The model, or the text, that shall be removed, once that is confirmed."""
@@ -92,7 +92,7 @@ class Session:
     """Whether the page has asked for the files that it had before it was loaded again."""
     context: dict[int, str] = field(default_factory=dict)
     """Conversation -> its last line about the context window."""
-    shelf: bool = False
+    archived: bool = False
     """Whether the list shows the archived conversations."""
     undo: str = ""
     """The line below the list that takes back the last deletion."""
@@ -231,26 +231,30 @@ def line(session: Session) -> str:
     if session.conversation is None:
         on = "true" if session.incognito else "false"
         switch = button("hc_incognito", _("Incognito"), css="hc-switch", role="switch", aria_checked=on)
-        return f'<div class="hc-secret">{switch}<span>{_(_OFFER)}</span></div>'
-    if session.conversation != session.secret:
+        return f'<div class="hc-incognito-line">{switch}<span>{_(_OFFER)}</span></div>'
+    if session.conversation != session.incognito_chat:
         return ""
     keep = button("hc_incognito_keep", _("Keep it after all"), id=session.conversation)
-    return f'<div class="hc-secret hc-open-secret"><span>{_(_OPEN)}</span>{keep}</div>'
+    return f'<div class="hc-incognito-line hc-open-incognito"><span>{_(_OPEN)}</span>{keep}</div>'
 
 
 def begin(service: ChatService, session: Session, user_id: int) -> int:
     """A new conversation, incognito where that is switched on."""
     if not session.incognito:
         return service.store.chats.create(user_id)
-    session.secret, session.incognito = service.store.chats.begin_incognito(user_id), False
-    return session.secret
+    session.incognito_chat, session.incognito = service.store.chats.begin_incognito(user_id), False
+    return session.incognito_chat
 
 
 def left(service: ChatService, session: Session) -> None:
     """The page may have left its incognito conversation: then that ends. Does not wait for it."""
-    if session.secret is None or session.secret == session.conversation or session.user is None:
+    if (
+        session.incognito_chat is None
+        or session.incognito_chat == session.conversation
+        or session.user is None
+    ):
         return
-    ended, session.secret = session.secret, None
+    ended, session.incognito_chat = session.incognito_chat, None
     thread = threading.Thread(target=_end, args=[service, session.user, ended], name="incognito", daemon=True)
     thread.start()
 

@@ -22,9 +22,9 @@ from hierchat.config import GenerationSettings
 from hierchat.language import _, later
 from hierchat.page import reply_text, status
 from hierchat.page.buttons import button
+from hierchat.page.event_data import of_type, record
 from hierchat.page.figures import figures_line, style_of
-from hierchat.page.given import of_type, record
-from hierchat.page.panels.panel import Who
+from hierchat.page.panels.panel import SessionOf
 from hierchat.page.reply_text import GrowingReply, below_message
 from hierchat.page.sidebar import dated
 
@@ -434,13 +434,13 @@ def pair_of(text: str) -> Pair:
 class SetupHandlers:
     """What the form does."""
 
-    def __init__(self, who: Who, shown: Any) -> None:
-        self._who = who
+    def __init__(self, session_of: SessionOf, shown: Any) -> None:
+        self._session_of = session_of
         self._shown = shown
 
     def choose(self, event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
         """The pair for the next comparison of this page. A wrong value leaves it as it was."""
-        session = self._who(request)[0]
+        session = self._session_of(request)[0]
         try:
             session.pair = pair_of(str(event._data["text"]))
         except WrongConfiguration as error:

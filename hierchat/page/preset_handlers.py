@@ -9,10 +9,10 @@ import gradio as gr
 
 from hierchat.chat.settings import own_settings
 from hierchat.page import chat_settings
-from hierchat.page.chat_settings import SettingsError
-from hierchat.page.given import whole
-from hierchat.page.guard import SETTINGS, Who
-from hierchat.page.layout import Parts
+from hierchat.page.chat_settings import InvalidSettings
+from hierchat.page.components import Components
+from hierchat.page.event_data import whole
+from hierchat.page.guard import SETTINGS, SessionOf
 from hierchat.page.views import Update, Views
 from hierchat.store import ChatSettings
 
@@ -26,25 +26,25 @@ class PresetHandlers:
     That chat may not be on the screen any more when a change arrives.
     """
 
-    def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who) -> None:
+    def __init__(self, service: ChatService, parts: Components, views: Views, session_of: SessionOf) -> None:
         self._service = service
         self._store = service.store
         self._parts = parts
         self._views = views
-        self._who = who
+        self._session_of = session_of
 
     def keep(self, shown: str, request: gr.Request, *values: Any) -> Update:
         """Something was changed in the panel."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         try:
             settings = chat_settings.read(list(values))
-        except SettingsError:  # still being typed; who sends it is told
+        except InvalidSettings:  # still being typed; who sends it is told
             return self._nothing()
         return self._let(user, shown, settings, request) | self._views.settled(session, user, SETTINGS)
 
     def bring_back(self, event: gr.EventData, request: gr.Request) -> Update:
         """What was set for a chat that is not stored yet, before the page was loaded again."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         settings = chat_settings.noted(str(event._data["text"]))
         if settings is None or session.conversation is not None:
             return self._nothing()
@@ -54,7 +54,7 @@ class PresetHandlers:
 
     def choose(self, shown: str, request: gr.Request, *values: Any) -> Update:
         """A preset for this chat, or none: then the model's own values."""
-        _, user = self._who(request)
+        _, user = self._session_of(request)
         wanted = whole(values[0] or 0)
         settings = own_settings(self._service)
         if wanted:
@@ -63,14 +63,14 @@ class PresetHandlers:
 
     def create(self, shown: str, event: gr.EventData, request: gr.Request, *values: Any) -> Update:
         """What the panel shows as a new preset, which the chat has from now on."""
-        _, user = self._who(request)
+        _, user = self._session_of(request)
         settings = chat_settings.read(list(values))
         preset = self._store.presets.create(user, str(event._data["text"]), settings)
         return self._done(user, shown, replace(settings, preset_id=preset), request)
 
     def save(self, shown: str, request: gr.Request, *values: Any) -> Update:
         """What the panel shows into the preset that the chat has."""
-        _, user = self._who(request)
+        _, user = self._session_of(request)
         settings = chat_settings.read(list(values))
         if settings.preset_id is not None:
             self._store.presets.change(user, settings.preset_id, settings)
@@ -78,7 +78,7 @@ class PresetHandlers:
 
     def rename(self, shown: str, event: gr.EventData, request: gr.Request, *values: Any) -> Update:
         """Another name for it."""
-        _, user = self._who(request)
+        _, user = self._session_of(request)
         settings = chat_settings.read(list(values))
         if settings.preset_id is not None:
             self._store.presets.rename(user, settings.preset_id, str(event._data["text"]))
@@ -86,7 +86,7 @@ class PresetHandlers:
 
     def delete(self, shown: str, request: gr.Request, *values: Any) -> Update:
         """The preset goes, the chat keeps its settings."""
-        _, user = self._who(request)
+        _, user = self._session_of(request)
         settings = chat_settings.read(list(values))
         if settings.preset_id is not None:
             self._store.presets.delete(user, settings.preset_id)
@@ -94,7 +94,7 @@ class PresetHandlers:
 
     def default(self, shown: str, event: gr.EventData, request: gr.Request, *values: Any) -> Update:
         """New chats begin with it, or no longer."""
-        _, user = self._who(request)
+        _, user = self._session_of(request)
         settings = chat_settings.read(list(values))
         self._store.presets.set_default(user, settings.preset_id if event._data["on"] else None)
         return self._done(user, shown, settings, request)
@@ -103,7 +103,7 @@ class PresetHandlers:
         self, user: int, shown: str, settings: ChatSettings, request: gr.Request, *, fields: bool = False
     ) -> Update:
         """As `_let`, after something that may have failed before: what was said then is over."""
-        session, _ = self._who(request)
+        session, _ = self._session_of(request)
         session.remark = ""
         session.settings_seen = self._service.news.tell_settings(user)
         return self._let(user, shown, settings, request, fields=fields)
@@ -112,7 +112,7 @@ class PresetHandlers:
         self, user: int, shown: str, settings: ChatSettings, request: gr.Request, *, fields: bool = False
     ) -> Update:
         """The chat has these settings from now on; the panel says so, if it is still that chat's."""
-        session, _ = self._who(request)
+        session, _ = self._session_of(request)
         chat = chat_settings.number(shown)
         if chat:
             chat_settings.keep(self._service, session, user, chat, settings)

@@ -22,24 +22,24 @@ from hierchat.access.origins import Origins, OwnOrigins, is_loopback
 from hierchat.access.sessions import LogIns
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.language import marked
-from hierchat.page import account, layout
+from hierchat.page import account, components
 from hierchat.page.buttons import ASSETS, style
-from hierchat.page.comparison import SetupHandlers
+from hierchat.page.comparison_view import SetupHandlers
 from hierchat.page.composer import AttachingHandlers
 from hierchat.page.figures import css as source_css
 from hierchat.page.guard import Guard, Page, Speaks
 from hierchat.page.handlers import Handlers
 from hierchat.page.organising import NamingHandlers, OrganisingHandlers
-from hierchat.page.panels.comparisons import ComparisonsPanel
-from hierchat.page.panels.insights import InsightsPanel
-from hierchat.page.panels.models import ModelsPanel
+from hierchat.page.page_sessions import MOST_PAGES
+from hierchat.page.panels.comparisons_panel import ComparisonsPanel
+from hierchat.page.panels.insights_panel import InsightsPanel
+from hierchat.page.panels.models_panel import ModelsPanel
 from hierchat.page.panels.panel import QUIET, Panel
-from hierchat.page.panels.settings import SettingsPanel
-from hierchat.page.panels.transfer import TransferHandlers
-from hierchat.page.presets import PresetHandlers
-from hierchat.page.replies import ReplyHandlers
-from hierchat.page.sessions import MOST_PAGES
-from hierchat.page.unsent import Kept
+from hierchat.page.panels.settings_panel import SettingsPanel
+from hierchat.page.panels.transfer_panel import TransferHandlers
+from hierchat.page.preset_handlers import PresetHandlers
+from hierchat.page.reply_handlers import ReplyHandlers
+from hierchat.page.unsent import KeptFiles
 from hierchat.runtime.slot import PLACES
 from hierchat.store import Store
 
@@ -73,14 +73,14 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         settings_panel = SettingsPanel(service, log_ins)
         comparisons = ComparisonsPanel(service.store)
         panels: list[Panel] = [models, InsightsPanel(service), comparisons, settings_panel]
-        p = layout.build(service.models.names, place, log_ins is not None, panels)
+        p = components.build(service.models.names, place, log_ins is not None, panels)
         handlers = Handlers(service, app, p, panels)
         page.fresh = {p.model._id: handlers.picker}
-        unsent = Kept()
-        replies = ReplyHandlers(service, p, handlers.views, handlers.who, unsent)
-        attaching = AttachingHandlers(service, p, handlers.views, handlers.who, unsent)
-        organising = OrganisingHandlers(service, p, handlers.views, handlers.who)
-        presets = PresetHandlers(service, p, handlers.views, handlers.who)
+        unsent = KeptFiles()
+        replies = ReplyHandlers(service, p, handlers.views, handlers.session_of, unsent)
+        attaching = AttachingHandlers(service, p, handlers.views, handlers.session_of, unsent)
+        organising = OrganisingHandlers(service, p, handlers.views, handlers.session_of)
+        presets = PresetHandlers(service, p, handlers.views, handlers.session_of)
 
         middle = [
             p.empty,
@@ -157,7 +157,7 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         p.bus.hc_more(handlers.more, p.query, every, **QUIET)
         for act, does in (
             (p.bus.hc_rename, organising.rename), (p.bus.hc_pin, organising.pin),
-            (p.bus.hc_archive, organising.archive), (p.bus.hc_shelf, organising.shelf),
+            (p.bus.hc_archive, organising.archive), (p.bus.hc_show_archived, organising.show_archived),
             (p.bus.hc_delete, organising.delete), (p.bus.hc_restore, organising.restore),
             (p.bus.hc_fork, organising.fork),
         ):  # fmt: skip
@@ -181,14 +181,14 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         p.query.change(handlers.search, p.query, every, trigger_mode="always_last", **QUIET)
         p.compare.change(handlers.compare, p.compare, every, **QUIET)
         p.back.click(handlers.back, None, every, **QUIET)
-        setup = SetupHandlers(handlers.who, p.setup)
+        setup = SetupHandlers(handlers.session_of, p.setup)
         # Each change, one after the other: the last one counts.
         p.bus.hc_setup(
             setup.choose, None, [p.setup, p.live], trigger_mode="multiple", concurrency_limit=1, **QUIET
         )
-        comparisons.listen(p.bus, handlers.who, p.live)
-        settings_panel.texts.wire(p.bus, handlers.who, p.live)
-        settings_panel.learning.wire(p.bus, handlers.who, p.live)
+        comparisons.listen(p.bus, handlers.session_of, p.live)
+        settings_panel.texts.wire(p.bus, handlers.session_of, p.live)
+        settings_panel.learning.wire(p.bus, handlers.session_of, p.live)
 
         kept = [*p.settings.components, p.live]
         p.bus.hc_keep(presets.keep, settings, kept, trigger_mode="always_last", **QUIET)
@@ -201,14 +201,16 @@ def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -
         ):  # fmt: skip
             asked(answers, settings, kept, **QUIET)
         for panel in panels:
-            panel.wire(handlers.who, p.live)
-        settings_panel.connected.wire(p.bus, handlers.who, p.live)
+            panel.wire(handlers.session_of, p.live)
+        settings_panel.connected.wire(p.bus, handlers.session_of, p.live)
         if log_ins is not None:
             account.wire(app, p.account, settings_panel.password)
             log_ins.on_end.append(partial(account.forget_guest, service, unsent))
-        NamingHandlers(service, p, handlers.views, handlers.who).wire(every, QUIET)
-        TransferHandlers(service, p, settings_panel.transfer, handlers.views, handlers.who).wire(every, QUIET)
-        Guard(p, handlers.views, handlers.who).cover(app)
+        NamingHandlers(service, p, handlers.views, handlers.session_of).wire(every, QUIET)
+        TransferHandlers(service, p, settings_panel.transfer, handlers.views, handlers.session_of).wire(
+            every, QUIET
+        )
+        Guard(p, handlers.views, handlers.session_of).cover(app)
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.
     app.queue(max_size=64, default_concurrency_limit=8)
     return app
@@ -246,7 +248,7 @@ class OwnOriginOnly:
         await self._app(scope, receive, with_policy if scope["type"] == "http" else send)
 
 
-class DooredApp(App):
+class ProtectedApp(App):
     """Gradio's app behind our doors, which stand before its own middleware, too: that answers some requests itself."""
 
     def __init__(self, host: str, log_ins: LogIns | None, before: Before | None = None) -> None:
@@ -324,5 +326,5 @@ def _options(log_ins: LogIns | None, host: str, before: Before | None) -> dict[s
         "quiet": True,
         "max_file_size": 1,
         "state_session_capacity": MOST_PAGES,
-        "_app": DooredApp(host, log_ins, before),
+        "_app": ProtectedApp(host, log_ins, before),
     }

@@ -41,18 +41,18 @@ def records(text: str) -> list[dict[str, Any]]:
     return [of_type(one, dict) for one in of_type(_parsed(text), list)]
 
 
-class Given(dict[str, Any]):
+class EventFields(dict[str, Any]):
     """The data of an event. Raises Foreign where a field is missing."""
 
     def __missing__(self, name: str) -> Any:
         raise Foreign
 
 
-def given(data: Any) -> Given:
+def given(data: Any) -> EventFields:
     """The fields that hierchat's page sends, each of its type; null counts as left out. Raises Foreign."""
     if not isinstance(data, dict):
-        return Given()
-    return Given(
+        return EventFields()
+    return EventFields(
         {name: read(data[name]) for name, read in _FIELDS.items() if data.get(name) is not None},
     )
 

@@ -17,14 +17,14 @@ from hierchat.chat.frames import CompareFrame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
 from hierchat.chat.settings import reply_settings
 from hierchat.language import _, later
-from hierchat.page import chat_settings, comparison, conversation, sessions, status
+from hierchat.page import chat_settings, comparison_view, conversation, page_sessions, status
+from hierchat.page.components import Components
 from hierchat.page.composer import FILES, LENGTH
-from hierchat.page.given import whole
-from hierchat.page.guard import Who
-from hierchat.page.layout import Parts
+from hierchat.page.event_data import whole
+from hierchat.page.guard import SessionOf
+from hierchat.page.page_sessions import PAGE, Session
 from hierchat.page.reply_text import GrowingReply
-from hierchat.page.sessions import PAGE, Session
-from hierchat.page.unsent import Kept
+from hierchat.page.unsent import KeptFiles
 from hierchat.page.views import Update, Views, deleted
 from hierchat.runtime.template import PromptError
 from hierchat.store import Attachment, NotFound
@@ -47,11 +47,13 @@ _GONE = later("This message is not in the open chat any more.")
 class ReplyHandlers:
     """The handlers."""
 
-    def __init__(self, service: ChatService, parts: Parts, views: Views, who: Who, kept: Kept) -> None:
+    def __init__(
+        self, service: ChatService, parts: Components, views: Views, session_of: SessionOf, kept: KeptFiles
+    ) -> None:
         self._service = service
         self._parts = parts
         self._views = views
-        self._who = who
+        self._session_of = session_of
         self._kept = kept
         self._nothing: Update = {parts.live: gr.skip()}
 
@@ -59,7 +61,7 @@ class ReplyHandlers:
         self, text: str, compare: bool, query: str, request: gr.Request, *values: Any
     ) -> Iterator[Update]:
         """What is in the box, asked at the end of the open conversation, or when its reply in progress has ended."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         attached = list(session.attached.get(session.conversation or 0, []))
         files = [one.file for one in attached if one.file]
         if not text.strip() and not attached:
@@ -97,7 +99,7 @@ class ReplyHandlers:
         self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
     ) -> Iterator[Update]:
         """An example prompt, asked as if typed."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         settings = self._settings(session, user, values)
         if self._views.now(session, user) is None:
             below, text = self._below(session, user), str(event._data["text"])
@@ -107,7 +109,7 @@ class ReplyHandlers:
         self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
     ) -> Iterator[Update]:
         """A new version of a question: a sibling of the old one."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         session.unsent = text = str(event._data["text"])  # not lost, whatever comes
         if self._views.now(session, user) is not None:
             yield self._views.tell(session, user, status.notice(_(_STAYS)))
@@ -126,7 +128,7 @@ class ReplyHandlers:
 
     def again(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
         """Another reply to the same question; with the seed of the reply that is named, if one is."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         settings = self._settings(session, user, values)
         question = next((m.id for m in self._path(session, user) if m.id == int(event._data["id"])), None)
         if question is None or session.conversation is None:
@@ -144,7 +146,7 @@ class ReplyHandlers:
 
     def resume(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
         """The reply at the end of the open conversation, which was cut, goes on."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         more = int(self._settings(session, user, values).sampling["max_new_tokens"])
         path = self._path(session, user)
         if not path or path[-1].id != int(event._data["id"]):
@@ -159,14 +161,14 @@ class ReplyHandlers:
     def follow(self, request: gr.Request) -> Iterator[Update]:
         """A reply in progress in the open conversation, which another page asked for, or this one before a reload; or
         one to a message that waited."""
-        session, user = self._who(request)
+        session, user = self._session_of(request)
         if (reply := self._views.now(session, user)) is None:
             yield self._nothing
             return
         yield from self._follow(session, reply, session.query)
 
     def _settings(self, session: Session, user: int, values: tuple[Any, ...]) -> ChatSettings:
-        """`values`: the chat whose settings the panel shows, and they. Raises SettingsError."""
+        """`values`: the chat whose settings the panel shows, and they. Raises InvalidSettings."""
         shown, *fields = values
         return chat_settings.taken(self._service, user, session.conversation, shown, fields)
 
@@ -187,7 +189,7 @@ class ReplyHandlers:
         """The open conversation; a new one is stored."""
         with session.lock:
             if session.conversation is None:
-                session.conversation = sessions.begin(self._service, session, user)
+                session.conversation = page_sessions.begin(self._service, session, user)
                 session.settings_of = session.conversation  # what the panel shows becomes its settings
             return session.conversation
 
@@ -308,7 +310,7 @@ class ReplyHandlers:
 
     def _columns(self) -> Draw:
         """The same of a comparison."""
-        words = comparison.words()
+        words = comparison_view.words()
 
         def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
             line = session.note + conversation.line(reply, self._service.host)
@@ -336,7 +338,7 @@ class ReplyHandlers:
         if compared:
             last = reply.latest if isinstance(reply.latest, CompareFrame) else None
             update |= self._views.columns(conversation.arms(last)) | {p.back: gr.update(visible=True)}
-            update[p.verdict], update[p.result] = comparison.ended(last)
+            update[p.verdict], update[p.result] = comparison_view.ended(last)
         return update
 
     def _remark(self, reply: ReplyInProgress) -> str:

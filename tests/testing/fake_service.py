@@ -21,8 +21,8 @@ from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import UNKNOWN, NewTurn, Origin, Store, StoreError, TurnFigures
 from tests.page.fake_learning import FakeLearning
-from tests.page.fake_shelf import FakeShelf
 from tests.page.fake_texts import FakeTexts
+from tests.testing.fake_shelf import FakeShelf
 
 REPLY = """Here is a Python function that reverses a string:
 
