@@ -11,7 +11,7 @@ from pathlib import Path
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.runner import CpuRunner  # its kernels are compiled for the cache of all tests
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from tests.testing.tiny_chat import model, tokenizer
 
 assert CpuRunner
@@ -28,7 +28,7 @@ from hierchat.runtime.slot import ModelHost
 from hierchat.chat.service import ChatService
 from hierchat.store import Store
 from hierchat.page.page_app import build_app
-from hierchat.cli import progress, serve
+from hierchat.cli import screen, serve
 
 host = ModelHost(read_catalogue())
 with Store.open(Path(sys.argv[1])) as store:
@@ -38,8 +38,8 @@ with Store.open(Path(sys.argv[1])) as store:
     while host.status.phase not in ("ready", "failed"):
         time.sleep(0.01)
     assert host.status.phase == "ready", host.status
-    user = store.ensure_user("ann")
-    chat = store.create_conversation(user)
+    user = store.users.ensure("ann")
+    chat = store.chats.create(user)
     for temperature in (0.0, 1.0):
         settings = GenerationSettings(max_new_tokens=8, temperature=temperature)
         *_, last = service.send(user, chat, None, "Hello", settings, threading.Event())

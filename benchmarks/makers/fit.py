@@ -21,8 +21,8 @@ from torch.nn import Linear, Module, Parameter
 from torch.nn.functional import cross_entropy
 
 from benchmarks.makers.lessons import Chance, Lessons, Shelf
-from hierchat.drafting.acceptance import SAMPLED_SHAPES, SHAPES
-from hierchat.drafting.growing.layout import CANDIDATES, HIDDEN, INPUTS, KNOWN, SLOTS, Floats
+from hierchat.drafting.acceptance import SAMPLING_SHAPES, SHAPES
+from hierchat.drafting.growing.kernel_arrays import CANDIDATES, HIDDEN, INPUTS, KNOWN, SLOTS, Floats
 
 BATCH = 256
 PASSES = 20
@@ -34,7 +34,7 @@ DRAWS, SAMPLED_PASSES = 3, 6
 
 
 class Net(Module):
-    """What growing.acceptance_model computes, for training."""
+    """Compute what growing.acceptance_model computes, for training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Net(Module):
         return _logits(lessons, self.score(read)[..., 0], self.none(aside))
 
     def units(self, lessons: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the scores of candidates and that of "none of them" are made of."""
+        """Compute what the scores of candidates and that of "none of them" are made of."""
         hidden = torch.relu(self.inputs(lessons.inputs) + self.surroundings(lessons.around)[:, None])
         return torch.cat([hidden, lessons.inputs], -1), torch.relu(self.none_inputs(lessons.around))
 
@@ -87,32 +87,32 @@ class Net(Module):
 
 
 class SampledNet(Module):
-    """What is added where replies are sampled; the rest stays as it was fitted."""
+    """Compute what is added where replies are sampled; the rest stays as it was fitted."""
 
     def __init__(self, net: Net) -> None:
         super().__init__()
         self.net = net.requires_grad_(False)
-        self.heat, self.swing, self.none_heat = (
-            Parameter(torch.zeros(shape)) for shape in SAMPLED_SHAPES.values()
+        self.heat, self.noise_weight, self.none_heat = (
+            Parameter(torch.zeros(shape)) for shape in SAMPLING_SHAPES.values()
         )
         with torch.no_grad():
-            self.swing[0, -1] = 0.5
+            self.noise_weight[0, -1] = 0.5
 
     def forward(self, lessons: Batch) -> torch.Tensor:
         read, aside = self.net.units(lessons)
         score, none = self.net.score(read)[..., 0], self.net.none(aside)
-        worth = torch.relu(_by_warmth(read, lessons.warm, self.swing))
+        worth = torch.relu(_by_warmth(read, lessons.warm, self.noise_weight))
         score = score + _by_warmth(read, lessons.warm, self.heat) + worth * lessons.noise
         none = none + _by_warmth(aside[:, None], lessons.warm, self.none_heat)
         return _logits(lessons, score, none)
 
     def arrays(self) -> dict[str, Floats]:
         """As they lie beside those of Net."""
-        return {name: getattr(self, name).detach().numpy() for name in SAMPLED_SHAPES}
+        return {name: getattr(self, name).detach().numpy() for name in SAMPLING_SHAPES}
 
 
 def _by_warmth(read: torch.Tensor, warm: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Of `read` [n, m, k], by weights [WARMTH, k + 1] of which the last is a constant: [n, m]."""
+    """Weigh `read` [n, m, k] by weights [SAMPLING_FEATURES, k + 1], of which the last is a constant: [n, m]."""
     mixed = warm @ weights
     return (read @ mixed[:, :-1, None])[..., 0] + mixed[:, -1:]
 
@@ -142,7 +142,7 @@ def train(net: N, taught: Lessons, passes: int = PASSES, seed: int = 0) -> N:
 
 
 class Batch(NamedTuple):
-    """Some lessons."""
+    """Hold some lessons as tensors."""
 
     inputs: torch.Tensor
     around: torch.Tensor
@@ -157,7 +157,7 @@ def _batch(lessons: Lessons, rows: Any) -> Batch:
 
 
 def _thinned(lessons: Batch) -> Batch:
-    """With slots left out; who is named by none of the others is no candidate any more."""
+    """Leave out slots at random; a token that none of the others names is no candidate any more."""
     right = lessons.right
     kept = (torch.rand(len(right), SLOTS) > LEFT_OUT).float()
     kept[:, 0] = 1.0
@@ -173,7 +173,7 @@ def _loss(net: Module, lessons: Batch) -> torch.Tensor:
 
 
 def loss(net: Module, shown: Lessons) -> float:
-    """Nats per position."""
+    """Return the loss of a batch in nats per position."""
     total, count = 0.0, len(shown.right)
     with torch.no_grad():
         for start in range(0, count, 4096):

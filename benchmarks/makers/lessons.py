@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from benchmarks.record import Trace, read_traces
 from hierchat.config import GenerationSettings
-from hierchat.drafting.acceptance import WARMTH, warmth
+from hierchat.drafting.acceptance import SAMPLING_FEATURES, sampling_features
 from hierchat.drafting.drafter import RECENT_PRIOR, RECENT_RATE, databases, runs_of
 from hierchat.drafting.growing.acceptance_model import first_choices, read, read_around
 from hierchat.drafting.growing.evidence import look
 from hierchat.drafting.growing.grow import TAIL
 from hierchat.drafting.growing.gumbel_noise import gumbel
-from hierchat.drafting.growing.layout import (
+from hierchat.drafting.growing.kernel_arrays import (
     CANDIDATES,
     HISTORY,
     INPUTS,
@@ -37,7 +37,7 @@ from hierchat.drafting.growing.layout import (
 from hierchat.drafting.source import Context, Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.tokenizer import load_tokenizer
+from hierchat.models.load.loaded_model import load_tokenizer
 from hierchat.runtime.drafters import statistics_sources
 from hierchat.texts.corpora import statistics
 
@@ -53,14 +53,14 @@ OTHER = -1
 
 
 class Chance:
-    """Settings and noise, drawn anew for each place."""
+    """Draw settings and noise anew for each place."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
         self.draw()
 
     def draw(self) -> np.uint64:
-        """Other settings, other noise: its key."""
+        """Draw other settings and other noise; return its key."""
         drawn = self._generator
         temperature = float(drawn.uniform(0.3, 1.2))
         self.settings = GenerationSettings(temperature=temperature)
@@ -71,7 +71,7 @@ class Chance:
                 top_k=int(drawn.choice((0, 0, 10, 20))),
                 min_p=float(drawn.choice((0.0, 0.0, 0.05))),
             )
-        self.warm = warmth(self.settings)
+        self.warm = sampling_features(self.settings)
         self.key = np.uint64(drawn.integers(1, 2**64, dtype=np.uint64))
         return self.key
 
@@ -95,7 +95,7 @@ class Chance:
         return int(tokens[best]) if best < len(tokens) else OTHER
 
 
-GREEDY = np.zeros(WARMTH, np.float32)
+GREEDY = np.zeros(SAMPLING_FEATURES, np.float32)
 
 
 class Lessons(NamedTuple):
@@ -110,7 +110,7 @@ class Lessons(NamedTuple):
     noise: Floats
     """[n, CANDIDATES]: the noise of each candidate, and"""
     warm: Floats
-    """[n, WARMTH]: the settings by which it was chosen; zeros for greedy decoding"""
+    """[n, SAMPLING_FEATURES]: the settings by which it was chosen; zeros for greedy decoding"""
 
 
 def lessons(traces: Sequence[Trace], statistics: Sequence[Source], chances: Sequence[Chance] = ()) -> Lessons:
@@ -156,7 +156,7 @@ def _lessons(
 
 
 def lesson_of(places: Places, token: int, warm: Floats) -> tuple[Any, Any, int, Any, Any]:
-    """What the acceptance model reads of row 0, behind which `token` followed."""
+    """Return what the acceptance model reads of row 0, behind which `token` followed."""
     count = int(places.candidates[0])
     inputs = np.zeros((CANDIDATES, SLOTS * INPUTS), np.float32)
     noise = np.zeros(CANDIDATES, np.float32)
@@ -172,7 +172,7 @@ def lesson_of(places: Places, token: int, warm: Floats) -> tuple[Any, Any, int, 
 
 
 class Shelf:
-    """The statistics of each model that wrote replies."""
+    """Load the statistics of each model that wrote replies."""
 
     def __init__(self, corpus: Path | None) -> None:
         self._corpus = corpus

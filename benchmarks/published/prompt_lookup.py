@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.published.common import SortedTexts, chain
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.draft_tree import DraftTree
 
 WIDTH = 11
 """10 drafts: `prompt_lookup_num_tokens=10`, as in the documentation."""
@@ -22,7 +22,7 @@ _SPARE = 4096
 
 
 class PromptLookup:
-    """Drafts of one chain."""
+    """Draft one chain."""
 
     top = 0
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.published.common import SortedTexts
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.draft_tree import DraftTree
 
 PUBLISHED = """
 0 1 2 3 4 5 6 7
@@ -32,7 +32,7 @@ WIDTH = 32
 
 
 class TokenRecycling:
-    """Drafts of a static tree."""
+    """Draft a static tree."""
 
     top = 8
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.growing.gumbel_noise import reply_key
-from hierchat.drafting.growing.layout import (
+from hierchat.drafting.growing.kernel_arrays import (
     HIDDEN,
     INPUTS,
     KNOWN,
@@ -26,8 +26,8 @@ from hierchat.drafting.growing.layout import (
     SLOTS,
     SOURCES,
     AcceptanceModel,
-    Dice,
     Floats,
+    SamplingNoise,
 )
 
 FITTED = Path(__file__).parent / "acceptance_model.npz"
@@ -41,9 +41,9 @@ _MAGIC, _VERSION = b"HCac", 2
 
 Calibration = dict[str, list[tuple[float, float, int]]]
 
-WARMTH = 3
-"""Numbers that say how tokens are chosen; see warmth()."""
-HOTTEST = 1.5
+SAMPLING_FEATURES = 3
+"""Numbers that say how tokens are chosen; see sampling_features()."""
+MAX_TEMPERATURE = 1.5
 """Temperatures above it are taken for it: none were fitted."""
 
 SHAPES = {
@@ -56,12 +56,12 @@ SHAPES = {
     "none": (HIDDEN + 1,),
 }
 """The arrays of an AcceptanceModel, as they lie in the file,"""
-SAMPLED_SHAPES = {
-    "heat": (WARMTH, HIDDEN + SLOTS * INPUTS + 1),
-    "swing": (WARMTH, HIDDEN + SLOTS * INPUTS + 1),
-    "none_heat": (WARMTH, HIDDEN + 1),
+SAMPLING_SHAPES = {
+    "heat": (SAMPLING_FEATURES, HIDDEN + SLOTS * INPUTS + 1),
+    "swing": (SAMPLING_FEATURES, HIDDEN + SLOTS * INPUTS + 1),
+    "none_heat": (SAMPLING_FEATURES, HIDDEN + 1),
 }
-"""and what else lies there: weights for replies that are not greedy, by warmth()."""
+"""and what else lies there: weights for replies that are not greedy, by sampling_features()."""
 
 
 @cache
@@ -79,28 +79,30 @@ def _arrays(names: tuple[str, ...]) -> dict[str, Floats]:
 class Chosen(NamedTuple):
     """How the tokens of a reply are chosen, as far as drafts are concerned."""
 
-    dice: Dice
+    noise: SamplingNoise
     score: Floats
     """Beside an AcceptanceModel's `score` and"""
     none: Floats
     """`none`: zeros where the likeliest token is chosen."""
 
 
-def warmth(settings: GenerationSettings) -> Floats:
-    """[WARMTH]: that the likeliest token need not win; the temperature; how much top-p, min-p and top-k cut off. Zeros
-    for greedy decoding."""
+def sampling_features(settings: GenerationSettings) -> Floats:
+    """Return numbers that describe how a reply is sampled, [SAMPLING_FEATURES]: whether it is, its temperature, and how
+    much top-p, min-p and top-k cut off. Zeros for greedy decoding."""
     if not settings.temperature or settings.top_k == 1:
-        return np.zeros(WARMTH, np.float32)
+        return np.zeros(SAMPLING_FEATURES, np.float32)
     cut = max(1.0 - settings.top_p, settings.min_p, 1.0 / settings.top_k if settings.top_k else 0.0)
-    return np.array((1.0, min(settings.temperature, HOTTEST), cut), np.float32)
+    return np.array((1.0, min(settings.temperature, MAX_TEMPERATURE), cut), np.float32)
 
 
 def chosen(settings: GenerationSettings | None) -> Chosen:
     """What the acceptance model is told of a reply's settings; None: greedy decoding, or nobody knows."""
-    warm = np.zeros(WARMTH, np.float32) if settings is None else warmth(settings)
-    arrays = _arrays(tuple(SAMPLED_SHAPES))
+    warm = np.zeros(SAMPLING_FEATURES, np.float32) if settings is None else sampling_features(settings)
+    arrays = _arrays(tuple(SAMPLING_SHAPES))
     key = np.uint64(reply_key(np.uint64(settings.seed)) if settings is not None and warm[0] else 0)
-    return Chosen(Dice(key, warm @ arrays["swing"]), warm @ arrays["heat"], warm @ arrays["none_heat"])
+    return Chosen(
+        SamplingNoise(key, warm @ arrays["swing"]), warm @ arrays["heat"], warm @ arrays["none_heat"]
+    )
 
 
 class Acceptance:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import FORGET, RATE, Acceptance, chosen
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows, Latency, Match
 from hierchat.drafting.growing.grow import TAIL, grow, teach
-from hierchat.drafting.growing.layout import (
+from hierchat.drafting.growing.kernel_arrays import (
     CONTEXT,
     NODES,
     SLOTS,
@@ -28,7 +29,6 @@ from hierchat.drafting.growing.layout import (
 from hierchat.drafting.source import Context, Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import Arrays
-from hierchat.drafting.tree import DraftCost, DraftTree, FreeRows, Latency, Match
 
 WIDTH = 12
 """Positions per forward where no costs are known."""
@@ -124,7 +124,7 @@ class Drafter:
                 known,
                 self._places,
                 self._model(),
-                self._chosen.dice,
+                self._chosen.noise,
                 self._recent,
                 self._context.tokens[-TAIL:],
                 budget,
@@ -166,7 +166,7 @@ class Drafter:
     def _model(self) -> AcceptanceModel:
         """What was learned, for the reply's settings."""
         model, chosen = self.acceptance.model, self._chosen
-        if not chosen.dice.key:
+        if not chosen.noise.key:
             return model
         return model._replace(score=model.score + chosen.score, none=model.none + chosen.none)
 
@@ -212,7 +212,7 @@ class Drafter:
 
 
 def in_order(sources: Iterable[Source]) -> list[Source]:
-    """As a drafter numbers them (tree.Match.database)."""
+    """As a drafter numbers them (draft_tree.Match.database)."""
     return sorted(sources, key=lambda source: source.slot)
 
 

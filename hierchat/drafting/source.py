@@ -9,13 +9,13 @@ from typing import Self
 import numpy as np
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.layout import HISTORY, SOURCES, Tokens
+from hierchat.drafting.growing.kernel_arrays import HISTORY, SOURCES, Tokens
 from hierchat.drafting.suffix_index import SuffixIndex
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An index under one of the slots of growing.layout: the slot has weights of its own in the acceptance model.
+    """An index under one of the slots of growing.kernel_arrays, each with weights of its own in the acceptance model.
     Several indices may share a slot: they are counted together."""
 
     slot: int = HISTORY

@@ -45,7 +45,7 @@ class Arrays(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Run:
+class SortedRun:
     """Texts with one order."""
 
     start: int
@@ -69,7 +69,7 @@ class SuffixIndex:
         self._tokens = np.empty(room + room // 2 + _SPARE, np.int32)
         self._order = np.empty(self._tokens.size, np.int32)
         self._length = 0
-        self._runs: list[Run] = []
+        self._runs: list[SortedRun] = []
         self._removals = self._joins = 0  # by which the thread finds its result outdated
         self._worker: threading.Thread | None = None
         self._closed = False
@@ -80,7 +80,7 @@ class SuffixIndex:
         """One run over arrays that stay where they are, such as a mapped file's: nothing can be added or removed."""
         index = cls()
         index._tokens, index._order, index._length = tokens, order, tokens.size
-        index._runs = [Run(0, tokens.size, order.size)]
+        index._runs = [SortedRun(0, tokens.size, order.size)]
         index._publish()
         return index
 
@@ -93,7 +93,7 @@ class SuffixIndex:
         start = 0
         for length, order in orders:
             np.add(order, start, out=index._order[start : start + order.size])
-            index._runs.append(Run(start, length, order.size))
+            index._runs.append(SortedRun(start, length, order.size))
             start += length
         if start < tokens.size:
             index._add(tokens[start:])
@@ -110,7 +110,7 @@ class SuffixIndex:
         """Memory of the log and its orders, the room to grow included."""
         return self._tokens.nbytes + self._order.nbytes
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SortedRun]:
         """Those that are sorted. Hold `lock`."""
         return [run for run in self._runs if not run.waits]
 
@@ -170,7 +170,7 @@ class SuffixIndex:
         if end > self._tokens.size:
             self._tokens, self._order = (_roomier(old, start, end) for old in (self._tokens, self._order))
         self._tokens[start:end] = tokens
-        run = Run(start, tokens.size, 0, waits=tokens.size > AT_ONCE)
+        run = SortedRun(start, tokens.size, 0, waits=tokens.size > AT_ONCE)
         if not run.waits:
             self._put(run, suffix_order(self._tokens[start:end]) + np.int32(start))
         self._runs.append(run)
@@ -180,7 +180,7 @@ class SuffixIndex:
             order = merged(self._tokens[:end], self._sorted(older), self._sorted(newer))
             self._join(older, newer, order)
 
-    def _pair(self, number: int) -> tuple[Run, Run] | None:
+    def _pair(self, number: int) -> tuple[SortedRun, SortedRun] | None:
         """A run and the next, where they are to be merged."""
         if number < 0:
             return None
@@ -189,15 +189,15 @@ class SuffixIndex:
             return None
         return older, newer
 
-    def _sorted(self, run: Run) -> Tokens:
+    def _sorted(self, run: SortedRun) -> Tokens:
         return self._order[run.start : run.start + run.size]
 
-    def _put(self, run: Run, order: Tokens) -> None:
+    def _put(self, run: SortedRun, order: Tokens) -> None:
         run.waits, run.size = False, order.size
         self._order[run.start : run.start + run.size] = order
 
-    def _join(self, older: Run, newer: Run, order: Tokens) -> None:
-        both = Run(older.start, older.length + newer.length, 0)
+    def _join(self, older: SortedRun, newer: SortedRun, order: Tokens) -> None:
+        both = SortedRun(older.start, older.length + newer.length, 0)
         self._put(both, order)
         number = self._runs.index(older)
         self._runs[number : number + 2] = [both]
@@ -212,7 +212,7 @@ class SuffixIndex:
                 self._worker = threading.Thread(target=self._run, name="suffix-index", daemon=True)
                 self._worker.start()
 
-    def _work(self) -> tuple[Run, ...] | None:
+    def _work(self) -> tuple[SortedRun, ...] | None:
         """A run to be sorted, two to be merged, none where room runs short; None when there is nothing to do."""
         if self._length > 0.9 * self._tokens.size:
             return ()

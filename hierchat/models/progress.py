@@ -7,9 +7,12 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tqdm.std import tqdm  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Phase = Literal["downloading", "converting", "loading", "compiling", "reading", "sorting"]
 
@@ -42,7 +45,7 @@ def bar_class(
     """
     furthest = 0
 
-    class Bar(tqdm):
+    class ReportingBar(tqdm):
         monitor_interval = 0  # no watching thread: nothing is drawn
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -56,7 +59,7 @@ def bar_class(
                 report(Progress(phase, furthest, total or self.total or None, message))
             return True
 
-    return Bar
+    return ReportingBar
 
 
 @contextmanager
@@ -70,6 +73,43 @@ def transformers_bars(report: Report, phase: Phase, message: str) -> Iterator[No
         yield
     finally:
         logging.set_tqdm_hook(before)
+
+
+@contextmanager
+def terminal_progress(console: Console | None = None) -> Iterator[Report]:
+    """Draw a bar for each phase, on standard error unless `console` is another one."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    from hierchat.models.cache import gigabytes
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[amount]}"),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=console or Console(stderr=True)) as drawn:
+        tasks: dict[Phase, TaskID] = {}
+
+        def report(now: Progress) -> None:
+            said = f"{now.phase} {escape(now.message)}"
+            if now.phase not in tasks:
+                for earlier in tasks.values():  # a phase begins where the one before it is done
+                    drawn.update(earlier, total=1, completed=1)
+                tasks[now.phase] = drawn.add_task(said, total=now.total, amount="")
+            amount = "" if not now.total else f"{now.done} of {now.total}"
+            if now.total and now.phase in ("downloading", "reading"):
+                amount = f"{gigabytes(now.done)} of {gigabytes(now.total)}"
+            drawn.update(
+                tasks[now.phase], description=said, total=now.total, completed=now.done, amount=amount
+            )
+
+        yield report
+        for task in tasks.values():
+            drawn.update(task, total=1, completed=1)
 
 
 # What can go wrong with a model. Each message says what happened and what to do; show it as it is.

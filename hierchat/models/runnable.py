@@ -17,25 +17,19 @@ from hierchat.models.architectures.architecture import (
     Architecture,
 )
 from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
-from hierchat.models.architectures.layers import (
+from hierchat.models.architectures.model_config import (
     FULL,
+    KINDS,
     SLIDING,
     expert_width,
-    has_experts_beside,
+    experts_of,
+    has_mlp_beside_experts,
     layer_heads,
     layer_input_size,
+    of_text,
     tensors,
 )
-from hierchat.models.architectures.rope import SCALINGS, scaling, scaling_type
-from hierchat.models.architectures.sizes import KINDS, experts_of, of_text
-from hierchat.models.architectures.through_transformers import (
-    ALWAYS_EXPERTS,
-    ATTENTION,
-    GRAPHED,
-    KEEPING_STATES,
-    MADE_FOR_ELSE,
-    SLOTTED,
-)
+from hierchat.models.architectures.rope import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.block_types import TYPES
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES
@@ -71,7 +65,7 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         return "biases of this architecture"
     if reason := _odd_experts(config, architecture):
         return reason
-    if (rope := scaling_type(scaling(config))) not in SCALINGS:
+    if (rope := rope_type(rope_scaling(config))) not in SCALINGS:
         return f"rope scaling {rope}"
     if others := set(config.get("layer_types") or ()) - {FULL, SLIDING}:
         return f"layers of {min(others)}"
@@ -84,7 +78,7 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
     of_layers = sorted(set(layer_heads(config)))
     widths = [config["hidden_size"], config[architecture.inner]]
     widths += [heads * size for heads, _, size in of_layers]
-    inputs, beside = layer_input_size(config, architecture), has_experts_beside(config, architecture)
+    inputs, beside = layer_input_size(config, architecture), has_mlp_beside_experts(config, architecture)
     if inputs and beside:
         return "inputs of layers beside experts"
     widths += [inputs] * bool(inputs) + [expert_width(config, architecture)] * beside
@@ -99,7 +93,7 @@ def _odd_experts(config: Mapping[str, Any], architecture: Architecture) -> str |
     experts, active = experts_of(config)
     if not architecture.experts:
         return "several experts in a layer" if experts else None
-    if architecture.beside and not experts:
+    if architecture.experts_beside_mlp and not experts:
         return None
     if not 0 < active <= experts:
         return f"{experts} experts of which {active} are chosen"
@@ -184,7 +178,7 @@ def gguf_unsupported(head: Head) -> str | None:
     known |= {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS}
     if foreign := {tensor.name for tensor in head.tensors} - known:
         return f"tensor {min(foreign)}, which {architecture.model_type} does not have"
-    scaled = scaling_type(config.get("rope_scaling") or {})
+    scaled = rope_type(config.get("rope_scaling") or {})
     if scaled == "longrope" and not any(tensor.name == LONG_FACTORS for tensor in head.tensors):
         return "rope scaling longrope without its factors"
     if head.architecture == "granite" and head.of_architecture("rope.scaling.finetuned") is False:
@@ -217,3 +211,197 @@ def gguf_refused(head: Head) -> str | None:
         known = sorted(READ_BY_TRANSFORMERS | set(GGUF_ARCHITECTURES) | set(FAMILIES))
         return f"no way is known here to read such a file (known are {', '.join(known)})"
     return "it has several experts in a layer" if gguf_config(head).get("num_local_experts") else None
+
+
+# Kinds of models that transformers' own modules compute, by transformers' names.
+# tests/models/test_families.py makes a tiny random model of each and compares it with transformers alone.
+
+
+ATTENTION = {FULL, SLIDING, "chunked_attention"}
+"""Layers that look back at keys and values."""
+GRAPHED = frozenset(
+    [
+        "apertus",
+        "arcee",
+        "aria_text",
+        "biogpt",
+        "bitnet",
+        "cohere",
+        "ctrl",
+        "dbrx",
+        "dots1",
+        "ernie4_5",
+        "ernie4_5_moe",
+        "flex_olmo",
+        "gemma",
+        "glm",
+        "glm4",
+        "glm4_moe",
+        "gpt-sw3",
+        "gpt2",
+        "gpt_neox",
+        "granite",
+        "granitemoe",
+        "granitemoeshared",
+        "helium",
+        "hunyuan_v1_dense",
+        "hunyuan_v1_moe",
+        "hy_v3",
+        "hyperclovax",
+        "internlm3",
+        "iquestcoder",
+        "jais2",
+        "llama",
+        "mellum",
+        "minimax_m2",
+        "minimax_m3_vl_text",
+        "ministral3",
+        "mistral",
+        "mixtral",
+        "nanochat",
+        "olmo",
+        "olmo2",
+        "olmoe",
+        "opt",
+        "persimmon",
+        "phi",
+        "phi3",
+        "phi4_multimodal",
+        "phimoe",
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "qwen3_moe",
+        "seed_oss",
+        "smollm3",
+        "solar_open",
+        "starcoder2",
+    ]
+)
+"""Right over our slots, and over the static slots of CUDA graphs where no layer has a window."""
+SLOTTED = GRAPHED | frozenset(
+    [
+        "afmoe",
+        "axk1",
+        "beam",
+        "cohere2",
+        "cohere2_moe",
+        "cwm",
+        "deepseek_v3",
+        "diffllama",
+        "exaone4",
+        "exaone_moe",
+        "flint",
+        "fuyu",
+        "gemma2",
+        "gemma3",
+        "gemma3_text",
+        "gemma3n_text",
+        "gemma4",
+        "gemma4_text",
+        "gemma4_unified",
+        "gemma4_unified_text",
+        "glm4_moe_lite",
+        "gpt_bigcode",
+        "gpt_oss",
+        "granite_swa",
+        "granitemoe_swa",
+        "hrm_text",
+        "kolibri1",
+        "laguna",
+        "llama4",
+        "llama4_text",
+        "longcat_flash",
+        "mimo_v2_flash",
+        "minicpm3",
+        "ministral",
+        "modernbert-decoder",
+        "olmo3",
+        "vaultgemma",
+        "youtu",
+    ]
+)
+"""Right over our slots, in trees: transformers' modules ask its attention interface, and keep keys and values alone."""
+KEEPING_STATES = frozenset(
+    [
+        "bamba",
+        "granitemoehybrid",
+        "lfm2",
+        "lfm2_moe",
+        "lfm3",
+        "nemotron_h",
+        "olmo_hybrid",
+        "qwen3_5",
+        "qwen3_5_moe",
+        "qwen3_5_moe_text",
+        "qwen3_5_text",
+        "qwen3_next",
+    ]
+)
+"""The same, with layers that keep a running state: each node of a tree has its own (engine/torch/states.py). Such a
+model is computed so where its self-test finds every row exact, and else without drafts. With several experts in a layer
+that is on processors alone (engine/torch/tiled_experts.py)."""
+ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
+"""Those of KEEPING_STATES that never come without."""
+
+_FILLS_IN = "it is made to fill in words, not to chat"
+_ONE_TO_ANOTHER = "it is made to turn one text into another, not to chat"
+_DRAFTS = "it drafts for one other model, and cannot chat by itself"
+_NOT_WORDS = "it is made for sounds or pictures, not to chat"
+MADE_FOR_ELSE = {
+    **dict.fromkeys(
+        [
+            "bert",
+            "bert-generation",
+            "big_bird",
+            "camembert",
+            "data2vec-text",
+            "electra",
+            "ernie",
+            "megatron-bert",
+            "reformer",
+            "rembert",
+            "roberta",
+            "roberta-prelayernorm",
+            "roc_bert",
+            "roformer",
+            "xlm",
+            "xlm-roberta",
+            "xlm-roberta-xl",
+            "xmod",
+        ],
+        _FILLS_IN,
+    ),
+    **dict.fromkeys(
+        [
+            "bart",
+            "bigbird_pegasus",
+            "blenderbot",
+            "blenderbot-small",
+            "marian",
+            "mbart",
+            "mvp",
+            "pegasus",
+            "plbart",
+            "prophetnet",
+            "t5",
+            "umt5",
+        ],
+        _ONE_TO_ANOTHER,
+    ),
+    **dict.fromkeys(["gemma4_assistant", "gemma4_unified_assistant"], _DRAFTS),
+    **dict.fromkeys(
+        [
+            "git",
+            "got_ocr2",
+            "moshi",
+            "moss_transcribe_diarize",
+            "musicgen",
+            "musicgen_melody",
+            "trocr",
+            "whisper",
+        ],
+        _NOT_WORDS,
+    ),
+}
+"""What transformers counts among the models that generate text, and that cannot chat; and why."""

@@ -20,10 +20,10 @@ from hierchat.engine.latency import LatencyCurve, measure
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.device_memory import dtype_on
 from hierchat.models.fetch.folder import block_bytes
 from hierchat.models.load.check import by_engine
-from hierchat.models.load.loaded import LoadedModel
-from hierchat.models.memory import dtype_on
+from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.store import StoreError
 
 SECONDS, BRIEFLY = 0.3, 0.05
@@ -51,7 +51,7 @@ def machine_name(loaded: LoadedModel) -> str:
     if not loaded.device.startswith("cpu"):
         import torch  # takes seconds, and memory: only where it computes
 
-        from hierchat.engine.torch.runner import gpu
+        from hierchat.engine.torch.torch_runner import gpu
 
         device = gpu(torch.device(loaded.device))
     return cache_key(loaded.model_key, f"{loaded.backend} {cores()} cores", device)

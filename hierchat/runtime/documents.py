@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from hierchat import logs
 from hierchat.models.cache import size_of
-from hierchat.models.load.tokenizer import known_tokens, load_tokenizer
+from hierchat.models.load.loaded_model import known_tokens, load_tokenizer
 from hierchat.models.progress import ModelError, Progress
 from hierchat.runtime.drafters import Gain, Written, gain
 from hierchat.runtime.loaded import Hosted
@@ -266,7 +266,7 @@ class OwnTexts:
                 name, "failed", message="Memory ran out. Close other programs, or add the texts in parts."
             )
         except Exception as error:  # in a thread of its own nothing else would report it
-            ended = Addition(name, "failed", message=logs.said(error))
+            ended = Addition(name, "failed", message=logs.error_message(error))
         with self._lock:
             if self._unwanted and ended and ended.phase == "looked":
                 ended = None

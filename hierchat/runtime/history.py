@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.drafter import in_order
-from hierchat.drafting.growing.layout import CONTEXT, CORPUS, HISTORY, PROMPTS, SLOT_NAMES
+from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PROMPTS, SLOT_NAMES
 from hierchat.drafting.source import Source
-from hierchat.drafting.suffix_index import BREAK, Run, SuffixIndex
-from hierchat.drafting.tree import Match
+from hierchat.drafting.suffix_index import BREAK, SortedRun, SuffixIndex
 from hierchat.store import Mark, Origin, Store, StoreError, SuffixRun, TextKind
 from hierchat.store.generated import SELF
 
@@ -130,7 +130,7 @@ class IndexedTexts:
         if self._store.history.keep_suffix_runs(*self._key, runs, deletions=deletions):
             self._stored |= {(run.start, run.length) for run, _ in found}
 
-    def _storable(self, runs: Iterable[Run]) -> list[Run]:
+    def _storable(self, runs: Iterable[SortedRun]) -> list[SortedRun]:
         return [
             run
             for run in runs
@@ -138,7 +138,7 @@ class IndexedTexts:
         ]
 
 
-def _stored(run: Run, order: NDArray[np.int32], places: list[tuple[int, int, int]]) -> SuffixRun:
+def _stored(run: SortedRun, order: NDArray[np.int32], places: list[tuple[int, int, int]]) -> SuffixRun:
     """A run of the index as it is stored, without the holes that removed texts left."""
     first, last = (
         np.searchsorted([start for start, _, _ in places], edge)

@@ -19,8 +19,7 @@ from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.fetch.bring import has_blocks, status
-from hierchat.models.formats.draft_vocabulary import read_known
-from hierchat.models.load.loaded import LoadedModel, same_tokens
+from hierchat.models.load.loaded_model import LoadedModel, read_known, same_tokens
 from hierchat.models.progress import BrokenFileError, ModelError, Report, silent
 from hierchat.runtime.costs import Costs, machine_name, measure_costs
 from hierchat.store import StoreError
@@ -100,7 +99,7 @@ def load_levels(
     """Loads what may draft for a model: smaller ones of its family that are on this machine, and a copy of itself in
     lower precision. Nothing is fetched; what cannot be had is left out with the reason."""
     from hierchat.engine.backends import make_runner
-    from hierchat.models.load.load import load
+    from hierchat.models.load.load_model import load
 
     found: list[_Found] = []
     left_out: list[LeftOut] = []

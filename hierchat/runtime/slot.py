@@ -15,10 +15,10 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import Scheduler
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
+from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import require_runnable
-from hierchat.models.load.tokenizer import makers_sampling, read_tokenizer
-from hierchat.models.memory import best_device, held_memory
+from hierchat.models.load.loaded_model import makers_sampling, read_tokenizer
 from hierchat.models.progress import ModelError, Progress, Report, silent
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.load import load_hosted, require_template
@@ -154,6 +154,7 @@ class ModelHost:
                 raise _Overtaken
             self.reading = progress
 
+        hosted.drafting_ready.wait()  # sorting them is compiled with what drafts
         with self._shipped, suppress(_Overtaken):
             try:
                 report(Progress("reading", 0, None, ""))
@@ -264,7 +265,7 @@ class ModelHost:
                 f"{name} ran out of memory while it was loaded. Close other programs or choose a smaller one."
             )
         except Exception as error:  # in a thread of its own nothing else would report it
-            return f"{name} could not be loaded. {logs.said(error)}"
+            return f"{name} could not be loaded. {logs.error_message(error)}"
         return None
 
     def _host(self, name: str, report: Report, *, trouble: str = "") -> None:

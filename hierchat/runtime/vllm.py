@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 VERSION = "0.32.0"
-DRAFTER = "hierchat.drafting.vllm.proposer"
+DRAFTER = "hierchat.drafting.vllm.custom_proposer"
 BESIDE = ("platformdirs", "filelock")
 """What the drafter imports, and vLLM does not bring along."""
 BROKEN = ("torchvision", "torchaudio", "torchcodec")
@@ -168,9 +168,9 @@ class Launch:
                 "model": f"{DRAFTER}.HierchatProposer",
                 "num_speculative_tokens": DRAFTS,
             }
-            worker = "gpu_worker.GPUWorker" if self.cuda else "cpu_worker.CPUWorker"
+            worker = "GPUWorker" if self.cuda else "CPUWorker"
             words += ["--speculative-config", json.dumps(speculative)]
-            words += ["--worker-cls", f"hierchat.drafting.vllm.{worker}"]
+            words += ["--worker-cls", f"hierchat.drafting.vllm.worker.{worker}"]
         return [*words, *self.more]
 
     def variables(self) -> Mapping[str, str]:
@@ -234,7 +234,7 @@ def prepare(
     ModelError."""
     from hierchat.models.catalogue import read_catalogue
     from hierchat.models.fetch.bring import get
-    from hierchat.models.terminal import terminal_progress
+    from hierchat.models.progress import terminal_progress
 
     given, like = Path(served).expanduser(), None
     if given.is_dir():
@@ -257,8 +257,8 @@ def _name(said: str) -> str:
 def _texts(folder: Path, like: ModelEntry | None) -> tuple[Path, ...]:
     """Where the texts that ship lie, in the model's tokens."""
     from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
-    from hierchat.models.load.tokenizer import read_tokenizer
-    from hierchat.models.terminal import terminal_progress
+    from hierchat.models.load.loaded_model import read_tokenizer
+    from hierchat.models.progress import terminal_progress
     from hierchat.texts.corpora import seed, seed_files
 
     entry = like or ModelEntry(name="model", source=ModelSource(folder=Folder(path=folder)))

@@ -188,7 +188,7 @@ class Origin:
     """What drafted a token was found by, as far as that is known."""
 
     slot: str = ""
-    """Of drafting.growing.layout.SLOT_NAMES, or self_texts.SELF; empty: no database drafted it, or it is not known."""
+    """One of drafting's SLOT_NAMES, or self_texts.SELF; empty: no database drafted it, or it is not known."""
     matched: int = 0
     """Tokens before it that matched."""
     chance: float | None = None

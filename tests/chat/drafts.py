@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM, MambaConfig, MambaForCausalLM
 
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
-from hierchat.models.formats.draft_vocabulary import FILE, write_known
+from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, write_known
 from hierchat.runtime.levels import Levels
 from hierchat.runtime.load import load_hosted
 from hierchat.runtime.loaded import Hosted
@@ -98,7 +98,7 @@ def distilled(folder: Path) -> Path:
 
 
 def damaged_list(folder: Path) -> None:
-    (distilled(folder) / FILE).write_bytes(b"damaged")
+    (distilled(folder) / KNOWN_TOKENS_FILE).write_bytes(b"damaged")
 
 
 def list_of_another(folder: Path) -> None:

@@ -18,7 +18,7 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.config import GenerationSettings
-from hierchat.drafting.tree import DraftTree
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import is_looping
 from hierchat.models.progress import FetchError, Report
 from hierchat.runtime.loaded import Hosted

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from hierchat.drafting.drafter import databases, runs_of
 from hierchat.drafting.growing.evidence import look
 from hierchat.drafting.growing.grow import TAIL
-from hierchat.drafting.growing.layout import CORPUS, HISTORY, PROMPTS, SEED, Databases, Places, make_places
+from hierchat.drafting.growing.kernel_arrays import (
+    CORPUS,
+    HISTORY,
+    PROMPTS,
+    SEED,
+    Databases,
+    Places,
+    make_places,
+)
 from hierchat.drafting.source import Context, Source
 from hierchat.drafting.successors import TOP, Successors
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hierchat.drafting.acceptance import FORGET, RATE, Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.acceptance_model import LEAST, learn, score
-from hierchat.drafting.growing.layout import (
+from hierchat.drafting.growing.kernel_arrays import (
     ALL_VOTES,
     CORPUS,
     COUNT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.tree import DraftCost, DraftTree, Match, best_chain
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, Match, best_chain
 
 
 class Linear:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.tree import DraftCost, DraftTree, divided
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, divided
 
 
 @given(

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import hierchat.drafting
 from hierchat.drafting import suffix_index
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.layout import CORPUS, NODES, SUCCESSORS
+from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, SUCCESSORS
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.drafting.tree import DraftTree
 from tests.drafting.test_cost import Steps
 
 texts = st.lists(st.integers(0, 2), max_size=30)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hierchat.drafting.growing.evidence import MOST_VOTES
-from hierchat.drafting.growing.layout import (
+from hierchat.drafting.growing.kernel_arrays import (
     ALL_VOTES,
     BREAK,
     CANDIDATES,

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.drafting.acceptance import chosen, fitted
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter, in_order
 from hierchat.drafting.growing.acceptance_model import score
 from hierchat.drafting.growing.grow import TAIL, grow
-from hierchat.drafting.growing.layout import (
+from hierchat.drafting.growing.kernel_arrays import (
     CONTEXT,
     COUNT,
     HISTORY,
@@ -29,7 +30,6 @@ from hierchat.drafting.growing.layout import (
     make_places,
     make_tree,
 )
-from hierchat.drafting.tree import DraftTree
 from tests.drafting.databases import World, source, worlds
 
 PATIENT = settings(deadline=None, max_examples=40)
@@ -60,7 +60,7 @@ def grown(
         known,
         make_places(len(known.runs)),
         fitted(),
-        chosen(None).dice,
+        chosen(None).noise,
         RECENTLY,
         known.tokens[-TAIL:],
         limit,
@@ -94,7 +94,7 @@ def test_the_likeliest_nodes_are_taken(world: World, limit: int) -> None:
         places = world.along(path, anew=True)
         places.known[-NODES - 1 :, :, RECENT] = RECENTLY
         place = len(path)
-        score(places, place, fitted(), chosen(None).dice.swing)
+        score(places, place, fitted(), chosen(None).noise.noise_weight)
         above = taken[path].chance if path else 1.0
         for i in range(places.candidates[place]):
             child, chance = (*path, int(places.tokens[place, i])), above * places.chances[place, i]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, FreeRows, Match
 from hierchat.drafting.proposer import AGAIN, TRIALS, JointDrafter, matched, merge
-from hierchat.drafting.tree import NO_MATCH, DraftCost, DraftTree, FreeRows, Match
 
 FREE = np.zeros(64)
 

@@ -12,7 +12,7 @@ from hierchat.drafting.source import Source
 from hierchat.engine.backends import make_runner
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, read_catalogue
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.runtime.prompt import PromptBuilder, Said
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

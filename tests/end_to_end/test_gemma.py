@@ -14,7 +14,7 @@ from hierchat.drafting.source import Source
 from hierchat.engine.backends import make_runner
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.load.load_torch import load_torch
 
 pytestmark = [pytest.mark.slow, pytest.mark.large, pytest.mark.timeout(1800)]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.tree import DraftTree
 from tests.testing.tiny import VOCABULARY
 
 

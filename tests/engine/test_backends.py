@@ -12,10 +12,10 @@ import pytest
 from hierchat.engine.backends import make_runner
 from hierchat.engine.latency import LatencyCurve, measure
 from hierchat.engine.torch.plain import PlainRunner
-from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
 from hierchat.models.load.check import expected_step
-from hierchat.models.load.loaded import LoadedModel
+from hierchat.models.load.loaded_model import LoadedModel
 from tests.testing.families import tiny_family
 
 
@@ -51,7 +51,7 @@ def test_one_that_fails_over_slots_answers_plainly(monkeypatch: pytest.MonkeyPat
 
 
 def test_one_with_states_whose_rows_are_not_exact_answers_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.engine.torch.runner.invariant", lambda *given, **named: False)
+    monkeypatch.setattr("hierchat.engine.torch.torch_runner.invariant", lambda *given, **named: False)
     runner = make_runner(replace(loaded("lfm2"), model_key="another"))
     assert isinstance(runner, PlainRunner)
     assert runner.open().forward([5, 6], [-1, 0])[1].any()

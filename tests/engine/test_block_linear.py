@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hierchat.engine.cpu.multiply import Multiplier, room
-from hierchat.engine.torch.blocks import BlockEmbedding, BlockLinear
+from hierchat.engine.torch.block_linear import BlockEmbedding, BlockLinear
 from hierchat.models.formats.block_model import Matrix
 from hierchat.models.formats.blocks import Blocks, from_floats, pack
 

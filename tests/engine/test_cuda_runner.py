@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
+from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Graph, Graphs, Out
 from hierchat.engine.cuda.row_attention import DEPTH
-from hierchat.engine.cuda.runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Graph, Graphs, Out
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Adversary, Buried, TreeDrafter
 from tests.testing.tiny import VOCABULARY, Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 

@@ -8,7 +8,7 @@ import torch
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory, clear_memory_errors
-from hierchat.engine.torch.runner import TorchRunner, TorchSequence
+from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
 from tests.testing.tiny import fresh_steps, random_tokens, tiny_engine, tiny_model, tokens_of
 
 
@@ -65,7 +65,7 @@ def test_after_it_the_next_reply_is_as_ever(method: str, monkeypatch: pytest.Mon
 
 def test_slots_that_could_not_grow_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory runs out at the second layer; later there is enough."""
-    monkeypatch.setattr("hierchat.engine.torch.runner.FIRST_SLOTS", 64)
+    monkeypatch.setattr("hierchat.engine.torch.torch_runner.FIRST_SLOTS", 64)
     target, fresh = (TorchRunner(tiny_model(), packed=False, quantum=4).open() for _ in range(2))
     prompt = random_tokens(500)
     target.read(prompt[:60])

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftCost, FreeRows
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
-from hierchat.drafting.tree import DraftCost, FreeRows
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.torch.attention import CHUNK
-from hierchat.engine.torch.runner import TorchRunner, TorchSequence
+from hierchat.engine.torch.segment_attention import CHUNK
+from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
 from tests.testing.tiny import (
     BACKENDS,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from hierchat.engine.cuda.cuda_runner import _CHOICE, fused_choice
 from hierchat.engine.cuda.row_attention import DEPTH
-from hierchat.engine.cuda.runner import _CHOICE, fused_choice
 
 
 def never(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> bool:

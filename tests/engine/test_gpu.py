@@ -11,11 +11,11 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
+from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, CudaRunner, Graphs, Out, capture
 from hierchat.engine.cuda.row_attention import StaticSegment, attend_plainly
-from hierchat.engine.cuda.runner import FIRST_VIEW, CudaRunner, Graphs, Out, capture
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
-from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Buried, TreeDrafter
 from tests.testing.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hierchat.engine.cuda.runner import Graph, Graphs
+from hierchat.engine.cuda.cuda_runner import Graph, Graphs
 
 
 class Recorder:

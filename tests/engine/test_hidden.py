@@ -13,7 +13,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence, Segment
-from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.formats.blocks import pack
 from tests.testing.tiny import CONTEXT, block_model, random_tokens, text_of, tiny_model
 

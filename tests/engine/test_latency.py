@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.engine.latency import PROBES, WIDEST, LatencyCurve, measure
-from hierchat.engine.torch.runner import TorchSequence
+from hierchat.engine.torch.torch_runner import TorchSequence
 from tests.testing.tiny import random_tokens, tiny_target
 
 Cost = Callable[[int, int], float]

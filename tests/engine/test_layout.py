@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.masking_utils import causal_mask_function, sliding_window_causal_mask_function
 
-from hierchat.engine.torch.attention import CHUNK, ROWS, SegmentLayout, lay_out
+from hierchat.engine.torch.segment_attention import CHUNK, ROWS, SegmentLayout, lay_out
 
 X = float("-inf")
 

@@ -10,9 +10,9 @@ import torch
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.torch import experts
-from hierchat.engine.torch.experts import by_expert
-from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.torch import tiled_experts
+from hierchat.engine.torch.tiled_experts import by_expert
+from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Adversary, Noise, Oracle
 from tests.testing.families import tiny_family
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
@@ -54,11 +54,11 @@ def test_experts_bring_what_they_did(module: Any) -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("part", [experts.PART, 64])
+@pytest.mark.parametrize("part", [tiled_experts.PART, 64])
 def test_a_row_has_the_same_bits_whatever_stands_beside_it(
     module: Any, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experts, "PART", part)
+    monkeypatch.setattr(tiled_experts, "PART", part)
     rows, chosen, shares = rows_of(module)
     together = by_expert(module, rows, chosen, shares)
     for some in (slice(3, 4), slice(7, 20), slice(1, 40, 3), torch.arange(39, -1, -1)):

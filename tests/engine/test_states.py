@@ -15,8 +15,8 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.multiply import Multiplier
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch import states
-from hierchat.engine.torch.runner import TorchRunner, TorchSequence
-from hierchat.engine.torch.states import Share, State, StateLayer, StateSlots, alone, scan
+from hierchat.engine.torch.states import LayerState, Share, StateLayer, StateSlots, alone, scan
+from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
 from tests.engine.drafters import Adversary, Noise, Oracle
 from tests.testing.families import tiny_family
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
@@ -186,7 +186,7 @@ def test_threads_and_branches_leave_a_state_its_bits(threads: int, corrects: boo
         slots.begin(follows, follows, reading=False)
         (layer,) = slots.layers
         assert isinstance(layer, StateLayer)
-        layer.state = before.state if before else State(running=running)
+        layer.state = before.state if before else LayerState(running=running)
         return layer, scan(layer, *(tensor[nodes] for tensor in given), corrects=corrects)
 
     share = Multiplier(threads).share

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hierchat.engine.torch.runner import DISTURBED, FIRST_REST, LONGEST_REST, Threads
+from hierchat.engine.torch.torch_runner import DISTURBED, FIRST_REST, LONGEST_REST, Threads
 
 
 @pytest.fixture

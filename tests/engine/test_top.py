@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.cuda.runner import CudaRunner
+from hierchat.engine.cuda.cuda_runner import CudaRunner
 from hierchat.engine.sampling.sampler import BLOCK, top_tokens
-from hierchat.engine.verify import ArrayRows, LateRows
+from hierchat.engine.verification import ArrayRows, LateRows
 from tests.engine.drafters import Buried
 from tests.testing.tiny import (
     BACKENDS,

@@ -9,19 +9,22 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.cuda.runner import CudaRunner
+from hierchat.engine.cuda.cuda_runner import CudaRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
-from hierchat.engine.torch.runner import TorchRunner
-from hierchat.models.architectures.through_transformers import (
+from hierchat.engine.torch.torch_runner import TorchRunner
+from hierchat.models.runnable import (
     ALWAYS_EXPERTS,
     ATTENTION,
     GRAPHED,
     KEEPING_STATES,
     MADE_FOR_ELSE,
     SLOTTED,
+    graphed,
+    refused,
+    slotted,
+    step,
 )
-from hierchat.models.runnable import graphed, refused, slotted, step
 from tests.engine.drafters import Adversary, Noise
 from tests.testing.families import KINDS, VARIANTS, tiny_family
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of

@@ -1,10 +1,10 @@
 import pytest
 
-from hierchat.models import memory
+from hierchat.models import device_memory
 from hierchat.models.cache import count, gigabytes
 from hierchat.models.catalogue import ModelEntry, Size, read_catalogue
-from hierchat.models.load.load import load
-from hierchat.models.memory import bytes_needed, dtype_on, require_fit
+from hierchat.models.device_memory import bytes_needed, dtype_on, require_fit
+from hierchat.models.load.load_model import load
 from hierchat.models.progress import DoesNotFitError
 
 GB = 10**9
@@ -13,7 +13,7 @@ GB = 10**9
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch):
     def make(count: float) -> None:
-        monkeypatch.setattr(memory, "free_memory", lambda device: int(count))
+        monkeypatch.setattr(device_memory, "free_memory", lambda device: int(count))
 
     return make
 
@@ -76,7 +76,7 @@ def test_refused_before_fetching(free, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "hierchat.models.load.load_torch.get", lambda *given: pytest.fail("fetched all the same")
     )
-    monkeypatch.setattr("hierchat.models.load.load.get_blocks", lambda *given: pytest.fail("fetched"))
+    monkeypatch.setattr("hierchat.models.load.load_model.get_blocks", lambda *given: pytest.fail("fetched"))
     with pytest.raises(DoesNotFitError, match="smollm2-135m"):
         load(read_catalogue().entry("smollm2-360m"), "cpu", backend="float16")
     with pytest.raises(DoesNotFitError, match="Choose a smaller model"):

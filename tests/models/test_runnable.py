@@ -10,12 +10,19 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
-from hierchat.models.architectures.through_transformers import MADE_FOR_ELSE, SLOTTED
 from hierchat.models.formats.gguf_config import MODEL_TYPES, READ_BY_TRANSFORMERS
 from hierchat.models.formats.gguf_head import Head, Tensor
-from hierchat.models.runnable import gguf_refused, gguf_unsupported, graphed, refused, slotted
+from hierchat.models.runnable import (
+    MADE_FOR_ELSE,
+    SLOTTED,
+    gguf_refused,
+    gguf_unsupported,
+    graphed,
+    refused,
+    slotted,
+)
 
 TINY = {
     "vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -7,7 +7,7 @@ from random import Random
 
 from hierchat.chat.statistics import ForwardCosts
 from hierchat.drafting.acceptance import BINS, Acceptance
-from hierchat.drafting.growing.layout import CONTEXT, CORPUS, HISTORY, MAX_MATCH
+from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, MAX_MATCH
 from hierchat.store import NewTurn, SourceCount, Store, TurnFigures
 
 CODER = ("Qwen2.5-Coder 1.5B", "coder")

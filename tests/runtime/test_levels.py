@@ -14,9 +14,9 @@ import pytest
 from hierchat.engine.draft_model import FewerTokens
 from hierchat.engine.latency import PROBES, LatencyCurve
 from hierchat.engine.runner import CachedSequence
-from hierchat.models import memory
+from hierchat.models import device_memory
 from hierchat.models.catalogue import Size
-from hierchat.models.formats.draft_vocabulary import FILE, write_known
+from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, write_known
 from hierchat.runtime.levels import Levels
 from hierchat.store import Store
 from tests.testing.tiny_chat import ready_host
@@ -44,7 +44,7 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cache and configuration of each test's own, and no GPU."""
     for name in ("cache", "config"):
         monkeypatch.setenv(f"HIERCHAT_{name.upper()}", str(tmp_path / name))
-    monkeypatch.setattr(memory, "cuda_driver", lambda: False)
+    monkeypatch.setattr(device_memory, "cuda_driver", lambda: False)
     monkeypatch.setattr("hierchat.runtime.costs.measure", by_size)
 
 
@@ -116,7 +116,7 @@ def test_the_faster_draft_stands_lower(tmp_path: Path) -> None:
     [
         (other_tokens, r"^other tokens: the target has \d+ tokens and the draft model \d+$"),
         (cut_off, r"model\.safetensors is broken: .* Fetch or copy it again"),
-        (damaged_list, rf"{FILE} cannot be read: .* Distil the draft again"),
+        (damaged_list, rf"{KNOWN_TOKENS_FILE} cannot be read: .* Distil the draft again"),
         (list_of_another, r"Distil the draft again"),
         (no_list, r"tokens, and the list of them is missing\. Distil the draft again"),
         (recurrent, "taken back"),
@@ -147,7 +147,7 @@ def test_a_draft_that_does_not_fit_into_memory_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(tmp_path / "small", model())
-    monkeypatch.setattr(memory, "free_memory", lambda device: 10**9)
+    monkeypatch.setattr(device_memory, "free_memory", lambda device: 10**9)
     _, levels = host(catalogue(tmp_path, "small", size=Size(parameters=10**9)))
     assert re.search(r"small needs about 4\.6 GB of memory on cpu .* 1\.0 GB are free", left_out(levels))
 

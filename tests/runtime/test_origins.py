@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hierchat.drafting.growing.layout import CONTEXT, CORPUS, HISTORY, PROMPTS, SEED, SUCCESSORS
+from hierchat.drafting.draft_tree import NO_MATCH, Match
+from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PROMPTS, SEED, SUCCESSORS
 from hierchat.drafting.source import Source
-from hierchat.drafting.tree import NO_MATCH, Match
 from hierchat.runtime.history import Origins
 from hierchat.store import Origin
 

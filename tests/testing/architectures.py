@@ -35,9 +35,8 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from hierchat.models.architectures.architecture import HEAD, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
-from hierchat.models.architectures.layers import expert_width, layer_heads, tensors
-from hierchat.models.architectures.rope import rotary_size, turned
-from hierchat.models.architectures.sizes import experts_of
+from hierchat.models.architectures.model_config import expert_width, experts_of, layer_heads, tensors
+from hierchat.models.architectures.rope import rotary_dims, rotary_layouts
 from hierchat.models.formats.assemble import whole
 from tests.testing.tiny import CONTEXT, VOCABULARY
 
@@ -248,7 +247,7 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
-        writer.add_rope_dimension_count(rotary_size(said, architecture))
+        writer.add_rope_dimension_count(rotary_dims(said, architecture))
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
     experts, active = experts_of(said)
@@ -270,7 +269,7 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     _add_rotations(model, writer)
     add_tokens(config, writer, tokenizer)
     heads = {"attn_q": config.num_attention_heads, "attn_k": said["num_key_value_heads"]}
-    pairs_neighbours = GGUF_ARCHITECTURES[kind].gguf_pairs_neighbours and not architecture.pairs_neighbours
+    interleaved_rope = GGUF_ARCHITECTURES[kind].gguf_interleaved_rope and not architecture.interleaved_rope
     for name in dict.fromkeys(tensors(architecture, said)):
         if name == HEAD and config.tie_word_embeddings:
             continue
@@ -280,7 +279,7 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
         if "norm" in name.gguf:
             floats = floats + np.float32(architecture.norm_offset)
         if (
-            pairs_neighbours and (matrix := name.gguf.split(".")[-2]) in heads
+            interleaved_rope and (matrix := name.gguf.split(".")[-2]) in heads
         ):  # neighbours are rotated together
             halves = floats.reshape(heads[matrix], 2, config.head_dim // 2, -1)
             floats = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(floats.shape))
@@ -331,7 +330,7 @@ def _add_rotations(model: Any, writer: gguf.GGUFWriter) -> None:
     given = given.get("full_attention", given)
     writer.add_rope_freq_base(given["rope_theta"])
     if given["rope_type"] == "proportional":
-        pairs = turned(model.config.to_dict(), ARCHITECTURES["gemma4_text"])[0]
+        pairs = rotary_layouts(model.config.to_dict(), ARCHITECTURES["gemma4_text"])[0]
         factors = np.array([1.0] * pairs.pairs + [1e30] * (pairs.apart - pairs.pairs), np.float32)
         writer.add_tensor(ROPE_FACTORS, factors)
     if given["rope_type"] in ("linear", "yarn"):

@@ -25,10 +25,10 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import Step
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.torch.runner import TorchRunner
+from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.architectures.architecture import Name
 from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.sizes import experts_of
+from hierchat.models.architectures.model_config import experts_of
 from hierchat.models.formats.assemble import Rows, assemble, whole
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import Blocks, from_floats, pack
@@ -95,7 +95,7 @@ def block_model(model: Any, pack: Callable[[NDArray[np.float32]], Blocks] | None
         matrix,
         tied=tied,
         norm_offset=architecture.norm_offset,
-        pairs_neighbours=architecture.pairs_neighbours,
+        interleaved_rope=architecture.interleaved_rope,
     )
 
 

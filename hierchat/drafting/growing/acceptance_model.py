@@ -12,7 +12,7 @@ import numpy as np
 
 from hierchat.drafting.growing import kernel
 from hierchat.drafting.growing.gumbel_noise import gumbel
-from hierchat.drafting.growing.layout import (
+from hierchat.drafting.growing.kernel_arrays import (
     ALL_VOTES,
     COUNT,
     HIDDEN,
@@ -95,9 +95,9 @@ def read_around(known, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def score(places, place, model, swing):  # type: ignore[no-untyped-def]
+def score(places, place, model, noise_weight):  # type: ignore[no-untyped-def]
     """The chances of row `place`, and its candidates from the likeliest on. Where their noise is known, it counts as
-    much as `swing` [HIDDEN + SLOTS * INPUTS + 1] makes of what is read of them."""
+    much as `noise_weight` [HIDDEN + SLOTS * INPUTS + 1] makes of what is read of them."""
     around = np.empty(SLOTS * KNOWN, np.float32)
     read_around(places.known[place], around)
     common = model.bias.copy()
@@ -122,18 +122,18 @@ def score(places, place, model, swing):  # type: ignore[no-untyped-def]
         x = places.inputs[place, i]
         read(places.seen[place, i], places.known[place], x)
         copy(unit, common, HIDDEN)
-        score, worth = model.score[last], swing[last]
+        score, worth = model.score[last], noise_weight[last]
         for j in range(len(x)):
             value = x[j]
             if value != 0:
                 score += value * model.score[HIDDEN + j]
-                worth += value * swing[HIDDEN + j]
+                worth += value * noise_weight[HIDDEN + j]
                 for h in range(HIDDEN):
                     unit[h] += value * model.inputs[j, h]
         for h in range(HIDDEN):
             unit[h] = max(unit[h], np.float32(0.0))
             score += unit[h] * model.score[h]
-            worth += unit[h] * swing[h]
+            worth += unit[h] * noise_weight[h]
         if places.keys[place] != 0:
             places.noise[place, i] = gumbel(places.keys[place], places.tokens[place, i])
             score += max(worth, np.float32(0.0)) * places.noise[place, i]

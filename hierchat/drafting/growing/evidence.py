@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from hierchat.drafting.growing import kernel
 from hierchat.drafting.growing.gumbel_noise import LUCKY, gumbel
-from hierchat.drafting.growing.layout import (
+from hierchat.drafting.growing.kernel_arrays import (
     ALL_VOTES,
     BREAK,
     CANDIDATES,

@@ -8,7 +8,7 @@ from hierchat.drafting.growing import kernel
 from hierchat.drafting.growing.acceptance_model import copy, first_choices, learn, match_of, score, slot_of
 from hierchat.drafting.growing.evidence import look_far, look_near, trace
 from hierchat.drafting.growing.gumbel_noise import place_key
-from hierchat.drafting.growing.layout import MAX_MATCH, NODES, RECENT, SLOTS
+from hierchat.drafting.growing.kernel_arrays import MAX_MATCH, NODES, RECENT, SLOTS
 
 TAIL = MAX_MATCH + 1
 """Tokens before the tree that a match may reach back to."""
@@ -16,11 +16,11 @@ TAIL = MAX_MATCH + 1
 
 @kernel
 def grow(  # type: ignore[no-untyped-def]
-    databases, places, model, dice, recent, tail, limit, extra, onward, worth, lookup, tree, considered
+    databases, places, model, noise, recent, tail, limit, extra, onward, worth, lookup, tree, considered
 ):
     """Fills `tree`; returns how many nodes to keep and how many places were looked at.
 
-    dice: what is known of how tokens are chosen (layout.Dice).
+    noise: what is known of how tokens are chosen (layout.SamplingNoise).
     tail int32: the end of the committed text. extra [limit + 1], onward [limit]: milliseconds that so many drafts
     add to a step, and the least that one more can cost (cost.DraftCost). worth: milliseconds that a token is worth.
     lookup: milliseconds of a lookup in all databases. Where the context leaves too little probability open to pay for
@@ -37,8 +37,8 @@ def grow(  # type: ignore[no-untyped-def]
     looked = 1
     copy(places.known[0, :, RECENT], recent, SLOTS)
     position = len(databases.previous)
-    places.keys[0] = _key(dice, position)
-    _consider(databases, places, 0, -1, text, length, model, dice, worth, lookup)
+    places.keys[0] = _key(noise, position)
+    _consider(databases, places, 0, -1, text, length, model, noise, worth, lookup)
     considered[0] = 0
     owner = np.zeros(NODES + 1, np.int64)  # the node that a row stands behind
     owner[0] = -1
@@ -79,7 +79,7 @@ def grow(  # type: ignore[no-untyped-def]
                 text[length + d] = tree.tokens[node]
                 node = tree.parents[node]
             copy(places.known[looked, :, RECENT], recent, SLOTS)
-            places.keys[looked] = _key(dice, position + depth[looked])
+            places.keys[looked] = _key(noise, position + depth[looked])
             _consider(
                 databases,
                 places,
@@ -88,7 +88,7 @@ def grow(  # type: ignore[no-untyped-def]
                 text,
                 length + depth[looked],
                 model,
-                dice,
+                noise,
                 highest * worth,
                 lookup,
             )
@@ -98,23 +98,23 @@ def grow(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _key(dice, position):  # type: ignore[no-untyped-def]
+def _key(noise, position):  # type: ignore[no-untyped-def]
     """Of the noise at a position; 0: none is known."""
-    return place_key(dice.key, position) if dice.key != 0 else np.uint64(0)
+    return place_key(noise.key, position) if noise.key != 0 else np.uint64(0)
 
 
 @kernel
 def _consider(  # type: ignore[no-untyped-def]
-    databases, places, place, parent, text, end, model, dice, worth, lookup
+    databases, places, place, parent, text, end, model, noise, worth, lookup
 ):
     """What may stand at a place; `worth` milliseconds if it is right."""
     look_near(databases, places, place, text, end)
     if places.candidates[place] > 0:
-        score(places, place, model, dice.swing)
+        score(places, place, model, noise.noise_weight)
         if (1.0 - places.chances[place, places.ranked[place, 0]]) * worth < lookup:
             return
     look_far(databases, places, place, parent, text, end)
-    score(places, place, model, dice.swing)
+    score(places, place, model, noise.noise_weight)
 
 
 @kernel

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match, best_chain, divided
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.layout import MAX_MATCH
-from hierchat.drafting.tree import NO_MATCH, DraftCost, DraftTree, Match, best_chain, divided
-from hierchat.drafting.vllm.settings import Asked
-from hierchat.drafting.vllm.user_state import User
+from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
+from hierchat.drafting.vllm.drafter_settings import RequestOptions
+from hierchat.drafting.vllm.user_state import UserState
 
 # What a forward of vLLM costs by the rows of the whole batch, learned while it runs. The estimate of
 # engine/latency.py, which cannot be imported there, for forwards over hundreds of rows: what is estimated
@@ -121,7 +121,7 @@ State = Literal["writing", "ended", "aborted", "forgotten"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DraftStep:
     """One forward that brought tokens, as engine/engine.py has it."""
 
     tokens: tuple[int, ...]
@@ -148,16 +148,16 @@ class Step:
         }
 
 
-class Reply:
+class TrackedReply:
     """From its first token to its last."""
 
     def __init__(
-        self, asked: Asked, user: User, drafter: Drafter, prompt: Sequence[int], longest: int
+        self, asked: RequestOptions, user: UserState, drafter: Drafter, prompt: Sequence[int], longest: int
     ) -> None:
         """`longest`: tokens of prompt and reply together."""
         self.asked, self.user, self.drafter = asked, user, drafter
         self.state: State = "writing"
-        self.steps: list[Step] = []
+        self.steps: list[DraftStep] = []
         self.draft = NO_DRAFTS
         self.drafted = False
         """Whether drafts were looked for before the forward that is under way."""
@@ -224,7 +224,7 @@ class Reply:
             right += 1
         own = len(kept) - right
         self.steps.append(
-            Step(
+            DraftStep(
                 tuple(kept),
                 chain.sources[:right] + (TARGET,) * own,
                 tuple(chain.chance(node) for node in range(right)) + (None,) * own,
@@ -303,7 +303,7 @@ class Batch:
         self._costs, self._most, self._vocabulary = costs, most, vocabulary
         self._cost = DraftCost(costs)
         self._took_ms = TOOK_MS
-        self._under_way: list[Reply] = []
+        self._under_way: list[TrackedReply] = []
         self._width = 0
         self._left_at = 0.0
         self.draft_ms = 0.0
@@ -316,7 +316,7 @@ class Batch:
         """Replies that share it."""
         return len(self._under_way)
 
-    def ended(self, replies: Sequence[Reply | None], brought: int) -> float:
+    def ended(self, replies: Sequence[TrackedReply | None], brought: int) -> float:
         """The forward brought so many tokens to these replies; None: one that is new, or whose prompt is being read.
         Call it before the replies take their tokens. Returns the milliseconds that it took, 0: not known."""
         under_way = {id(reply) for reply in self._under_way}
@@ -330,7 +330,7 @@ class Batch:
                 self._cost.note(self._width, brought)
         return ms
 
-    def propose(self, replies: Sequence[Reply], began: float) -> list[DraftTree]:
+    def propose(self, replies: Sequence[TrackedReply], began: float) -> list[DraftTree]:
         """A chain for each. `began`: when vLLM asked, of time.perf_counter."""
         cost, roots = self._cost, len(replies)
         chains: list[DraftTree] = []

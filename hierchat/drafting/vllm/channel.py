@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from hierchat.drafting.vllm.settings import PREFIX, SettingsError
+from hierchat.drafting.vllm.drafter_settings import PREFIX, DrafterSettingsError
 
 LONGEST_LINE = 2**20
 SILENT_SECONDS = 600.0
@@ -28,7 +28,7 @@ Method = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 _log = logging.getLogger("vllm.hierchat")
 
 
-class Refused(Exception):
+class ChannelRefusal(Exception):
     """A request cannot be answered; the text is for who asked."""
 
     def __init__(self, code: Code, sentence: str) -> None:
@@ -36,15 +36,15 @@ class Refused(Exception):
         self.code = code
 
 
-class Channel:
+class ChannelServer:
     """Listens from the start, on threads of its own."""
 
     def __init__(self, methods: Mapping[str, Method], token: str, port: int) -> None:
-        """`port` 0: any. Raises SettingsError where the port is taken."""
+        """`port` 0: any. Raises DrafterSettingsError where the port is taken."""
         try:
             self._server = _Server(methods, token, port)
         except OSError as error:
-            raise SettingsError(
+            raise DrafterSettingsError(
                 f"Nothing can listen on port {port} of 127.0.0.1 ({error.strerror}). Set {PREFIX}PORT to a free one."
             ) from error
         self.port: int = self._server.server_address[1]
@@ -95,7 +95,7 @@ class _Connection(socketserver.StreamRequestHandler):
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:
             return {"ok": True, **self._asked(line)}
-        except Refused as refusal:
+        except ChannelRefusal as refusal:
             return {"ok": False, "error": refusal.code, "message": str(refusal)}
         except Exception:
             _log.exception("The channel could not answer.")
@@ -103,34 +103,34 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def _asked(self, line: bytes) -> Mapping[str, Any]:
         if len(line) > LONGEST_LINE:
-            raise Refused("bad_request", f"A request has {LONGEST_LINE:,} bytes at most.")
+            raise ChannelRefusal("bad_request", f"A request has {LONGEST_LINE:,} bytes at most.")
         try:
             asked = json.loads(line)
         except ValueError:  # no JSON, or no UTF-8
             asked = None
         if not isinstance(asked, dict):
-            raise Refused("bad_request", "Send one JSON object on each line.")
+            raise ChannelRefusal("bad_request", "Send one JSON object on each line.")
         token = asked.get("token")
         if not isinstance(token, str) or not hmac.compare_digest(token.encode(), self.server.token):
-            raise Refused("unauthorised", f"The token is not the one in {PREFIX}TOKEN.")
+            raise ChannelRefusal("unauthorised", f"The token is not the one in {PREFIX}TOKEN.")
         method = self.server.methods.get(str(asked.get("method")))
         if method is None:
             known = ", ".join(sorted(self.server.methods))
-            raise Refused("bad_request", f"There is no such method. There are {known}.")
+            raise ChannelRefusal("bad_request", f"There is no such method. There are {known}.")
         return method(asked)
 
 
 def text(asked: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
-    """A field that must be text. Raises Refused."""
+    """A field that must be text. Raises ChannelRefusal."""
     value = asked.get(name)
     if not isinstance(value, str) or not (value or empty):
-        raise Refused("bad_request", f"The field {name} must be a text.")
+        raise ChannelRefusal("bad_request", f"The field {name} must be a text.")
     return value
 
 
 def number(asked: Mapping[str, Any], name: str) -> int:
-    """A field that may be a whole number, 0 where it is missing. Raises Refused."""
+    """A field that may be a whole number, 0 where it is missing. Raises ChannelRefusal."""
     value = asked.get(name, 0)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise Refused("bad_request", f"The field {name} must be a whole number, 0 or more.")
+        raise ChannelRefusal("bad_request", f"The field {name} must be a whole number, 0 or more.")
     return value

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.growing.layout import CORPUS, SEED
+from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex
-from hierchat.drafting.vllm.ledger import Ledger, LedgerError
-from hierchat.drafting.vllm.settings import PREFIX, SettingsError
+from hierchat.drafting.vllm.drafter_settings import PREFIX, DrafterSettingsError
+from hierchat.drafting.vllm.user_state_file import UserStateFile, UserStateFileError
 
 MEMORY = 2**30
 """Bytes of histories in memory from which on those go that were not used for longest."""
@@ -32,7 +32,7 @@ _log = logging.getLogger("vllm.hierchat")
 
 
 @dataclass(eq=False, slots=True)
-class User:
+class UserState:
     """What belongs to one user."""
 
     name: str
@@ -75,14 +75,14 @@ class User:
         return found
 
 
-class Books:
+class UserStates:
     """The users of one model."""
 
-    def __init__(self, ledger: Ledger, model: str, most_tokens: int, memory: int = MEMORY) -> None:
+    def __init__(self, file: UserStateFile, model: str, most_tokens: int, memory: int = MEMORY) -> None:
         """`most_tokens`: of one user. `memory`: bytes that all histories may take beside those in use."""
-        self._ledger, self._model = ledger, model
+        self._file, self._model = file, model
         self._most_tokens, self._memory = most_tokens, memory
-        self._users: OrderedDict[str, User] = OrderedDict()
+        self._users: OrderedDict[str, UserState] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, "hierchat-books")
         self.trouble = ""
         """Why the file could not be used when it was last tried; empty: it could."""
@@ -91,33 +91,33 @@ class Books:
         """Users in memory."""
         return len(self._users)
 
-    def begin(self, name: str) -> User:
+    def begin(self, name: str) -> UserState:
         """A reply of this user begins; `end` stands behind it."""
         user = self._users.get(name)
         if user is None or (user.worn and not user.writing):
             self._make_room()
-            user = self._users[name] = User(name)
+            user = self._users[name] = UserState(name)
             self._thread.submit(self._read, user)
         self._users.move_to_end(name)
         user.writing += 1
         return user
 
-    def end(self, user: User) -> None:
+    def end(self, user: UserState) -> None:
         """A reply is over, whatever became of it."""
         user.writing -= 1
 
-    def keep(self, user: User, reply: str, tokens: Sequence[int]) -> None:
+    def keep(self, user: UserState, reply: str, tokens: Sequence[int]) -> None:
         """A reply that ended by itself drafts for its user from now on."""
         self._thread.submit(self._write, user, reply, np.array(tokens, np.int32))
 
     def forget(self, name: str, replies: Sequence[str] | None) -> set[str]:
         """These replies of a user, or all: gone from memory and file when this returns. Returns the names of those that
-        were there. Raises LedgerError."""
+        were there. Raises UserStateFileError."""
         return self._thread.submit(self._forget, name, replies).result()
 
     def held(self) -> tuple[int, int]:
-        """Replies and tokens in the file. Raises LedgerError."""
-        return self._thread.submit(self._ledger.held, self._model).result()
+        """Replies and tokens in the file. Raises UserStateFileError."""
+        return self._thread.submit(self._file.held, self._model).result()
 
     def wait(self) -> None:
         """Until what was asked for so far is done."""
@@ -126,7 +126,7 @@ class Books:
 
     def close(self) -> None:
         """Write what is to be written."""
-        self._thread.submit(self._ledger.close)
+        self._thread.submit(self._file.close)
         self._thread.shutdown()
 
     def _make_room(self) -> None:
@@ -140,11 +140,11 @@ class Books:
 
     # On the thread
 
-    def _read(self, user: User) -> None:
+    def _read(self, user: UserState) -> None:
         try:
-            found = self._ledger.replies(user.name, self._model)
-            learned = self._ledger.acceptance(user.name, self._model)
-        except LedgerError as error:
+            found = self._file.replies(user.name, self._model)
+            learned = self._file.acceptance(user.name, self._model)
+        except UserStateFileError as error:
             self._note(error)
             return
         for (reply, tokens), start in zip(
@@ -158,15 +158,15 @@ class Books:
             except ValueError as error:  # of another version: it is learned anew
                 _log.info("%s", error)
 
-    def _write(self, user: User, reply: str, tokens: NDArray[np.int32]) -> None:
+    def _write(self, user: UserState, reply: str, tokens: NDArray[np.int32]) -> None:
         try:
-            self._ledger.keep(user.name, self._model, reply, tokens, user.acceptance.to_bytes())
+            self._file.keep(user.name, self._model, reply, tokens, user.acceptance.to_bytes())
             user.add(reply, tokens)
             if surplus := user.surplus(self._most_tokens):
-                self._ledger.drop(user.name, self._model, surplus)
+                self._file.drop(user.name, self._model, surplus)
                 user.remove(surplus)
             self.trouble = ""
-        except LedgerError as error:
+        except UserStateFileError as error:
             self._note(error)
 
     def _forget(self, name: str, replies: Sequence[str] | None) -> set[str]:
@@ -174,11 +174,11 @@ class Books:
             user.remove(list(user.places) if replies is None else replies)
             if replies is None:
                 user.acceptance = Acceptance()
-        there = self._ledger.names(name)
-        self._ledger.forget(name, replies)
+        there = self._file.names(name)
+        self._file.forget(name, replies)
         return there if replies is None else there.intersection(replies)
 
-    def _note(self, error: LedgerError) -> None:
+    def _note(self, error: UserStateFileError) -> None:
         self.trouble = str(error)
         _log.warning("%s", error)
 
@@ -194,7 +194,7 @@ SEED_NAME = "seed"
 
 
 def read_corpus(folder: Path, vocabulary: int) -> Source:
-    """A corpus, memory-mapped. `vocabulary`: how many tokens the model has. Raises SettingsError.
+    """A corpus, memory-mapped. `vocabulary`: how many tokens the model has. Raises DrafterSettingsError.
 
     Its files are hashed: a position out of range would be read from anywhere."""
     try:
@@ -219,7 +219,7 @@ def _mapped(folder: Path, name: str, files: Mapping[str, Mapping[str, Any]]) -> 
     return np.load(folder / name, mmap_mode="r")
 
 
-def _unusable(folder: Path, reason: str) -> SettingsError:
-    return SettingsError(
+def _unusable(folder: Path, reason: str) -> DrafterSettingsError:
+    return DrafterSettingsError(
         f"The corpus {folder} cannot be used: {reason}. Make it anew, or leave it out of {PREFIX}STATISTICS."
     )

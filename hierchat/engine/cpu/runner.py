@@ -33,21 +33,23 @@ from hierchat.engine.cpu.sequence import CpuSequence, Pages
 from hierchat.engine.engine import clear_memory_errors
 from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
-from hierchat.engine.verify import ArrayRows, Rows
+from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
 from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.layers import (
+from hierchat.models.architectures.model_config import (
     expert_width,
-    has_experts_beside,
+    experts_of,
+    has_mlp_beside_experts,
     layer_heads,
+    query_scales,
+    shared_by_active,
     sources,
     windows,
 )
-from hierchat.models.architectures.rope import rotations, tables, turned
-from hierchat.models.architectures.sizes import experts_of, query_scales, shared_by_active
+from hierchat.models.architectures.rope import rope_kinds, rope_tables, rotary_layouts
+from hierchat.models.device_memory import free_memory
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.memory import free_memory
 
 MOST_ROWS = 128
 """Positions of the widest forward."""
@@ -271,7 +273,7 @@ def _weights(
     after_inner = vectors.get("after_inner_norms", no_vectors)
     value_size = max(size for _, _, size in layer_heads(model.config)) if architecture.value_norm else 0
     factors = vectors.get("rope_factors")
-    cosines, sines = tables(model.config, architecture, positions, factors, context_length)
+    cosines, sines = rope_tables(model.config, architecture, positions, factors, context_length)
     return Weights(
         matrices=matrices,
         attention_norms=vectors.get("attention_norms", no_vectors),
@@ -293,7 +295,7 @@ def _weights(
         last_norm=vectors["last_norm"] / np.float32(model.config.get("logits_scaling") or 1.0),
         cosines=cosines,
         sines=sines,
-        rotations=np.array(rotations(model.config, architecture), np.int64),
+        rotations=np.array(rope_kinds(model.config, architecture), np.int64),
         query_scales=query_scales(model.config, positions, architecture.query_scale),
         windows=np.array(windows(model.config, architecture), np.int64),
         kinds=np.array(kinds, np.int64),
@@ -307,10 +309,10 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
     config = model.config
     experts, active = experts_of(config) if architecture.experts else (0, 0)
     kept = [layer == source for layer, source in enumerate(sources(config))]
-    pairs = turned(config, architecture)
+    pairs = rotary_layouts(config, architecture)
     each = [
         (heads, pairs[max(rotation, 0)][:2])
-        for heads, rotation in zip(layer_heads(config), rotations(config, architecture), strict=True)
+        for heads, rotation in zip(layer_heads(config), rope_kinds(config, architecture), strict=True)
     ]
     found = list(dict.fromkeys(each))
     norms = model.vectors.get("query_norms")
@@ -340,7 +342,7 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
             slot_layers=sum(keeps for one, keeps in zip(each, kept, strict=True) if one == kind),
             last_kept=max(layer for layer, keeps in enumerate(kept) if keeps),
             joint_norms=len(found) == 1 and norms is not None and norms.shape[1] == heads * size,
-            dense=config[architecture.inner] if has_experts_beside(config, architecture) else 0,
+            dense=config[architecture.inner] if has_mlp_beside_experts(config, architecture) else 0,
         )
         for kind in found
         for (heads, kv_heads, size), (those, apart) in [kind]

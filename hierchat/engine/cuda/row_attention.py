@@ -13,7 +13,7 @@ import torch
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
-from hierchat.engine.torch.slots import SlotLayer, Slots
+from hierchat.engine.torch.slots import SlotLayer, TorchSlots
 
 # A segment at fixed addresses: what a CUDA graph reads in place of arguments.
 
@@ -135,7 +135,7 @@ class StaticLayer(SlotLayer):
         return self.keys, self.values
 
 
-class StaticSlots(Slots):
+class StaticSlots(TorchSlots):
     """All layers' slots in one tensor, zeroed so that unseen ones hold finite numbers."""
 
     writing: torch.Tensor

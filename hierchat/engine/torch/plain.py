@@ -22,8 +22,8 @@ from transformers.generation.utils import ALL_CACHE_NAMES
 
 from hierchat.engine.engine import UnsupportedModel, clear_memory_errors
 from hierchat.engine.runner import CachedSequence, Segment, in_turn
-from hierchat.engine.torch.runner import MOST_SEQUENCES, precision
-from hierchat.engine.verify import ArrayRows, Rows
+from hierchat.engine.torch.torch_runner import MOST_SEQUENCES, precision
+from hierchat.engine.verification import ArrayRows, Rows
 
 Way = Literal["pieces", "whole", "anew"]
 """How a text is read. pieces: any number of tokens behind any state. whole: at once from its beginning, then token by
@@ -38,7 +38,7 @@ TOLERANCE, ROUGHLY = 0.02, 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TextState:
     """What a model keeps of a text of `length` tokens, by the names of its arguments. Never changed."""
 
     length: int = 0
@@ -70,7 +70,7 @@ class PlainRunner:
     def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         return in_turn(segments, padded=padded)
 
-    def read(self, text: Sequence[int], state: State) -> tuple[State, NDArray[np.float32]]:
+    def read(self, text: Sequence[int], state: TextState) -> tuple[TextState, NDArray[np.float32]]:
         """The state behind the whole of `text`, of which `state` is that behind a beginning, and the logits behind its
         last token."""
         if self.way == "whole" and 0 < state.length < len(text) - 1:
@@ -79,9 +79,9 @@ class PlainRunner:
         return self._forward(text, state)
 
     @torch.inference_mode()
-    def _forward(self, text: Sequence[int], state: State) -> tuple[State, NDArray[np.float32]]:
+    def _forward(self, text: Sequence[int], state: TextState) -> tuple[TextState, NDArray[np.float32]]:
         if self.way == "anew":
-            state = State()
+            state = TextState()
         ids = torch.tensor([list(text)], device=self.device)
         arguments = {"use_cache": self.way != "anew", **(_copied(state) or self._empty())}
         if self._positions:
@@ -98,7 +98,7 @@ class PlainRunner:
         kept = {name: out[name] for name in ALL_CACHE_NAMES if out.get(name) is not None}
         if "mems" in kept or "past_buckets_states" in kept:  # what two old models call them
             kept = {"past_key_values": next(iter(kept.values()))}
-        return State(len(text), kept), out.logits[0, -1].float().numpy(force=True)
+        return TextState(len(text), kept), out.logits[0, -1].float().numpy(force=True)
 
     def _empty(self) -> dict[str, Any]:
         """What a model is given before its first token."""
@@ -113,7 +113,7 @@ class PlainRunner:
         self.way = "anew"
         with clear_memory_errors():
             try:
-                expected = self._forward(text, State())[1]
+                expected = self._forward(text, TextState())[1]
             except Exception as error:
                 raise UnsupportedModel(f"transformers cannot compute this model: {_said(error)}") from error
         if not np.isfinite(expected).all():
@@ -129,7 +129,7 @@ class PlainRunner:
 
     def _in_two(self, text: Sequence[int]) -> NDArray[np.float32]:
         """Logits behind a text of which the first tokens were read before, and read again after others."""
-        begun, _ = self.read(text[: PROBE // 2], State())
+        begun, _ = self.read(text[: PROBE // 2], TextState())
         self.read([*text[: PROBE // 2], *text[:3]], begun)
         return self.read(text, begun)[1]
 
@@ -143,10 +143,10 @@ class PlainSequence:
         self.context_length = runner.context_length
         self.exact = runner.exact
         self.tokens: list[int] = []
-        self._state = State()
-        self._ends: list[State] = []
+        self._state = TextState()
+        self._ends: list[TextState] = []
         self._segment: Sequence[int] = ()
-        self._nodes: list[State] = []
+        self._nodes: list[TextState] = []
 
     def read(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
@@ -177,16 +177,16 @@ class PlainSequence:
         del self.tokens[length:]
         self._ends = [end for end in self._ends if end.length <= length]
         if self._state.length > length:
-            self._state = _cropped(self._state, length) or max(self._ends, key=_length, default=State())
+            self._state = _cropped(self._state, length) or max(self._ends, key=_length, default=TextState())
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
         return False
 
     def close(self) -> None:
         self.tokens.clear()
-        self._state, self._ends, self._nodes = State(), [], []
+        self._state, self._ends, self._nodes = TextState(), [], []
 
-    def _read(self) -> State:
+    def _read(self) -> TextState:
         """The state behind all that is committed; where that was a prompt, it is kept."""
         if self._state.length < len(self.tokens):
             self._state, _ = self.runner.read(self.tokens, self._state)
@@ -197,11 +197,11 @@ class PlainSequence:
         return self._state
 
 
-def _length(state: State) -> int:
+def _length(state: TextState) -> int:
     return state.length
 
 
-def _copied(state: State) -> dict[str, Any]:
+def _copied(state: TextState) -> dict[str, Any]:
     """A state that a forward may change. Keys and values are shared: new ones are put behind them in another place."""
     shared: dict[int, Any] = {}
     for cache in state.kept.values():
@@ -211,10 +211,10 @@ def _copied(state: State) -> dict[str, Any]:
     return deepcopy(dict(state.kept), shared)
 
 
-def _cropped(state: State, length: int) -> State | None:
+def _cropped(state: TextState, length: int) -> TextState | None:
     """The state behind the first `length` tokens; None where it cannot be had from this one."""
     if not length:
-        return State()
+        return TextState()
     kept = _copied(state)
     try:
         if not kept or not all(cache.is_croppable for cache in kept.values()):
@@ -223,7 +223,7 @@ def _cropped(state: State, length: int) -> State | None:
             cache.crop(length - state.length)
     except (AttributeError, RuntimeError):  # a cache of an older kind, or a window that has moved on
         return None
-    return State(length, kept)
+    return TextState(length, kept)
 
 
 def _agrees(compute: Callable[[], NDArray[np.float32]], expected: NDArray[np.float32], most: float) -> bool:

@@ -15,7 +15,7 @@ class SlotLayer(CacheLayerMixin):
     is_sliding = False
     is_croppable = True
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: TorchSlots) -> None:
         super().__init__()
         self.slots = slots
 
@@ -70,7 +70,7 @@ class SlotLayer(CacheLayerMixin):
         return self.slots.capacity
 
 
-class Slots(Cache):
+class TorchSlots(Cache):
     """All layers' slots. `length` slots are committed; a forward writes behind them and views multiples of `bucket`."""
 
     def __init__(self, layers: int, capacity: int, bucket: int) -> None:

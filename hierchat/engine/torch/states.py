@@ -21,7 +21,7 @@ from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from hierchat.engine.cpu.llvm import kernel
 from hierchat.engine.cpu.phases import COUNTER, done, take, wait
-from hierchat.engine.torch.slots import Slots
+from hierchat.engine.torch.slots import TorchSlots
 
 STATES = {"conv", "linear_attention"}
 """transformers' names of layers that keep a running state and nothing else."""
@@ -44,7 +44,7 @@ class Windows(torch.Tensor):
     """Inputs of a convolution of which only the last output of each row is wanted."""
 
 
-class State(NamedTuple):
+class LayerState(NamedTuple):
     """What a layer keeps of a text. Never changed."""
 
     inputs: torch.Tensor | None = None
@@ -54,11 +54,11 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class StateMark:
     """The states of all layers behind the first `length` tokens of a text."""
 
     length: int
-    states: tuple[State, ...]
+    states: tuple[LayerState, ...]
 
 
 class StateLayer(LinearAttentionCacheLayerMixin):
@@ -67,7 +67,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     def __init__(self, slots: StateSlots) -> None:
         super().__init__()
         self.slots = slots
-        self.state = State()
+        self.state = LayerState()
         self._windows: torch.Tensor | None = None  # [rows, size, channels]
         self._running: dict[int, torch.Tensor] = {}
         self._behind: Callable[[int], torch.Tensor] | None = None
@@ -114,14 +114,14 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     def commit(self, node: int) -> None:
         inputs = None if self._windows is None else self._windows[node, 1:].clone()
         if self._behind:
-            self.state = State(inputs, self._behind(node))
+            self.state = LayerState(inputs, self._behind(node))
         else:
             running = self._running.get(node)
-            self.state = State(inputs, None if running is None else running.clone())
+            self.state = LayerState(inputs, None if running is None else running.clone())
         self._windows, self._running, self._behind = None, {}, None
 
 
-class StateSlots(Slots):
+class StateSlots(TorchSlots):
     """Slots of a text of which some layers keep states. States stand at marks: the beginning of the last piece that was
     read of a prompt, and its end. Taking a text back goes to the last mark before."""
 
@@ -134,8 +134,8 @@ class StateSlots(Slots):
         self._states = [StateLayer(self) for kept in keeps if kept]
         self._follows: Sequence[int] = ()
         self._windows: dict[int, torch.Tensor] = {}
-        self._marks: list[Mark] = []
-        self._recent: deque[Mark] = deque(maxlen=0)
+        self._marks: list[StateMark] = []
+        self._recent: deque[StateMark] = deque(maxlen=0)
         layers = iter(self._states)
         for at, kept in enumerate(keeps):
             if kept:
@@ -182,15 +182,15 @@ class StateSlots(Slots):
             return
         self._marks = [mark for mark in self._marks if mark.length <= length]
         recent = [mark for mark in self._recent if mark.length <= length]
-        empty = Mark(0, (State(),) * len(self._states))
+        empty = StateMark(0, (LayerState(),) * len(self._states))
         last = max((*self._marks, *recent), key=lambda mark: mark.length, default=empty)
         self._recent = deque(recent, RECENT if 0 < last.length < length else self._recent.maxlen)
         for layer, state in zip(self._states, last.states, strict=True):
             layer.state = state
         self.length, self.reading = last.length, False
 
-    def _mark(self) -> Mark:
-        return Mark(self.length, tuple(layer.state for layer in self._states))
+    def _mark(self) -> StateMark:
+        return StateMark(self.length, tuple(layer.state for layer in self._states))
 
 
 def _gathered(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

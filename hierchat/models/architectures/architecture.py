@@ -87,7 +87,7 @@ LAYER_INPUTS = {
 """Where a layer has an input of its own beside the residual stream: what opens it, and what makes it part of that."""
 LAYER_INPUT_NORMS = {"after_layer_norms": Name("post_per_layer_input_norm", "post_norm")}
 """Of what it adds to the residual stream."""
-EXPERTS_BESIDE = {
+EXPERTS_BESIDE_MLP = {
     "router": Name("router.proj", "ffn_gate_inp"),
     "gate": Name("experts.gate_up_proj", "ffn_gate_up_exps"),
     "up": Name("experts.gate_up_proj", "ffn_gate_up_exps"),
@@ -97,7 +97,7 @@ EXPERTS_BESIDE = {
     "dense_down": Name("mlp.down_proj", "ffn_down"),
 }
 """Where a layer has several experts beside the matrices that other layers have alone."""
-NORMS_BESIDE = {
+NORMS_BESIDE_MLP = {
     "after_dense_norms": Name("post_feedforward_layernorm_1", "post_ffw_norm_1"),
     "expert_norms": Name("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
     "after_expert_norms": Name("post_feedforward_layernorm_2", "post_ffw_norm_2"),
@@ -126,13 +126,13 @@ class Architecture:
     `beside`: matrices in place of those where config.json says that layers have experts beside what others have alone;
     their width is the moe_intermediate_size. `biases`: matrices that have them; `optional_biases`: unless config.json
     says otherwise. `sinks`: what each head looks at beside the text. `scales`: what multiplies the residual stream
-    behind each layer. `value_norm`: values are normalised, without weights. `gguf_pairs_neighbours`: for rotary
-    positions, GGUF files pair neighbours within a head, where the engine pairs its halves; `pairs_neighbours`: so do
+    behind each layer. `value_norm`: values are normalised, without weights. `gguf_interleaved_rope`: for rotary
+    positions, GGUF files pair neighbours within a head, where the engine pairs its halves; `interleaved_rope`: so do
     safetensors. `scaled_embedding`: what a token begins with is its embedding times the root of its length.
 
     The rest holds where config.json says nothing: `activation`, one of ACTIVATIONS; `window`: a `sliding_window`
     counts; `full_every`: of so many layers, the last sees beyond the window; `rope_base` of rotary positions, and
-    `local_rope_base` of those in layers with a window, where it is another; `rotary_part`: of a head that they turn;
+    `local_rope_base` of those in layers with a window, where it is another; `partial_rotary`: of a head that they turn;
     `unrotated_every`: of so many layers, the last has none; `full_unrotated`: layers without a window have none where
     others have a window; `query_scale`: what queries are multiplied by; `full_head_dim`: numbers per head in layers
     without a window, where others have one.
@@ -145,14 +145,14 @@ class Architecture:
     norms: Mapping[str, Name]
     matrices: Mapping[str, Name] = field(default_factory=lambda: MATRICES)
     inner: str = "intermediate_size"
-    beside: Mapping[str, Name] = field(default_factory=dict)
+    experts_beside_mlp: Mapping[str, Name] = field(default_factory=dict)
     biases: tuple[str, ...] = ()
     optional_biases: bool = False
     sinks: Name | None = None
     scales: Name | None = None
     value_norm: bool = False
-    gguf_pairs_neighbours: bool = False
-    pairs_neighbours: bool = False
+    gguf_interleaved_rope: bool = False
+    interleaved_rope: bool = False
     norm_offset: float = 0.0
     scaled_embedding: bool = False
     activation: str = "silu"
@@ -160,7 +160,7 @@ class Architecture:
     full_every: int | None = None
     rope_base: float = 10000.0
     local_rope_base: float | None = None
-    rotary_part: float = 1.0
+    partial_rotary: float = 1.0
     unrotated_every: int | None = None
     full_unrotated: bool = False
     query_scale: float | None = None
@@ -169,7 +169,7 @@ class Architecture:
     @property
     def experts(self) -> bool:
         """Whether its layers have several experts, or may have them."""
-        return "router" in self.matrices or bool(self.beside)
+        return "router" in self.matrices or bool(self.experts_beside_mlp)
 
     def activation_of(self, config: Mapping[str, Any]) -> str:
         """Of a model of this architecture with this config.json."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hierchat.models.architectures.architecture import (
     CLAMPED,
     EXPERTS,
-    EXPERTS_BESIDE,
+    EXPERTS_BESIDE_MLP,
     FUSED_EXPERTS,
     LAYER_INPUT_NORMS,
     LAYER_INPUTS,
@@ -13,7 +13,7 @@ from hierchat.models.architectures.architecture import (
     MATRICES,
     NORMS,
     NORMS_AFTER,
-    NORMS_BESIDE,
+    NORMS_BESIDE_MLP,
     QUERY_KEY_NORMS,
     SANDWICH_NORMS,
     Architecture,
@@ -70,9 +70,9 @@ GEMMA3 = Architecture(
 GEMMA4 = Architecture(
     model_type="gemma4_text",
     gguf="gemma4",
-    norms=SANDWICH_NORMS | QUERY_KEY_NORMS | LAYER_INPUT_NORMS | NORMS_BESIDE,
+    norms=SANDWICH_NORMS | QUERY_KEY_NORMS | LAYER_INPUT_NORMS | NORMS_BESIDE_MLP,
     matrices=MATRICES | LAYER_INPUTS,
-    beside=EXPERTS_BESIDE,
+    experts_beside_mlp=EXPERTS_BESIDE_MLP,
     scales=LAYER_SCALES,
     value_norm=True,
     scaled_embedding=True,
@@ -101,9 +101,9 @@ GLM4 = Architecture(
     matrices=MATRICES | dict.fromkeys(("gate", "up"), Name("mlp.gate_up_proj", "ffn_up")),
     biases=("q", "k", "v"),
     optional_biases=True,
-    gguf_pairs_neighbours=True,
-    pairs_neighbours=True,
-    rotary_part=0.5,
+    gguf_interleaved_rope=True,
+    interleaved_rope=True,
+    partial_rotary=0.5,
 )
 
 
@@ -135,14 +135,14 @@ GRANITE = Architecture(
     model_type="granite",
     gguf="granite",
     norms=NORMS,
-    gguf_pairs_neighbours=True,
+    gguf_interleaved_rope=True,
 )
 
 
 # Llama 2 and 3, and what is built like them: SmolLM2, TinyLlama, Mistral in GGUF files.
 
 
-LLAMA = Architecture(model_type="llama", gguf="llama", norms=NORMS, gguf_pairs_neighbours=True)
+LLAMA = Architecture(model_type="llama", gguf="llama", norms=NORMS, gguf_interleaved_rope=True)
 
 
 # Mistral: Llama, in some versions with a sliding window over all layers.
@@ -158,7 +158,7 @@ MISTRAL3 = Architecture(
     model_type="ministral3",
     gguf="mistral3",
     norms=NORMS,
-    gguf_pairs_neighbours=True,
+    gguf_interleaved_rope=True,
     window=True,
     rope_base=1_000_000.0,
 )
@@ -270,7 +270,7 @@ SMOLLM3 = Architecture(
     model_type="smollm3",
     gguf="smollm3",
     norms=NORMS,
-    gguf_pairs_neighbours=True,
+    gguf_interleaved_rope=True,
     rope_base=2_000_000.0,
     unrotated_every=4,
 )

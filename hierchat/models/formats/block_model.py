@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from hierchat.models.architectures.architecture import EXPERTS
 from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.layers import matrices_of
-from hierchat.models.architectures.sizes import experts_of
+from hierchat.models.architectures.model_config import experts_of, matrices_of
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import VERSION, in_large_pages
 from hierchat.models.progress import BrokenFileError

@@ -7,10 +7,8 @@ from typing import Any
 
 from hierchat.models.architectures.architecture import EMBEDDING, HEAD, MATRICES, Architecture
 from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
-from hierchat.models.architectures.layers import FULL, SLIDING
-from hierchat.models.architectures.sizes import require_plausible
-from hierchat.models.formats.gguf_families import FAMILIES
-from hierchat.models.formats.gguf_family import rotary_part, scaling_of
+from hierchat.models.architectures.model_config import FULL, SLIDING, require_plausible
+from hierchat.models.formats.gguf_families import FAMILIES, partial_rotary, scaling_of
 from hierchat.models.formats.gguf_head import Head
 from hierchat.models.progress import NONSENSE, BrokenFileError
 
@@ -100,7 +98,7 @@ def _config(head: Head) -> dict[str, Any]:
         "final_logit_softcapping": head.of_architecture("final_logit_softcapping"),
         **_experts(head, kind),
         "rope_scaling": scaling_of(head),
-        "partial_rotary_factor": rotary_part(head),
+        "partial_rotary_factor": partial_rotary(head),
         **(_multipliers(head) if kind == "granite" else {}),
         **(_of_gemma4(head) if kind == "gemma4_text" else {}),
     }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hierchat.models.formats.block_model import Matrix, ModuleWeights
 from hierchat.models.formats.block_types import floats_of
 from hierchat.models.formats.blocks import from_file
-from hierchat.models.formats.gguf_family import Config, Family, Floats, Part
+from hierchat.models.formats.gguf_families import Config, Family, Floats, Part
 from hierchat.models.formats.gguf_head import Tensor, read_head, shards
 from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError

@@ -13,15 +13,13 @@ from typing import Any
 
 from hierchat.config import models_dir
 from hierchat.models.architectures.architecture import EMBEDDING, HEAD, LAYER_EMBEDDING
-from hierchat.models.architectures.layers import slot_size
-from hierchat.models.architectures.sizes import experts_of, require_plausible
+from hierchat.models.architectures.model_config import experts_of, require_plausible, slot_size
 from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry
-from hierchat.models.fetch.hub import fetch_beginning
-from hierchat.models.fetch.hub_search import HubFile, HubModel, hub_model
+from hierchat.models.device_memory import best_device
+from hierchat.models.fetch.hub import HubFile, HubModel, fetch_beginning, hub_model
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_head import Head, read_head, shards, without_number
 from hierchat.models.load.check import by_engine, remote_head, require_runnable_head
-from hierchat.models.memory import best_device
 from hierchat.models.own_catalogue import add_model, free_name
 from hierchat.models.progress import NONSENSE, BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.runnable import Step, gguf_step, refused, step, unsupported

@@ -10,14 +10,7 @@ from typing import Any, Literal
 
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry, read_catalogue
-from hierchat.models.fetch.bring import get_gguf, has_blocks, is_fetched
-from hierchat.models.fetch.convert import blocks_folder, is_converted
-from hierchat.models.fetch.folder import block_bytes, causal_config, read_config, weight_bytes
-from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
-from hierchat.models.formats.gguf_config import gguf_config
-from hierchat.models.formats.gguf_families import FAMILIES, KINDS
-from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, shard_names
-from hierchat.models.memory import (
+from hierchat.models.device_memory import (
     best_device,
     blocks_needed,
     bytes_needed,
@@ -27,6 +20,13 @@ from hierchat.models.memory import (
     require_fit,
     total_memory,
 )
+from hierchat.models.fetch.bring import get_gguf, has_blocks, is_fetched
+from hierchat.models.fetch.convert import blocks_folder, is_converted
+from hierchat.models.fetch.folder import block_bytes, causal_config, read_config, weight_bytes
+from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
+from hierchat.models.formats.gguf_config import gguf_config
+from hierchat.models.formats.gguf_families import FAMILIES, KINDS
+from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, shard_names
 from hierchat.models.progress import (
     NONSENSE,
     BrokenFileError,

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hierchat.models.architectures.architecture import HEAD
-from hierchat.models.architectures.layers import slot_size
-from hierchat.models.architectures.sizes import PREFIX, of_text
+from hierchat.models.architectures.model_config import PREFIX, of_text, slot_size
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry
 from hierchat.models.fetch.hub import fetch_beginning, list_files
 from hierchat.models.formats.gguf_config import gguf_config

@@ -13,14 +13,14 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from hierchat.models.catalogue import Backend, ModelEntry, Quantisation, Size, read_catalogue
+from hierchat.models.device_memory import dtype_on, require_fit
 from hierchat.models.fetch.bring import get
 from hierchat.models.fetch.folder import causal_config, read_folder
 from hierchat.models.formats import block_model
 from hierchat.models.formats.block_model import Matrix, ModuleWeights
 from hierchat.models.formats.gguf_module import stored
 from hierchat.models.load.check import with_backend
-from hierchat.models.load.loaded import LoadedModel, model_key
-from hierchat.models.memory import dtype_on, require_fit
+from hierchat.models.load.loaded_model import LoadedModel, model_key
 from hierchat.models.progress import (
     BrokenFileError,
     DoesNotFitError,
@@ -145,7 +145,7 @@ def _first_line(error: Exception) -> str:
 @dataclass(frozen=True, slots=True)
 class BlockModule:
     """`module` in eval mode; what stands for its matrices is in `matrices` by their names, and there they hold nothing
-    (engine/torch/blocks.py puts them in)."""
+    (engine/torch/block_linear.py puts them in)."""
 
     module: Any
     matrices: Mapping[str, Matrix]

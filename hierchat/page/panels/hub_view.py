@@ -15,7 +15,7 @@ from hierchat.page.panels.models_view import count_line, facts_line, fetch_line,
 from hierchat.page.status import error, waiting
 
 if TYPE_CHECKING:
-    from hierchat.models.fetch.hub_search import HubFile, HubModel
+    from hierchat.models.fetch.hub import HubFile, HubModel
     from hierchat.runtime.downloads import Look, Search
     from hierchat.runtime.models import ModelRow
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hierchat.drafting.vllm.batch import WIDEST, RowCosts
-from hierchat.drafting.vllm.proposer import HierchatProposer
+from hierchat.drafting.vllm.custom_proposer import HierchatProposer
 from tests.drafting.vllm.fake_runner import Engine, config
 
 TOKEN = "a secret of the test"

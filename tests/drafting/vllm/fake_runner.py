@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hierchat.drafting.vllm.proposer import HierchatProposer
+from hierchat.drafting.vllm.custom_proposer import HierchatProposer
 
 END = 1
 VOCABULARY = 500

@@ -48,7 +48,7 @@ def url(engine: Engine, environment: pytest.MonkeyPatch) -> Iterator[str]:
             with one_at_a_time:
                 request = engine.ask(prompt, recites(POEM), most=asked["max_tokens"], **extra)
                 engine.finish()
-                engine.proposer._books.wait()
+                engine.proposer._users.wait()
             self._send({"choices": [{"token_ids": request.tokens}]})
 
         def _send(self, answer: Any) -> None:
@@ -108,7 +108,7 @@ def test_arms_are_compared_with_no_drafts(
         assert set(again["without_prompts"]) == {"tokens_per_second", "speedup"}
     printed = capsys.readouterr().out
     assert re.search(r"^history, again +[\d.]+ +[\d.]+ ", printed, re.MULTILINE)
-    assert engine.proposer._books.held() == (0, 0)  # the bench's user is gone
+    assert engine.proposer._users.held() == (0, 0)  # the bench's user is gone
 
 
 def test_prompts_can_be_set_aside() -> None:

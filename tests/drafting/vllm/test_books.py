@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.drafting.vllm.ledger import Ledger, LedgerError
-from hierchat.drafting.vllm.user_state import Books, User
+from hierchat.drafting.vllm.user_state import UserState, UserStates
+from hierchat.drafting.vllm.user_state_file import UserStateFile, UserStateFileError
 
-Make = Callable[..., Books]
+Make = Callable[..., UserStates]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[Books] = []
+    made: list[UserStates] = []
 
-    def books(most: int = 1000, memory: int = 2**30, model: str = "tiny") -> Books:
-        made.append(Books(Ledger(tmp_path / "books" / "drafts.db"), model, most, memory))
+    def books(most: int = 1000, memory: int = 2**30, model: str = "tiny") -> UserStates:
+        made.append(UserStates(UserStateFile(tmp_path / "books" / "drafts.db"), model, most, memory))
         return made[-1]
 
     yield books
@@ -30,13 +30,13 @@ def make(tmp_path: Path) -> Iterator[Make]:
         one.close()
 
 
-def texts(user: User) -> list[list[int]]:
+def texts(user: UserState) -> list[list[int]]:
     """What can draft, oldest first."""
     tokens = user.index.arrays.tokens
     return [tokens[start : start + length].tolist() for start, length in user.places.values()]
 
 
-def write(books: Books, name: str, *replies: tuple[str, list[int]]) -> User:
+def write(books: UserStates, name: str, *replies: tuple[str, list[int]]) -> UserState:
     user = books.begin(name)
     for reply, tokens in replies:
         books.keep(user, reply, tokens)
@@ -71,12 +71,12 @@ def test_no_more_is_held_than_there_is_room_for(
 ) -> None:
     """The newest replies that fit, in memory and in the file; `again`: read anew before this one."""
     file = tmp_path_factory.mktemp("bounded") / "drafts.db"
-    books = Books(Ledger(file), "tiny", most)
+    books = UserStates(UserStateFile(file), "tiny", most)
     user = books.begin("ann")
     for number, size in enumerate(sizes):
         if number == again:
             books.close()
-            books = Books(Ledger(file), "tiny", most)
+            books = UserStates(UserStateFile(file), "tiny", most)
             user = books.begin("ann")
         books.keep(user, str(number), [number] * size)
     books.wait()
@@ -127,14 +127,14 @@ def test_forgetting_reaches_what_is_not_in_memory(make: Make) -> None:
 
 
 def test_what_was_learned_goes_with_the_last_reply(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "drafts.db")
+    file = UserStateFile(tmp_path / "drafts.db")
     for model, reply in (("tiny", "1"), ("tiny", "2"), ("another", "1")):
-        ledger.keep("ann", model, reply, [1, 2], b"learned")
-    ledger.keep("ben", "another", "1", [3], b"learned")
-    ledger.forget("ann", ["1"])
-    assert (ledger.acceptance("ann", "another"), ledger.acceptance("ann", "tiny")) == (None, b"learned")
-    assert ledger.acceptance("ben", "another") == b"learned"
-    ledger.close()
+        file.keep("ann", model, reply, [1, 2], b"learned")
+    file.keep("ben", "another", "1", [3], b"learned")
+    file.forget("ann", ["1"])
+    assert (file.acceptance("ann", "another"), file.acceptance("ann", "tiny")) == (None, b"learned")
+    assert file.acceptance("ben", "another") == b"learned"
+    file.close()
 
 
 def test_only_the_owner_can_read_the_file(make: Make, tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_only_the_owner_can_read_the_file(make: Make, tmp_path: Path) -> None:
 
 
 def test_learned_of_another_version_is_learned_anew(make: Make, tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "books" / "drafts.db")
-    ledger.keep("ann", "tiny", "1", [1, 2], b"of another version")
-    ledger.close()
+    file = UserStateFile(tmp_path / "books" / "drafts.db")
+    file.keep("ann", "tiny", "1", [1, 2], b"of another version")
+    file.close()
     found = write(make(), "ann")
     assert texts(found) == [[1, 2]]
     assert not np.any(found.acceptance.curve)
@@ -158,18 +158,20 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     other.execute("CREATE TABLE mine (id)")
     other.close()
     before = (tmp_path / "other.db").read_bytes()
-    with pytest.raises(LedgerError, match=r"is not its file\. Name another file in HIERCHAT_DRAFTER_DB"):
-        Ledger(tmp_path / "other.db")
+    with pytest.raises(
+        UserStateFileError, match=r"is not its file\. Name another file in HIERCHAT_DRAFTER_DB"
+    ):
+        UserStateFile(tmp_path / "other.db")
     assert (tmp_path / "other.db").read_bytes() == before
     (tmp_path / "text.db").write_text("no database at all, but long enough to be taken for one" * 30)
-    with pytest.raises(LedgerError, match="it is damaged"):
-        Ledger(tmp_path / "text.db")
-    Ledger(tmp_path / "mine.db").close()
+    with pytest.raises(UserStateFileError, match="it is damaged"):
+        UserStateFile(tmp_path / "text.db")
+    UserStateFile(tmp_path / "mine.db").close()
     newer = sqlite3.connect(tmp_path / "mine.db")
     newer.execute("PRAGMA user_version = 2")
     newer.close()
-    with pytest.raises(LedgerError, match="another version of hierchat"):
-        Ledger(tmp_path / "mine.db")
+    with pytest.raises(UserStateFileError, match="another version of hierchat"):
+        UserStateFile(tmp_path / "mine.db")
     (tmp_path / "file").touch()
-    with pytest.raises(LedgerError, match="HIERCHAT_DRAFTER_DB"):
-        Ledger(tmp_path / "file" / "drafts.db")
+    with pytest.raises(UserStateFileError, match="HIERCHAT_DRAFTER_DB"):
+        UserStateFile(tmp_path / "file" / "drafts.db")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from hierchat.drafting.vllm import channel
-from hierchat.drafting.vllm.channel import LONGEST_LINE, Channel
-from hierchat.drafting.vllm.ledger import Ledger
-from hierchat.drafting.vllm.settings import SettingsError
+from hierchat.drafting.vllm.channel import LONGEST_LINE, ChannelServer
+from hierchat.drafting.vllm.drafter_settings import DrafterSettingsError
+from hierchat.drafting.vllm.user_state_file import UserStateFile
 from tests.drafting.vllm.conftest import TOKEN
 from tests.drafting.vllm.fake_runner import END, Engine, recites
 from tests.drafting.vllm.test_proposer import OTHER, POEM, steps_of
@@ -136,7 +136,7 @@ def test_what_is_forgotten_drafts_no_longer_and_is_in_no_file(
     first = steps_of(engine, [5, 6, 7], POEM, user="ann", reply="1")
     steps_of(engine, [5, 6, 8], OTHER, user="ann", reply="2")
     steps_of(engine, [5, 6, 7], POEM, user="ben", reply="1")
-    other = Ledger(tmp_path / "drafts.db")
+    other = UserStateFile(tmp_path / "drafts.db")
     other.keep("ann", "another model", "1", POEM, b"x")
     other.close()
     assert ask("forget", user="ann", replies=["1", "never"]) == {"ok": True, "forgotten": 1}
@@ -176,7 +176,7 @@ def test_a_file_that_cannot_be_used_is_told(
     engine: Engine, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps_of(engine, [5, 6, 7], POEM, user="ann", reply="1")
-    monkeypatch.setattr(engine.proposer._books._ledger, "_db", _Full())
+    monkeypatch.setattr(engine.proposer._users._file, "_db", _Full())
     steps_of(engine, [5, 6, 7], POEM, user="ann", reply="2")
     assert not ask("hello")["learns"]
     answer = ask("forget", user="ann", all=True)
@@ -197,7 +197,7 @@ class _Full:
 def test_so_many_connections_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is closed makes room again."""
     monkeypatch.setattr(channel, "CONNECTIONS", 2)
-    made = Channel({"hello": lambda asked: {}}, TOKEN, 0)
+    made = ChannelServer({"hello": lambda asked: {}}, TOKEN, 0)
     hello = json.dumps({"token": TOKEN, "method": "hello"}).encode()
     try:
         held = [Line(made.port) for _ in range(2)]
@@ -225,5 +225,5 @@ def test_so_many_connections_and_no_more(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"port {port} .*HIERCHAT_DRAFTER_PORT"):
-            Channel({}, TOKEN, port)
+        with pytest.raises(DrafterSettingsError, match=f"port {port} .*HIERCHAT_DRAFTER_PORT"):
+            ChannelServer({}, TOKEN, port)

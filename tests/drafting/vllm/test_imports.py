@@ -9,7 +9,7 @@ NAMED = """
 import sys
 import types
 before = set(sys.modules)
-import hierchat.drafting.vllm.proposer
+import hierchat.drafting.vllm.custom_proposer
 import hierchat.drafting.vllm.worker
 print(*{name.partition(".")[0] for name in set(sys.modules) - before})
 """

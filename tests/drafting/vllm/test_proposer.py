@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.drafting.vllm import proposer
+from hierchat.drafting.vllm import custom_proposer
 from hierchat.drafting.vllm.batch import RowCosts
-from hierchat.drafting.vllm.proposer import HierchatProposer
-from hierchat.drafting.vllm.settings import WrongVersion
+from hierchat.drafting.vllm.custom_proposer import HierchatProposer
+from hierchat.drafting.vllm.drafter_settings import WrongVersion
 from tests.drafting.vllm.fake_runner import END, LONGEST, Engine, alone, config, recites
 
 POEM = list(range(100, 160))
@@ -70,7 +70,7 @@ def steps_of(engine: Engine, prompt: Sequence[int], text: Sequence[int], **extra
     request = engine.ask(prompt, recites(text), **extra)
     engine.finish()
     assert request.tokens == [*text, END]
-    engine.proposer._books.wait()
+    engine.proposer._users.wait()
     return len(engine.rows) - before
 
 
@@ -116,7 +116,7 @@ def test_what_was_aborted_is_not_learned(engine: Engine) -> None:
         engine.step()
     engine.abort(request)
     engine.step()
-    engine.proposer._books.wait()
+    engine.proposer._users.wait()
     assert engine.proposer._figures({})["replies"] == 0
     assert engine.proposer._figures_of({"user": "ann", "reply": "1"})["state"] == "aborted"
     assert steps_of(engine, [5, 6, 7], POEM, user="ann", reply="2") > len(POEM)
@@ -223,7 +223,7 @@ def test_tokens_that_the_model_does_not_have_are_not_drafted(engine: Engine) -> 
 
 
 def test_figures_of_old_replies_go(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proposer, "REMEMBERED", 5)
+    monkeypatch.setattr(custom_proposer, "REMEMBERED", 5)
     long = engine.ask([5, 6, 7], recites(POEM), reply="long", drafts=0)
     for number in range(20):
         engine.ask([5, 6, 7], lambda text: END, user="ann", reply=f"{number}", learn=0)

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hierchat.drafting.vllm.settings import MADE_FOR
+from hierchat.drafting.vllm.drafter_settings import MADE_FOR
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.fetch.bring import get
 
@@ -52,14 +52,14 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]
     http, channel = free_port(), free_port()
     speculation = {
         "method": "custom_class",
-        "model": "hierchat.drafting.vllm.proposer.HierchatProposer",
+        "model": "hierchat.drafting.vllm.custom_proposer.HierchatProposer",
         "num_speculative_tokens": 8,
     }
     command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "tested", "--host", "127.0.0.1", "--port", str(http)]
     command += ["--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"]
     command += ["--speculative-config", json.dumps(speculation)]
-    command += ["--worker-cls", "hierchat.drafting.vllm.cpu_worker.CPUWorker"]
+    command += ["--worker-cls", "hierchat.drafting.vllm.worker.CPUWorker"]
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "HF_HUB_OFFLINE": "1",

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from hierchat.config import data_dir
-from hierchat.drafting.growing.layout import BREAK, CORPUS, SEED
-from hierchat.drafting.vllm import settings, user_state
+from hierchat.drafting.growing.kernel_arrays import BREAK, CORPUS, SEED
+from hierchat.drafting.vllm import drafter_settings, user_state
 from hierchat.drafting.vllm.batch import TARGET
-from hierchat.drafting.vllm.settings import Asked, SettingsError, asked
+from hierchat.drafting.vllm.drafter_settings import DrafterSettingsError, RequestOptions, asked
 from hierchat.texts.build import FORM, write
 from hierchat.texts.corpora import SEED_NAME
 from tests.drafting.vllm.fake_runner import END, VOCABULARY, Engine
@@ -22,8 +22,8 @@ from tests.drafting.vllm.test_proposer import POEM, steps_of
 
 
 def test_nothing_needs_to_be_set() -> None:
-    found = settings.read({}, "a/model")
-    assert found == settings.Settings(data_dir() / "vllm-drafts.db", "a/model")
+    found = drafter_settings.read({}, "a/model")
+    assert found == drafter_settings.DrafterSettings(data_dir() / "vllm-drafts.db", "a/model")
 
 
 def test_all_of_it() -> None:
@@ -35,11 +35,11 @@ def test_all_of_it() -> None:
         "HIERCHAT_DRAFTER_PORT": "9000",
         "HIERCHAT_DRAFTER_TOKEN": "sixteen letters!",
     }
-    expected = settings.Settings(
+    expected = drafter_settings.DrafterSettings(
         Path("/books/drafts.db"), "mine", (Path("/one"), Path("/two")), 5000, 9000, "sixteen letters!"
     )
-    assert settings.read(variables, "a/model") == expected
-    third = settings.read(variables, "a/model", 2)
+    assert drafter_settings.read(variables, "a/model") == expected
+    third = drafter_settings.read(variables, "a/model", 2)
     assert (third.file, third.port) == (Path("/books/drafts-2.db"), 9002)
 
 
@@ -55,8 +55,10 @@ def test_all_of_it() -> None:
     ],
 )
 def test_what_is_wrong_is_named(variables: dict[str, str], sentence: str) -> None:
-    with pytest.raises(SettingsError, match=sentence):
-        settings.read({f"HIERCHAT_DRAFTER_{name}": value for name, value in variables.items()}, "a/model")
+    with pytest.raises(DrafterSettingsError, match=sentence):
+        drafter_settings.read(
+            {f"HIERCHAT_DRAFTER_{name}": value for name, value in variables.items()}, "a/model"
+        )
 
 
 def make_corpus(folder: Path, name: str = "mine", token: int = 9) -> Path:
@@ -86,18 +88,18 @@ def test_a_corpus_is_what_the_program_stores(tmp_path: Path) -> None:
 
 
 def test_a_corpus_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="missing cannot be used: No such file"):
+    with pytest.raises(DrafterSettingsError, match="missing cannot be used: No such file"):
         user_state.read_corpus(tmp_path / "missing", VOCABULARY)
-    with pytest.raises(SettingsError, match="another model's tokens"):
+    with pytest.raises(DrafterSettingsError, match="another model's tokens"):
         user_state.read_corpus(make_corpus(tmp_path / "large", token=VOCABULARY), VOCABULARY)
     altered = make_corpus(tmp_path / "altered")
     order = np.load(altered / "order.npy")
     np.save(altered / "order.npy", order + 1_000_000)
-    with pytest.raises(SettingsError, match=r"order\.npy is altered"):
+    with pytest.raises(DrafterSettingsError, match=r"order\.npy is altered"):
         user_state.read_corpus(altered, VOCABULARY)
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "meta.json").write_text("{}")
-    with pytest.raises(SettingsError, match="no corpus, or is damaged"):
+    with pytest.raises(DrafterSettingsError, match="no corpus, or is damaged"):
         user_state.read_corpus(tmp_path / "empty", VOCABULARY)
 
 
@@ -110,7 +112,7 @@ def test_requests_say_whose_they_are() -> None:
         "hierchat_texts": 0,
     }
     parameters = SimpleNamespace(extra_args=extra, stop_token_ids=[4], eos_token_id=2, max_tokens=9)
-    assert asked("cmpl-1", parameters) == Asked("m1", "ann", False, 3, False, frozenset({2, 4}), 9)
-    assert asked("cmpl-1", None) == Asked("cmpl-1", learn=False)
+    assert asked("cmpl-1", parameters) == RequestOptions("m1", "ann", False, 3, False, frozenset({2, 4}), 9)
+    assert asked("cmpl-1", None) == RequestOptions("cmpl-1", learn=False)
     strange = {"hierchat_user": ["ann"], "hierchat_reply": "x" * 201, "hierchat_drafts": "many"}
-    assert asked("cmpl-1", SimpleNamespace(extra_args=strange)) == Asked("cmpl-1", learn=False)
+    assert asked("cmpl-1", SimpleNamespace(extra_args=strange)) == RequestOptions("cmpl-1", learn=False)

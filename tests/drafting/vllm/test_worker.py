@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -11,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from hierchat.drafting.vllm.expand_batch import expanded, mend, right
+from hierchat.drafting.vllm import worker as workers
+from hierchat.drafting.vllm.worker import expanded, is_right, repair
 
 
 class Worker:
@@ -47,21 +47,25 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
 
 
 @pytest.mark.parametrize(
-    ("ours", "its", "name"), [("gpu_worker", "Worker", "GPUWorker"), ("cpu_worker", "CPUWorker", "CPUWorker")]
+    ("module", "its", "name"),
+    [("gpu_worker", "Worker", "GPUWorker"), ("cpu_worker", "CPUWorker", "CPUWorker")],
 )
 def test_the_drafter_gets_to_know_the_runner(
-    modules: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, ours: str, its: str, name: str
+    modules: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, module: str, its: str, name: str
 ) -> None:
-    modules(f"vllm.v1.worker.{ours}", **{its: Worker})
+    modules(f"vllm.v1.worker.{module}", **{its: Worker})
     modules("vllm.v1.sample.rejection_sampler", expand_batch_to_tokens=expanded)
-    monkeypatch.delitem(sys.modules, f"hierchat.drafting.vllm.{ours}", raising=False)
-    worker = getattr(importlib.import_module(f"hierchat.drafting.vllm.{ours}"), name)
-    introduced: list[Any] = []
-    made = worker(SimpleNamespace(bind=introduced.append))
+    monkeypatch.delitem(vars(workers), name, raising=False)
+    worker = getattr(workers, name)
+    assert getattr(workers, name) is worker
+    bound: list[Any] = []
+    made = worker(SimpleNamespace(bind=bound.append))
     assert made.load_model(1, dummy=True) == (1, {"dummy": True})
-    assert introduced == [made.model_runner]
+    assert bound == [made.model_runner]
     worker(None).load_model()  # without speculation there is no drafter
-    monkeypatch.delitem(sys.modules, f"hierchat.drafting.vllm.{ours}", raising=False)
+    monkeypatch.delitem(vars(workers), name)
+    with pytest.raises(AttributeError, match="TPUWorker"):
+        workers.TPUWorker  # noqa: B018
 
 
 def dropping(
@@ -78,9 +82,9 @@ def failing(*rest: Any) -> Any:
 @pytest.mark.parametrize("broken", [dropping, failing])
 def test_a_wrong_expansion_is_found_and_mended(broken: Any) -> None:
     module = SimpleNamespace(expand_batch_to_tokens=broken)
-    assert mend(module)
-    assert right(module.expand_batch_to_tokens)
-    assert not mend(module)
+    assert repair(module)
+    assert is_right(module.expand_batch_to_tokens)
+    assert not repair(module)
 
 
 def test_what_is_right_stays() -> None:
@@ -88,7 +92,7 @@ def test_what_is_right_stays() -> None:
         return expanded(*arguments)
 
     module = SimpleNamespace(expand_batch_to_tokens=theirs)
-    assert not mend(module)
+    assert not repair(module)
     assert module.expand_batch_to_tokens is theirs
 
 

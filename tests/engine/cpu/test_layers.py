@@ -11,8 +11,8 @@ from transformers import Gemma4TextConfig
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.layers import layer_heads, slot_size, sources, tensors
-from hierchat.models.architectures.rope import Turned, turned
+from hierchat.models.architectures.model_config import layer_heads, slot_size, sources, tensors
+from hierchat.models.architectures.rope import RotaryLayout, rotary_layouts
 from hierchat.models.formats.assemble import whole
 from hierchat.models.runnable import step, unsupported
 from tests.testing.architectures import CONFIGS, model_of, tensors_of
@@ -74,7 +74,10 @@ def test_models_as_they_were_published() -> None:
     for config in (E2B, LARGE_31B, MIXED):
         assert unsupported(config) is None
         assert step(config, own=True) == "kernels"
-        assert turned(config, architecture) == [Turned(64, 256, 512), Turned(128, 128, 256)]
+        assert rotary_layouts(config, architecture) == [
+            RotaryLayout(64, 256, 512),
+            RotaryLayout(128, 128, 256),
+        ]
     assert layer_heads(E2B)[3:5] == [(8, 1, 256), (8, 1, 512)]
     assert layer_heads(LARGE_31B)[4:6] == [(32, 16, 256), (32, 4, 512)]
     assert sources(E2B)[12:22] == [12, 13, 14, 13, 13, 13, 13, 14, 13, 13]

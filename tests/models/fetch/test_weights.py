@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hierchat.models import memory
+from hierchat.models import device_memory
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size
 from hierchat.models.fetch.folder import block_bytes, weight_bytes
 from hierchat.models.load.check import require_memory
@@ -42,7 +42,9 @@ def test_packed_safetensors_take_what_they_are_packed_to() -> None:
 
 
 def test_blocks_of_two_bits_fit_where_those_of_four_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device: memory.blocks_needed(BILLION // 2, 0, 0))
+    monkeypatch.setattr(
+        device_memory, "free_memory", lambda device: device_memory.blocks_needed(BILLION // 2, 0, 0)
+    )
     require_memory(entry("m-Q2_K.gguf"), "cpu")
     with pytest.raises(DoesNotFitError):
         require_memory(entry("m-Q4_K_M.gguf"), "cpu")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.models.formats.draft_vocabulary import FILE, read_known, write_known
+from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, read_known, write_known
 from hierchat.models.progress import BrokenFileError
 
 KNOWN = np.array([0, 2, 5, 49_151], np.int64)
@@ -37,14 +37,16 @@ def test_a_model_without_the_list_knows_all_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [[5, 2, 9], [2, 2, 9], [-1, 2, 9], [], 7, [[1, 2], [3, 4]]], ids=repr)
 def test_what_is_no_rising_list_of_tokens_is_refused(tmp_path: Path, values: Any) -> None:
-    (tmp_path / FILE).write_bytes(saved(values))
-    with pytest.raises(BrokenFileError, match=rf"{FILE} is no list of tokens. Distil the draft again"):
+    (tmp_path / KNOWN_TOKENS_FILE).write_bytes(saved(values))
+    with pytest.raises(
+        BrokenFileError, match=rf"{KNOWN_TOKENS_FILE} is no list of tokens. Distil the draft again"
+    ):
         read_known(tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float64, np.uint64, ">i8", "U3"])
 def test_numbers_of_another_kind_are_refused(tmp_path: Path, dtype: Any) -> None:
-    (tmp_path / FILE).write_bytes(saved([1, 2, 3], dtype))
+    (tmp_path / KNOWN_TOKENS_FILE).write_bytes(saved([1, 2, 3], dtype))
     with pytest.raises(BrokenFileError, match="is no list of tokens"):
         read_known(tmp_path)
 
@@ -53,20 +55,22 @@ def test_numbers_of_another_kind_are_refused(tmp_path: Path, dtype: Any) -> None
     "content", [b"", b"nonsense", b"PK\x03\x04nonsense", saved(KNOWN)[:40], saved(KNOWN)[:-1]]
 )
 def test_a_damaged_file_says_what_to_do(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(BrokenFileError, match=rf"{FILE} cannot be read: .* Distil the draft again"):
+    (tmp_path / KNOWN_TOKENS_FILE).write_bytes(content)
+    with pytest.raises(
+        BrokenFileError, match=rf"{KNOWN_TOKENS_FILE} cannot be read: .* Distil the draft again"
+    ):
         read_known(tmp_path)
 
 
 def test_several_lists_in_one_file_are_none(tmp_path: Path) -> None:
-    with (tmp_path / FILE).open("wb") as file:
+    with (tmp_path / KNOWN_TOKENS_FILE).open("wb") as file:
         np.savez(file, one=KNOWN, other=KNOWN)
     with pytest.raises(BrokenFileError, match="is no list of tokens"):
         read_known(tmp_path)
 
 
 def test_objects_are_not_unpickled(tmp_path: Path) -> None:
-    np.save(tmp_path / FILE, np.array([{"a": 1}], object), allow_pickle=True)
+    np.save(tmp_path / KNOWN_TOKENS_FILE, np.array([{"a": 1}], object), allow_pickle=True)
     with pytest.raises(BrokenFileError, match="cannot be read"):
         read_known(tmp_path)
 
@@ -79,7 +83,7 @@ def test_no_damaged_byte_raises_anything_else(tmp_path: Path) -> None:
         for value in (0, ord("\n"), ord("("), ord("'"), ord(","), ord("9"), whole[place] ^ 128):
             damaged = bytearray(whole)
             damaged[place] = value
-            (tmp_path / FILE).write_bytes(damaged)
+            (tmp_path / KNOWN_TOKENS_FILE).write_bytes(damaged)
             try:
                 known = read_known(tmp_path)
                 assert known is not None

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import GemmaTokenizer
 
-from hierchat.models.fetch import describe as describing
-from hierchat.models.fetch.describe import describe
+from hierchat.models.fetch import convert as describing
+from hierchat.models.fetch.convert import describe
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_tokenizer import SPLITS, write_tokenizer
-from hierchat.models.load.tokenizer import read_tokenizer
+from hierchat.models.load.loaded_model import read_tokenizer
 from tests.models.formats.vocabulary import MERGES, SPECIAL, write_vocabulary
 
 TEXTS = (

@@ -13,9 +13,9 @@ import pytest
 from hierchat.cli.main import main
 from hierchat.config import models_dir
 from hierchat.models.catalogue import Gguf, Hub, Mirror, ModelEntry, ModelSource, read_catalogue
+from hierchat.models.device_memory import blocks_needed
 from hierchat.models.load.add import add, chosen
 from hierchat.models.load.check import expected_step, fit, refusal, require_worth_fetching
-from hierchat.models.memory import blocks_needed
 from hierchat.models.own_catalogue import own_file
 from hierchat.models.progress import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
 from tests.models.conftest import tiny_tokenizer
@@ -71,8 +71,8 @@ def test_what_ships_is_found_by_its_repository() -> None:
 
 def test_every_command_takes_a_path(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("hierchat.cli.main.serve", lambda args: asked.append(args.model) or 0)
-    monkeypatch.setattr("hierchat.cli.chat.run", lambda args: asked.append(args.model) or 0)
+    monkeypatch.setattr("hierchat.cli.serve.serve", lambda flags, model, backend: asked.append(model) or 0)
+    monkeypatch.setattr("hierchat.cli.interactive.run", lambda flags: asked.append(flags.model) or 0)
     path = str(tiny_gguf)
     assert main(["--model", path]) == main(["chat", "hello", "--model", path]) == 0
     assert main(["chat", "hello", "--model", path, "--url", "http://127.0.0.1:1"]) == 0

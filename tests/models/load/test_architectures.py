@@ -15,10 +15,10 @@ from transformers import Gemma3TextConfig
 
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
-from hierchat.models.fetch import describe
+from hierchat.models.fetch import convert
 from hierchat.models.formats.blocks import pack
 from hierchat.models.load.check import expected_step
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.load.load_torch import load_torch
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, FAMILIES, GEMMA3, MXFP4, model_of, round_experts, write_gguf
@@ -47,6 +47,8 @@ FILES = {
     "gemma3": SIX_LAYERS,
     **FAMILIES,
 }
+SAFETENSORS = {"llama", "qwen3 moe", "gpt-oss", "gemma4, experts", "phi3, long"}
+"""Of those that are tried as GGUF files, and with weights out of memory, whose files differ most."""
 READ_BY_TRANSFORMERS = {"llama", "qwen2, biases"}
 """It leaves out rotary scaling, takes heads of Qwen3 and the scale of Gemma 3's queries for granted, and finds no names
 for Mistral's tensors."""
@@ -87,7 +89,7 @@ def save(model: Any, folder: Path) -> ModelEntry:
 @pytest.mark.parametrize("name", FILES)
 def test_gguf_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        describe, "_describe_beside", lambda *_: False
+        convert, "_describe_beside", lambda *_: False
     )  # a process that imports torch takes seconds
     model = model_of(FILES[name], vocab_size=VOCABULARY)
     if name == "gpt-oss":
@@ -100,7 +102,7 @@ def test_gguf_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert agree(found, expected(load_torch(entry, "cpu", backend="float32").model))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in FILES or name in SAFETENSORS])
 def test_safetensors(name: str, tmp_path: Path) -> None:
     model = model_of(CONFIGS[name], vocab_size=VOCABULARY)
     entry = save(model, tmp_path / "tiny")

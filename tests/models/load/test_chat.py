@@ -14,9 +14,8 @@ from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.formats.gguf_config import end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load.load import load
-from hierchat.models.load.loaded import LoadedModel
-from hierchat.models.load.tokenizer import makers_sampling, ready_to_chat
+from hierchat.models.load.load_model import load
+from hierchat.models.load.loaded_model import LoadedModel, makers_sampling, ready_to_chat
 from hierchat.runtime.prompt import PromptBuilder, Said
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf

@@ -17,7 +17,7 @@ from hierchat.cli.main import main
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size
 from hierchat.models.load import check
 from hierchat.models.load.check import require_runnable
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.progress import DoesNotFitError, ModelError, Progress, UnsupportedError
 from tests.testing.fake_hub import COMMIT, REPO, FakeHub
 
@@ -148,7 +148,7 @@ def test_what_cannot_fit_is_refused_before_anything_is_fetched(fields: dict[str,
 
 
 def test_memory_of_the_present_model_counts_as_free(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.models.memory.free_memory", lambda device: 0)
+    monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device: 0)
     entry = from_gguf(tiny_gguf, size=Size(parameters=100_000, slot=64))
     for backend in (None, "float16"):
         with pytest.raises(DoesNotFitError):

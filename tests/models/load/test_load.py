@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.load.load_torch import load_torch
 from hierchat.models.progress import BrokenFileError, MissingError, Progress, UnsupportedError
 
@@ -223,7 +223,7 @@ def test_without_tokenizer(tiny_folder: Path, entry_of) -> None:
         load(entry_of(tiny_folder), "cpu")
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fetched, converted, loaded: the prompt and first tokens of a reply that this model is known to give."""
     monkeypatch.undo()  # the user's own cache: one download is enough

@@ -14,7 +14,7 @@ from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalo
 from hierchat.models.fetch.bring import fetched_size, is_fetched, remove, shards_there, status
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.add import add
-from hierchat.models.load.load import load
+from hierchat.models.load.load_model import load
 from hierchat.models.progress import BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.runnable import gguf_refused
 from tests.models.shards import cut

@@ -20,7 +20,7 @@ from pathlib import Path
 from hierchat.store import Store
 from hierchat.texts.importing import Import
 with Store.open(Path(sys.argv[1])) as store:
-    importing = Import(store, store.ensure_user("local"), [Path(sys.argv[2])])
+    importing = Import(store, store.users.ensure("local"), [Path(sys.argv[2])])
     for _ in importing:
         print(importing.outcomes.total(), flush=True)
 """

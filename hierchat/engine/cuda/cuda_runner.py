@@ -1,0 +1,381 @@
+"""The runner on CUDA: transformers' own modules over static slots, replayed as CUDA graphs.
+
+Graphs are recorded per number of rows and length of the view. Attention takes every row alone (row_attention.py); what
+else a forward does - cuBLAS, bitsandbytes, sums of norms - is chosen by the number of rows, so that a row gets the same
+bits in any two forwards over equally many. The self-test finds out whether that holds for multiples of 16 rows;
+otherwise every forward is over exactly as many, the prompt's as well, and a wider segment is computed part by part."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hierchat.engine.cuda.row_attention import DEPTH, NAME, StaticSegment, StaticSlots
+from hierchat.engine.runner import Segment, SlottedSequence, TooManySequences, in_turn
+from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
+from hierchat.engine.torch.torch_runner import gpu, precision
+from hierchat.engine.verification import LateRows, Rows
+
+# CUDA graphs, captured when first needed; those unused the longest go where all together take too much
+# memory.
+
+
+log = logging.getLogger(__name__)
+CAP = 512 * 2**20
+"""Bytes that graphs may hold for what they compute on the way."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Graph(Generic[T]):
+    """A recorded body: `replay` runs it again over the same memory, `out` lies where it did."""
+
+    replay: Callable[[], None]
+    out: T
+    size: int
+    """Bytes."""
+
+
+def capture(body: Callable[[], T]) -> Graph[T]:
+    """Record `body` on the current CUDA device. It runs once before, so that its kernels are compiled and chosen."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        body()
+    torch.cuda.current_stream().wait_stream(aside)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = body()
+    return Graph(graph.replay, out, max(0, torch.cuda.memory_reserved() - before))
+
+
+class Graphs(Generic[T]):
+    """Runs bodies by key, each as the graph that was recorded at its first run."""
+
+    def __init__(
+        self, cap: int = CAP, capture: Callable[[Callable[[], T]], Graph[T]] | None = capture
+    ) -> None:
+        """`capture`: None to run every body as it is."""
+        self._cap = cap
+        self._capture = capture
+        self._held: OrderedDict[Hashable, Graph[T]] = OrderedDict()
+        self.recorded = False
+        """Whether the last run recorded a graph, which takes many times a replay."""
+        self.refused = ""
+        """Why bodies run as they are though graphs were wanted."""
+
+    @property
+    def kind(self) -> str:
+        """What it does now: "graphs", or "rows" where bodies run as they are."""
+        return "rows" if self._capture is None else "graphs"
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """Of what is held, the longest unused first."""
+        return list(self._held)
+
+    def run(self, key: Hashable, body: Callable[[], T]) -> T:
+        """What `body` returns, in memory that the next run may use again.
+
+        Where memory is short or the model does what a graph cannot hold, bodies run as they are from then on.
+        """
+        self.recorded = self._capture is not None and key not in self._held
+        if self._capture is None:
+            return body()
+        if self.recorded:
+            try:
+                graph = self._capture(body)
+            except RuntimeError as error:
+                self.refused = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                log.warning("no CUDA graphs: %s", self.refused)
+                self.clear()
+                self._capture = None
+                return body()
+            self._make_room(graph.size)
+            self._held[key] = graph
+        self._held.move_to_end(key)
+        self._held[key].replay()
+        return self._held[key].out
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._held.clear()
+
+    def _make_room(self, size: int) -> None:
+        while self._held and sum(graph.size for graph in self._held.values()) + size > self._cap:
+            self._held.popitem(last=False)
+
+
+REGIMES = ((16, DEPTH), (32, 32), (16, 16))
+"""(quantum, widest): forwards over multiples of `quantum` rows up to `widest`; the first that passes is taken."""
+FIRST_VIEW = 512
+"""Views are this long or a power of two times as long."""
+
+Out: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+"""Logits [rows, vocabulary] and the likeliest tokens [rows], -1 where a row's logits are no numbers."""
+
+
+class CudaRunner:
+    """A causal language model of transformers behind the Runner contract. Sequences take turns; each has slots for the
+    whole context at addresses that its graphs know.
+
+    `key` names the weights, to keep the self-test's result under. Which models it is right for is said in
+    models/runnable.py.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        context_length: int | None = None,
+        key: str | None = None,
+        regime: tuple[int, int] | None = None,
+        graphs: Graphs[Out | None] | None = None,
+        sequences: int = 1,
+    ) -> None:
+        """`regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
+        self.context_length: int = context_length or model.config.max_position_embeddings
+        self.model = model
+        self.device: torch.device = model.device
+        self.vocabulary: int = model.config.vocab_size
+        self.backend = precision(model)
+        model.set_attn_implementation(NAME)
+        self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
+        self._segments: dict[int, StaticSegment] = {}
+        self._free = [self._slots() for _ in range(sequences)]
+        self.most_sequences = sequences
+        self._rows: LateRows | None = None
+        self._flying = False
+        self._pinned = torch.empty(0)
+        self.quantum, self.widest = regime or REGIMES[0]
+        self.exact, self.shares_forward, self.drafts = True, False, True
+        if regime is None:
+            proof = remembered(
+                key and cache_key(key, f"{self.backend} {self._graphs.kind}", gpu(self.device)), self._prove
+            )
+            self.quantum, self.widest, self.exact = proof.quantum, proof.widest or DEPTH, proof.exact
+            sequence = self.open()
+            sequence.read([0])
+            sequence.forward([0], [-1])  # so that the first reply finds its graphs
+            sequence.close()
+
+    @property
+    def refused(self) -> str:
+        """Why it runs without graphs though they were wanted; empty where it does not."""
+        return self._graphs.refused
+
+    def open(self) -> CudaSequence:
+        if not self._free:
+            raise TooManySequences(f"All slots are taken: the runner holds {self.most_sequences} sequences.")
+        return CudaSequence(self, self._free.pop())
+
+    def release(self, slots: StaticSlots) -> None:
+        """A sequence's slots are free."""
+        slots.rollback(0)
+        self._free.append(slots)
+
+    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
+        return in_turn(segments, padded=padded)
+
+    def rows(self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], padded: bool) -> LateRows:
+        """Of a segment behind what is committed in `slots`; returns while the device still computes."""
+        logits, best = self.run(slots, tokens, parents, padded=padded, logits=True)
+        self._rows = LateRows(
+            partial(self._fetch, best),
+            partial(self._fetch_rows, logits),
+            len(tokens),
+            self._graphs.recorded,
+            partial(self._fetch_top, logits),
+        )
+        return self._rows
+
+    @torch.inference_mode()
+    def run(
+        self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], *, padded: bool, logits: bool
+    ) -> Out:
+        """One forward, or several over parts of a segment that is too wide; of `logits` False, nothing is returned."""
+        if self._rows is not None:
+            self._rows.expire()
+        if slots.length + len(tokens) + DEPTH > slots.capacity:  # a device would only stop working
+            raise ValueError(f"Behind {slots.length} positions there is no room for {len(tokens)} more.")
+        most = self.widest if padded else DEPTH
+        parts: list[Out] = []
+        for begin in range(0, len(tokens), most):
+            count = min(most, len(tokens) - begin)
+            width = -(-count // self.quantum) * self.quantum if padded else count
+            if width not in self._segments:
+                self._segments[width] = StaticSegment(width, self.device)
+            segment = self._segments[width]
+            self.land()
+            segment.fill(tokens, parents, slots.length, begin)
+            segment.view = _view(slots.length + begin + width)
+            self._flying = True
+            out = self._graphs.run(
+                (id(slots), width, segment.view, logits), partial(self._compute, slots, segment, logits)
+            )
+            if out is not None:
+                parts.append((out[0][:count], out[1][:count]))
+                if len(tokens) > most:  # the next part's graph may use the same memory
+                    parts[-1] = (parts[-1][0].clone(), parts[-1][1].clone())
+        if len(parts) == 1:
+            return parts[0]
+        empty = torch.empty(0, device=self.device)
+        return (
+            (torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])) if parts else (empty, empty)
+        )
+
+    def _compute(self, slots: StaticSlots, segment: StaticSegment, logits: bool) -> Out | None:
+        """What a graph records: nothing but tensors at fixed addresses decides what it does."""
+        slots.writing = segment.slots
+        arguments = {
+            "input_ids": segment.ids[None],
+            "position_ids": segment.positions[None],
+            "past_key_values": slots,
+            "use_cache": True,
+            "segment": segment,
+        }
+        if not logits:
+            self.model.base_model(**arguments)
+            return None
+        rows = self.model(**arguments).logits[0]
+        best = rows.argmax(-1)
+        finite = rows.gather(1, best[:, None])[:, 0].isfinite()
+        return rows, torch.where(finite, best, -1)
+
+    def land(self) -> None:
+        """Wait for what is under way, so that its inputs may be overwritten."""
+        if self._flying and self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        self._flying = False
+
+    def _fetch(self, tensor: torch.Tensor) -> NDArray[Any]:
+        found = tensor.cpu().numpy()
+        self._flying = False
+        return found
+
+    @torch.inference_mode()
+    def _fetch_rows(self, logits: torch.Tensor) -> NDArray[np.float32]:
+        """Through page-locked memory, which takes a tenth of the time."""
+        if self._pinned.shape < logits.shape:
+            self._pinned = torch.empty(logits.shape, pin_memory=self.device.type == "cuda")
+        rows = self._pinned[: len(logits)]
+        rows.copy_(logits.float())
+        self._flying = False
+        return rows.numpy()
+
+    @torch.inference_mode()
+    def _fetch_top(self, logits: torch.Tensor, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        """topk leaves open which of several equals comes first: so each value is put in front of its token, as one
+        number that orders as they do."""
+        rows = logits[list(nodes)].float()
+        values = rows.view(torch.int32)
+        values = torch.where(rows == 0, 0, values ^ (values >> 31 & 0x7FFFFFFF)).long()
+        keys = values << 32 | torch.arange(self.vocabulary - 1, -1, -1, device=rows.device)
+        found = torch.full((len(rows), count), -1, dtype=torch.int32, device=rows.device)
+        best = keys.topk(min(count, self.vocabulary), dim=1).values
+        found[:, : best.shape[1]] = self.vocabulary - 1 - (best & 0xFFFFFFFF)
+        return self._fetch(found)
+
+    def _slots(self) -> StaticSlots:
+        # Behind the context there is room for a segment and its padding, and for the self-test of a short context.
+        return StaticSlots(self.model.config, self.context_length + 3 * DEPTH, self.model.dtype, self.device)
+
+    def _prove(self) -> Proof:
+        border = FIRST_VIEW if self.context_length > FIRST_VIEW else BORDER
+        sequence = self.open()
+        try:
+            for self.quantum, self.widest in REGIMES:
+                if invariant(sequence, quantum=self.quantum, border=border):
+                    return Proof(exact=True, quantum=self.quantum, widest=self.widest)
+                self._graphs.clear()
+        finally:
+            sequence.close()
+        return Proof(exact=False, quantum=REGIMES[0][0], widest=REGIMES[0][1])
+
+
+class CudaSequence(SlottedSequence):
+    """One text of a CudaRunner."""
+
+    runner: CudaRunner
+    slots: StaticSlots
+
+    def read(self, tokens: Sequence[int]) -> None:
+        widest = self.runner.widest
+        for begin in range(0, len(tokens), widest):
+            part = self.segment = list(tokens[begin : begin + widest])
+            self.runner.run(self.slots, part, range(-1, len(part) - 1), padded=True, logits=False)
+            self.commit(range(len(part)))
+        self.runner.land()
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        """Returns while the device still computes."""
+        part = self.segment = list(tokens)
+        return self.runner.rows(self.slots, part, parents, padded)
+
+    def close(self) -> None:
+        super().close()
+        self.runner.release(self.slots)
+
+
+def _view(positions: int) -> int:
+    view = FIRST_VIEW
+    while view < positions:
+        view *= 2
+    return view
+
+
+# 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards
+# have. bitsandbytes 0.50 has such a kernel for up to 1,536 rows, and by rules of thumb for each GPU unpacks
+# the whole matrix instead: one of 4096 x 4096 from 8 rows on with an H100, one of 1536 x 1536 from 33. A
+# row's bits depend on which of the two was taken, so on the number of rows, and such a forward writes the
+# unpacked matrix to memory first.
+
+
+_CHOICE = "_gemm_4bit_use_custom_fn"
+"""Of bitsandbytes.backends.cuda.ops: (device, dtype, rows, out, in) -> whether the kernel takes it."""
+Choice = Callable[[int, torch.dtype, int, int, int], bool]
+
+
+def fuse() -> bool:
+    """Have the kernel take all products of our forwards, where it has one for tensor cores; whether it can be told to.
+    Other versions of bitsandbytes choose as they did."""
+    try:
+        from bitsandbytes.backends.cuda import ops
+    except Exception:  # no such version, or a library that does not load
+        return False
+    choice: Any = getattr(ops, _CHOICE, None)
+    if choice is None or torch.version.hip is not None:
+        return False
+    if not hasattr(choice, "fused"):
+        setattr(ops, _CHOICE, fused_choice(choice))
+    return True
+
+
+def fused_choice(
+    choice: Choice,
+    capability: Callable[[int], tuple[int, int]] = torch.cuda.get_device_capability,
+) -> Choice:
+    """`choice`, and the kernel in any case for 2 to DEPTH rows on what has tensor cores for this dtype."""
+
+    @functools.cache
+    def fused(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> bool:
+        if rows > DEPTH or dtype == torch.float32:
+            return choice(device, dtype, rows, out, inner)
+        least = (7, 5) if dtype == torch.float16 else (8, 0)
+        return capability(device) >= least or choice(device, dtype, rows, out, inner)
+
+    fused.fused = True  # type: ignore[attr-defined]
+    return fused

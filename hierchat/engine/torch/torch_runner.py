@@ -1,0 +1,250 @@
+"""The runner on torch: transformers' own modules with our attention, slots and padding."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from hierchat.engine.runner import Segment, SlottedSequence, in_turn
+from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
+from hierchat.engine.torch import segment_attention
+from hierchat.engine.torch.block_linear import can_pack, multiplier_of, pack
+from hierchat.engine.torch.segment_attention import CHUNK, lay_out
+from hierchat.engine.torch.slots import TorchSlots
+from hierchat.engine.torch.states import StateSlots, alone, by_node, keeps_states
+from hierchat.engine.torch.tiled_experts import Experts
+from hierchat.engine.verification import ArrayRows, Rows
+
+# How many threads a forward on the CPU gets: all of them, or one while something else uses the cores. A
+# forward is some hundred short parallel regions, each as slow as its slowest thread. Where a browser or
+# another program holds a core, waiting for the thread that lost it costs up to ten times the forward; one
+# thread alone is then faster (docs/benchmarks.md). The number of threads changes no bit: the target's
+# self-test compares them.
+
+
+SLOW = 2.5
+"""A forward this many times slower than the fastest of its width was disturbed."""
+DISTURBED = 2
+"""Disturbed forwards in a row after which one thread goes on alone."""
+FIRST_REST, LONGEST_REST = 16, 256
+"""Forwards that one thread then does; doubled each time the cores turn out to be still in use."""
+
+
+class Threads:
+    """Watches forwards and sets torch's threads. Call `enter` in the thread that computes, before each forward."""
+
+    def __init__(self, most: int | None = None) -> None:
+        """`most`: None for all of them."""
+        self.most = most or torch.get_num_threads()
+        self._fastest: dict[int, float] = {}
+        self._disturbed = self._quiet = self._alone = 0
+        self._rest = FIRST_REST
+
+    @property
+    def now(self) -> int:
+        """Threads for the next forward."""
+        return 1 if self._alone else self.most
+
+    def enter(self) -> None:
+        """Each Python thread has its own setting."""
+        if torch.get_num_threads() != self.now:
+            torch.set_num_threads(self.now)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One thread for what is within."""
+        self.most, most = 1, self.most
+        try:
+            yield
+        finally:
+            self.most = most
+
+    def note(self, width: int, ms: float) -> None:
+        """A forward over `width` positions took `ms`."""
+        if self.most == 1:
+            return
+        if self._alone:
+            self._alone -= 1
+            return
+        fastest = self._fastest[width] = min(ms, self._fastest.get(width, ms))
+        if ms <= SLOW * fastest:
+            self._disturbed = 0
+            self._quiet += 1
+            if self._quiet >= FIRST_REST:
+                self._rest = FIRST_REST
+            return
+        self._quiet = 0
+        self._disturbed += 1
+        if self._disturbed >= DISTURBED:
+            self._disturbed, self._alone = 0, self._rest
+            self._rest = min(2 * self._rest, LONGEST_REST)
+
+
+QUANTA = (1, 2, 4, 6, 8, 12, 16, 32)
+"""Row quanta to try: FBGEMM on AVX2 needs 6, MKL's float32 4, FBGEMM on AVX-512 none."""
+FIRST_SLOTS = 1024
+MOST_SEQUENCES = 64
+"""Sequences whose slots grow as they need; memory ends it sooner."""
+BUCKET = 512
+"""Views of the slots on CUDA are multiples of this, since kernels are chosen by shape. On the CPU a chunk will do."""
+
+
+class TorchRunner:
+    """A causal language model of transformers behind the Runner contract; sequences take turns.
+
+    `packed`: float16-packed linear layers on the CPU (None: where they can be). `quantum`: rows to whose multiples
+    segments are padded, where it is known; otherwise the self-test finds it, and keeps it under `key`, which names the
+    weights (None: not kept). Which models it is right for is said in models/runnable.py.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        context_length: int | None = None,
+        packed: bool | None = None,
+        quantum: int | None = None,
+        key: str | None = None,
+    ) -> None:
+        config = model.config.get_text_config(decoder=True)
+        self.model = model
+        self.device = model.device
+        self.vocabulary: int = config.vocab_size
+        self.context_length: int = context_length or config.max_position_embeddings
+        self._layers: int = config.num_hidden_layers
+        self._keeps = keeps_states(config)
+        self.keeps_states = any(self._keeps)
+        """Whether some layers keep a running state."""
+        on_cpu = self.device.type == "cpu" and model.dtype == torch.float32
+        if packed is None:
+            packed = on_cpu and can_pack(model)
+        if packed:
+            pack(model)
+        self.backend = "float16-packed" if packed else precision(model)
+        model.set_attn_implementation(segment_attention.NAME)
+        if self.keeps_states:
+            by_node(model)
+        self._experts = Experts(model)
+        self.hidden: torch.Tensor | None = None
+        """[1, rows, hidden]: what the head read in the last forward."""
+        model.get_output_embeddings().register_forward_pre_hook(self._keep_hidden)
+        # Those of torch would wait for work on the cores that multiply blocks (docs/log.md)
+        self._threads = Threads(1 if self.backend == "blocks" else None)
+        self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
+        self.most_sequences = MOST_SEQUENCES
+        self.quantum = quantum or 1
+        self.exact, self.shares_forward, self.drafts = True, False, True
+        if quantum is None:
+            proof = remembered(key and cache_key(key, self.backend, gpu(self.device)), self._find_quantum)
+            self.quantum, self.exact = proof.quantum, proof.exact
+
+    def open(self) -> TorchSequence:
+        room = min(FIRST_SLOTS, self.context_length)
+        if self.keeps_states:
+            multiplier = multiplier_of(self.model)
+            share = multiplier.share if multiplier else alone
+            return TorchSequence(self, StateSlots(self._keeps, room, self._bucket, share))
+        return TorchSequence(self, TorchSlots(self._layers, room, self._bucket))
+
+    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
+        return in_turn(segments, padded=padded)
+
+    @torch.inference_mode()
+    def run(
+        self, slots: TorchSlots, tokens: Sequence[int], parents: Sequence[int], *, padded: bool, logits: bool
+    ) -> torch.Tensor:
+        """Logits [nodes, vocabulary], or an empty tensor: the prompt's own logits are never needed."""
+        ids, follows = list(tokens), list(parents)
+        while padded and len(ids) % self.quantum:
+            follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
+            ids.append(ids[-1])
+        slots.reserve(slots.length + len(ids))
+        slots.begin(parents, follows, reading=not logits)
+        layout = lay_out(
+            slots.length,
+            follows,
+            bucket=self._bucket,
+            dtype=self.model.dtype,
+            device=self.device,
+        )
+        if not padded and len(ids) == 1:
+            layout = replace(layout, plain=True)
+        arguments = {
+            "input_ids": torch.tensor([ids], device=self.device),
+            "position_ids": layout.positions[None],
+            "past_key_values": slots,
+            "use_cache": True,
+            "segment": layout,
+        }
+        self._threads.enter()
+        began = time.perf_counter()
+        with nullcontext() if layout.plain else self._experts.segment(len(tokens)):
+            found = (self.model if logits else self.model.base_model)(**arguments)
+        out = found.logits[0, : len(tokens)] if logits else torch.empty(0)
+        if self.device.type == "cpu":
+            self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
+        return out
+
+    def _keep_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self.hidden = inputs[0]
+
+    def _find_quantum(self) -> Proof:
+        """The smallest row quantum under which the bits of a row do not depend on the segment, if there is one."""
+        sequence = self.open()
+        for self.quantum in QUANTA:
+            if invariant(sequence, quantum=self.quantum, border=self._bucket, one_thread=self._threads.alone):
+                return Proof(exact=True, quantum=self.quantum)
+        return Proof(exact=False, quantum=8)
+
+
+class TorchSequence(SlottedSequence):
+    """One text of a TorchRunner, with slots of its own."""
+
+    runner: TorchRunner
+    slots: TorchSlots
+
+    def read(self, tokens: Sequence[int]) -> None:
+        self._catch_up()
+        self._read(tokens)
+        self.tokens.extend(tokens)
+
+    def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
+        self._catch_up()
+        self.segment = tokens
+        rows = self.runner.run(self.slots, tokens, parents, padded=padded, logits=True)
+        hidden = self.runner.hidden
+        assert hidden is not None
+        states = hidden[0, : len(tokens)].float().numpy(force=True)
+        return ArrayRows(rows.float().numpy(force=True), states)
+
+    def _catch_up(self) -> None:
+        """States may have been taken back further than the text."""
+        for at in range(self.slots.length, len(self.tokens), CHUNK):
+            self._read(self.tokens[at : at + CHUNK])
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
+        self.slots.commit(list(range(len(tokens))))
+
+
+def precision(model: Any) -> str:
+    """What a transformers model computes in: a dtype, nf4 or int8, or the blocks of its file."""
+    if multiplier_of(model):
+        return "blocks"
+    if getattr(model, "is_loaded_in_4bit", False):
+        return "nf4"
+    if getattr(model, "is_loaded_in_8bit", False):
+        return "int8"
+    return str(model.dtype).removeprefix("torch.")
+
+
+def gpu(device: torch.device) -> str | None:
+    """Name of a GPU; None for the processor."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return None if device.type == "cpu" else device.type

@@ -1,0 +1,272 @@
+"""What each layer of a decoder has, where layers differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.models.architectures.architecture import (
+    EMBEDDING,
+    EXPERT_SCALES,
+    HEAD,
+    LAST_NORM,
+    LAYER_EMBEDDING,
+    LAYER_INPUT_NORMS,
+    LAYER_INPUTS,
+    LAYER_PROJECTION,
+    LAYER_PROJECTION_NORM,
+    NORMS_BESIDE_MLP,
+    ROUTER_NORMS,
+    Architecture,
+    Name,
+)
+from hierchat.models.architectures.families import ARCHITECTURES
+
+# How far back the layers of a decoder see.
+
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""What transformers calls the kinds of layers that the CPU engine computes."""
+
+
+def layer_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[str]:
+    """What each layer's attention is, in transformers' words, also where an older config.json does not name it."""
+    if kinds := config.get("layer_types"):
+        return list(kinds)
+    layers = range(config["num_hidden_layers"])
+    if not _window(config, architecture):
+        return [FULL for _ in layers]
+    period = config.get("sliding_window_pattern") or architecture.full_every
+    if isinstance(period, str):  # EXAONE's "LLLG"
+        period = len(period)
+    full = config.get("max_window_layers") or 0  # Qwen's first layers have none
+    return [FULL if layer < full or (period and (layer + 1) % period == 0) else SLIDING for layer in layers]
+
+
+def windows(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
+    """Positions that each layer sees of those up to its own, which counts; 0: all of them."""
+    window = _window(config, architecture)
+    return [window if kind == SLIDING else 0 for kind in layer_kinds(config, architecture)]
+
+
+def _window(config: Mapping[str, Any], architecture: Architecture) -> int:
+    return config.get("sliding_window") or 0 if config.get("use_sliding_window", architecture.window) else 0
+
+
+WITHOUT_SLOTS = {"conv", "linear_attention", "mamba", "mlp", "moe"}
+"""transformers' names of layers that have no keys and values."""
+Heads = tuple[int, int, int]
+"""Query heads, key-value heads, numbers per head."""
+
+
+def layer_heads(config: Mapping[str, Any]) -> list[Heads]:
+    """Of each layer; those without a window may have others than those with one."""
+    usual = heads_of(config)
+    architecture = ARCHITECTURES.get(str(config.get("model_type")))
+    if not architecture or not architecture.full_head_dim:
+        return [usual] * config["num_hidden_layers"]
+    heads, kv_heads, size = usual
+    if config.get("per_layer_config"):  # as transformers saves it, by the layer's number: "04"
+        said = {int(layer): own for layer, own in config["per_layer_config"].items()}
+        each = [said.get(layer, {}) for layer in range(config["num_hidden_layers"])]
+        return [(heads, own.get("num_key_value_heads", kv_heads), own.get("head_dim", size)) for own in each]
+    fewer = config.get("num_global_key_value_heads") if config.get("attention_k_eq_v") else None
+    full = heads, fewer or kv_heads, config.get("global_head_dim") or architecture.full_head_dim
+    return [full if kind == FULL else usual for kind in layer_kinds(config, architecture)]
+
+
+def sources(config: Mapping[str, Any]) -> list[int]:
+    """For each layer the one whose keys and values it reads: itself, or the last of its kind that has its own."""
+    layers = config["num_hidden_layers"]
+    own = layers - (config.get("num_kv_shared_layers") or 0)
+    if own == layers:
+        return list(range(layers))
+    kinds = layer_kinds(config, ARCHITECTURES[config["model_type"]])
+    last = {kind: layer for layer, kind in enumerate(kinds[:own])}
+    return [layer if layer < own else last[kinds[layer]] for layer in range(layers)]
+
+
+def slot_size(config: Mapping[str, Any]) -> int:
+    """Numbers per position of the key-value cache."""
+    heads = layer_heads(config)
+    shared = ARCHITECTURES.get(str(config.get("model_type"))) and config.get("num_kv_shared_layers")
+    kept = set(sources(config)) if shared else range(len(heads))
+    without = [kind in WITHOUT_SLOTS for kind in config.get("layer_types") or [None] * len(heads)]
+    return sum(2 * heads[layer][1] * heads[layer][2] for layer in kept if not without[layer])
+
+
+def layer_input_size(config: Mapping[str, Any], architecture: Architecture) -> int:
+    """Numbers of the input that each layer has of its own; 0: none."""
+    return config.get("hidden_size_per_layer_input") or 0 if "layer_gate" in architecture.matrices else 0
+
+
+def has_mlp_beside_experts(config: Mapping[str, Any], architecture: Architecture) -> bool:
+    """Whether layers have several experts and what others have alone."""
+    return bool(architecture.experts_beside_mlp) and experts_of(config)[0] > 0
+
+
+def expert_width(config: Mapping[str, Any], architecture: Architecture) -> int:
+    """Rows of gate and up, of one expert where a layer has several."""
+    beside = has_mlp_beside_experts(config, architecture)
+    return int(config["moe_intermediate_size" if beside else architecture.inner])
+
+
+def matrices_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
+    """The matrices of a layer."""
+    beside = architecture.experts_beside_mlp if has_mlp_beside_experts(config, architecture) else {}
+    return _without({**architecture.matrices, **beside}, _missing(architecture, config, layer))
+
+
+def norms_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
+    """The norms of a layer."""
+    return _without(architecture.norms, _missing(architecture, config, layer))
+
+
+def _without(names: Mapping[str, Name], missing: set[str]) -> dict[str, Name]:
+    return {place: name for place, name in names.items() if place not in missing}
+
+
+def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
+    """Which of an architecture's matrices and norms a layer of this model has not."""
+    missing = set[str]()
+    if not layer_input_size(config, architecture):
+        missing |= LAYER_INPUTS.keys() | LAYER_INPUT_NORMS.keys()
+    if not has_mlp_beside_experts(config, architecture):
+        missing |= NORMS_BESIDE_MLP.keys()
+    if config.get("num_kv_shared_layers") and sources(config)[layer] != layer:
+        missing |= {"k", "v", "key_norms"}
+    if config.get("attention_k_eq_v") and layer_kinds(config, architecture)[layer] == FULL:
+        missing.add("v")  # the keys are
+    return missing
+
+
+def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[Name]:
+    """The names of all tensors of a model; HEAD among them, and biases that it may lack."""
+    yield from (EMBEDDING, LAST_NORM, HEAD)
+    if layer_input_size(config, architecture):
+        yield from (LAYER_EMBEDDING, LAYER_PROJECTION, LAYER_PROJECTION_NORM)
+    for layer in range(config.get("num_hidden_layers") or 0):
+        matrices = matrices_of(architecture, config, layer)
+        yield from (name.of(layer) for name in matrices.values())
+        yield from (name.of(layer) for name in norms_of(architecture, config, layer).values())
+        yield from (matrices[name].of(layer, "bias") for name in architecture.biases)
+        yield from (name.of(layer) for name in (architecture.sinks, architecture.scales) if name)
+        if has_mlp_beside_experts(config, architecture):
+            yield from (name.of(layer, "scale") for name in (ROUTER_NORMS, EXPERT_SCALES))
+
+
+# Sizes of a decoder, as its config.json gives them.
+
+
+_MOST = {
+    "altup_num_inputs": 2**6,
+    "global_head_dim": 2**14,
+    "head_dim": 2**14,
+    "hidden_size": 2**17,
+    "hidden_size_per_layer_input": 2**17,
+    "intermediate_size": 2**20,
+    "max_position_embeddings": 2**31,
+    "moe_intermediate_size": 2**20,
+    "n_routed_experts": 2**14,
+    "num_attention_heads": 2**12,
+    "num_experts": 2**14,
+    "num_experts_per_tok": 2**14,
+    "num_global_key_value_heads": 2**12,
+    "num_hidden_layers": 2**10,
+    "num_key_value_heads": 2**12,
+    "num_kv_shared_layers": 2**10,
+    "num_local_experts": 2**14,
+    "original_max_position_embeddings": 2**31,
+    "top_k_experts": 2**14,
+    "vocab_size": 2**24,
+    "vocab_size_per_layer_input": 2**24,
+}
+"""Far above those of the largest models. A file may say more, to have somebody count to it or take as much memory."""
+_LEAST = {"hidden_size": 1, "num_hidden_layers": 1, "vocab_size": 1}
+_MOST_OF_OTHERS = 2**48
+_MAY_BE_INFINITE = "limit"
+
+
+def require_plausible(config: Mapping[str, Any]) -> None:
+    """Raises ValueError, naming a number that no model can have: it comes before anything is computed with it."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            require_plausible(value)
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, Mapping):
+                require_plausible(one)
+            elif one is not None and not _is_plausible(key, one):
+                raise ValueError(f"its {key} is {str(one)[:40]}")
+
+
+def _is_plausible(key: str, value: Any) -> bool:
+    if key in _MOST:
+        return type(value) is int and _LEAST.get(key, 0) <= value <= _MOST[key]
+    if isinstance(value, float):
+        return math.isfinite(value) or (value > 0 and _MAY_BE_INFINITE in key)
+    return not isinstance(value, int) or abs(value) <= _MOST_OF_OTHERS
+
+
+def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Query heads, key-value heads, numbers per head."""
+    heads = config["num_attention_heads"]
+    return (
+        heads,
+        config.get("num_key_value_heads") or heads,
+        config.get("head_dim") or config["hidden_size"] // heads,
+    )
+
+
+def query_scales(
+    config: Mapping[str, Any], positions: int, usual: float | None = None
+) -> NDArray[np.float32]:
+    """What the queries of each position are multiplied by, so that scores stay small; [positions]. `usual`: where
+    config.json says nothing, if it is not the root of a head's size that divides them."""
+    divided = 1.0 / sqrt(config.get("query_pre_attn_scalar") or heads_of(config)[2])
+    scale = config.get("attention_multiplier") or usual or divided
+    rope = config.get("rope_parameters") or {}
+    if not (growth := rope.get("llama_4_scaling_beta")):
+        return np.full(positions, scale, np.float32)
+    passed = np.arange(positions) // rope["original_max_position_embeddings"]
+    return (scale * (1.0 + growth * np.log1p(passed))).astype(np.float32)
+
+
+def experts_of(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Experts of a layer, and how many of them a token wakes; 0, 0: it has none."""
+    experts = config.get("num_experts") or config.get("num_local_experts") or 0
+    if not experts or config.get("enable_moe_block") is False:
+        return 0, 0
+    return experts, config.get("num_experts_per_tok") or config.get("top_k_experts") or 0
+
+
+def shared_by_active(config: Mapping[str, Any]) -> bool:
+    """Whether what a token's experts bring is weighed by a softmax over these alone, not over all experts."""
+    return bool(config.get("norm_topk_prob", True))
+
+
+# What a configuration says of texts, where a model knows pictures or sounds, too, in words for texts alone.
+
+
+KINDS = {
+    "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_text",
+    "gemma4_unified_text": "gemma4_text",
+}
+"""Kinds of models whose texts our own engine computes from safetensors, and as which architecture."""
+PREFIX = "model.language_model."
+"""Where the tensors of texts stand among others; in place of "model."."""
+
+
+def of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration itself, unless it is of one of KINDS."""
+    kind = KINDS.get(str(config.get("model_type")))
+    if not kind:
+        return config
+    text = config.get("text_config") or config
+    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", True))
+    return {**text, "model_type": kind, "tie_word_embeddings": tied}

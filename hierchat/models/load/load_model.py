@@ -1,0 +1,131 @@
+"""A catalogue model, ready to compute: on the CPU engine wherever it can, else through transformers.
+
+Neither torch nor transformers' models are imported where the CPU engine computes: they take seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hierchat.models.architectures.model_config import slot_size
+from hierchat.models.catalogue import Backend, ModelEntry
+from hierchat.models.device_memory import best_device, require_blocks_fit
+from hierchat.models.fetch.bring import get_blocks
+from hierchat.models.formats import block_model
+from hierchat.models.formats.block_model import MODEL_FILE, model_mapped_bytes, read_model
+from hierchat.models.load.check import FLOAT_BYTES, by_engine, require_runnable
+from hierchat.models.load.loaded_model import LoadedModel, model_key, read_tokenizer, ready_to_chat
+from hierchat.models.progress import (
+    BrokenFileError,
+    DoesNotFitError,
+    Progress,
+    Report,
+    UnsupportedError,
+    silent,
+)
+from hierchat.models.runnable import require_supported
+
+
+def load(
+    entry: ModelEntry,
+    device: str | None = None,
+    progress: Report = silent,
+    backend: Backend | None = None,
+) -> LoadedModel:
+    """Fetches the model where needed and loads it, by default on CUDA if there, else on the CPU.
+
+    `backend`: None for the fastest that device and model allow. "float32" on the CPU is the CPU engine's own where the
+    file's weights can be had unrounded. Raises a ModelError that says what to do.
+    """
+    device = device or best_device()
+    if backend == "blocks" and not device.startswith("cpu"):
+        raise UnsupportedError("The CPU engine runs on the CPU only; leave out the backend to use the GPU.")
+    require_runnable(entry, device, backend, progress)
+    note = ""
+    if by_engine(entry, device, backend):
+        pass
+
+        try:
+            return ready_to_chat(load_blocks(entry, progress, floats=backend == "float32"))
+        except UnsupportedError as error:
+            if backend == "blocks":
+                raise
+            note = f"{error} It runs through transformers instead, several times slower."
+            progress(Progress("loading", 0, None, note))
+    from hierchat.models.load.load_torch import load_torch
+
+    return ready_to_chat(replace(load_torch(entry, device, progress, backend), note=note))
+
+
+# A catalogue model in blocks: for the CPU engine, or a module of transformers over our kernels.
+
+
+def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = False) -> LoadedModel:
+    """Fetches and unpacks the model where needed, and reads it; `floats`: makes every weight a float32. Raises a
+    ModelError: UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read.
+    """
+    folder, identity = get_blocks(entry, progress)
+    config = _json(folder / "config.json")
+    positions = config.get("max_position_embeddings") or 2048
+    context_length = min(entry.context_length or positions, positions)
+    if through_modules := (folder / block_model.WEIGHTS_FILE).is_file():
+        from hierchat.models.fetch.folder import causal_config, slot_of  # transformers takes seconds
+
+        weights = _near(folder / block_model.WEIGHTS_FILE, block_model.weights_mapped_bytes)
+        slot = slot_of(causal_config(folder, entry.name))
+    else:
+        require_supported(config)
+        weights, slot = _near(folder / MODEL_FILE, model_mapped_bytes), slot_size(config)
+    if floats and entry.size:  # both, for a moment
+        weights += FLOAT_BYTES * (entry.size.parameters - entry.size.looked_up)
+    require_blocks_fit(entry.name, weights, slot, context_length, modules=through_modules)
+    progress(Progress("loading", 0, None, entry.name))
+    tokenizer = read_tokenizer(folder)
+    model: Any
+    try:
+        if through_modules:
+            from hierchat.models.load.load_torch import read_module
+
+            model = read_module(folder, entry.name)
+        else:
+            model = read_model(folder / MODEL_FILE)
+            if floats:
+                model = model.as_floats()
+    except MemoryError as error:
+        raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
+    return LoadedModel(
+        name=entry.name,
+        model=model,
+        tokenizer=tokenizer,
+        device="cpu",
+        dtype="float32",
+        quantisation="none",
+        backend="float32" if floats else "blocks",
+        context_length=context_length,
+        model_key=model_key(tokenizer, identity),
+        end_ids=_end_ids(folder, tokenizer),
+    )
+
+
+def _near(file: Path, mapped: Callable[[Path], int]) -> int:
+    """Bytes that are in memory."""
+    return file.stat().st_size - mapped(file)
+
+
+def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
+    file = folder / "generation_config.json"
+    ends = _json(file).get("eos_token_id") if file.exists() else None
+    several = ends if isinstance(ends, list) else [ends]
+    return frozenset(end for end in [*several, tokenizer.eos_token_id] if end is not None)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise BrokenFileError(
+            f"{file} cannot be read: {error}. Delete its folder; it is made anew."
+        ) from error
