@@ -21,6 +21,7 @@ from hierchat.store import (
     Store,
     StoreError,
 )
+from hierchat.store.connection import Repository
 from tests.isolation.conftest import SECRET, Secrets, fill, rows_of
 
 PUBLIC = {
