@@ -305,7 +305,7 @@ class HistorySize:
 
 
 @dataclass(frozen=True, slots=True)
-class IdleGeneration:
+class IdleSettings:
     """What a user allows: whether, after how many minutes in which nobody asked for a reply, and up to how many tokens
     for each model."""
 

@@ -23,7 +23,7 @@ from hierchat.store.connection import (
     storable,
     this_process,
 )
-from hierchat.store.records import DraftsFrom, IdleGeneration
+from hierchat.store.records import DraftsFrom, IdleSettings
 
 LOCAL_USER = "local"
 """Whose chats a page without a login shows."""
@@ -107,20 +107,20 @@ class Users(Repository):
         with self._connection.write() as db:
             db.execute("UPDATE users SET drafts_from = ? WHERE id = ?", [chosen, user_id])
 
-    def idle_generation(self, user_id: int) -> IdleGeneration:
+    def idle_settings(self, user_id: int) -> IdleSettings:
         """What the user allows."""
         with self._connection.read() as db:
             row = db.execute(
                 "SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id]
             ).fetchone()
-        return IdleGeneration(bool(row[0]), *row[1:]) if row else IdleGeneration()
+        return IdleSettings(bool(row[0]), *row[1:]) if row else IdleSettings()
 
-    def set_idle_generation(self, user_id: int, learning: IdleGeneration) -> None:
+    def set_idle_settings(self, user_id: int, chosen: IdleSettings) -> None:
         """Allow it, or do so no more; what was written stays."""
         with self._connection.write() as db:
             db.execute(
                 "UPDATE users SET learns = ?, learns_after = ?, learns_most = ? WHERE id = ?",
-                [learning.on, learning.after_minutes, learning.most_tokens, user_id],
+                [chosen.on, chosen.after_minutes, chosen.most_tokens, user_id],
             )
 
     def with_idle_generation(self) -> list[int]:

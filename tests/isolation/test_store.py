@@ -14,7 +14,7 @@ from hierchat.store import (
     Chat,
     ChatSettings,
     GeneratedText,
-    IdleGeneration,
+    IdleSettings,
     Mark,
     NewTurn,
     NotFound,
@@ -45,9 +45,8 @@ METHODS = {
     f"{part.__name__}.{name}": method
     for part in PARTS
     for name, method in inspect.getmembers(part, inspect.isfunction)
-    if "user_id" in inspect.signature(method).parameters
-    and "db" not in inspect.signature(method).parameters
-    and not name.startswith("_")
+    if "user_id" in (parameters := inspect.signature(method).parameters) and "db" not in parameters
+    if not name.startswith("_")
 }
 NOBODY_S = 10**9
 
@@ -76,7 +75,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         "role": "user", "names": ["x"], "runs": [], "query": SECRET, "model_key": "m", "limit": 10, "after": 0,
         "before": None, "value": b"x", "name": "x", "title": "x", "text": "x", "question": "x", "result": "{}",
         "created_at": 0.0, "source": "x", "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
-        "chat": Chat("x", "x", 0.0, 0.0, [], None), "learning": IdleGeneration(), "key": "x", "origin": ids["asked"],
+        "chat": Chat("x", "x", 0.0, 0.0, [], None), "learning": IdleSettings(), "key": "x", "origin": ids["asked"],
         "reply": GeneratedText(0, (1,), True), "most": 10, "place": "x",
     }  # fmt: skip
     if spelled in known:

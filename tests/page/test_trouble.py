@@ -23,7 +23,7 @@ from tests.page.chats import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
-from tests.testing.fake_service import FakeService, HostStatus
+from tests.testing.fake_service import FakeService, SlotStatus
 
 GONE = "This chat was deleted in another tab."
 
@@ -135,12 +135,12 @@ def test_a_chat_deleted_in_mid_reply_and_one_deleted_in_the_queue(chat: Chat, se
     delete_elsewhere(service)
     chat.idle()
     said(chat, GONE)
-    service.host.status = HostStatus("SmolLM2 135M", "loading")
+    service.slot.status = SlotStatus("SmolLM2 135M", "loading")
     chat.send("Early")
     said(chat, "Loading SmolLM2 135M")
     delete_elsewhere(service)
     service.script.seconds = 0
-    service.host.status = HostStatus("SmolLM2 135M", "ready")
+    service.slot.status = SlotStatus("SmolLM2 135M", "ready")
     said(chat, f"{GONE} Your message is still in the box")
     expect(chat.page.locator("#hc-box textarea")).to_have_value("Early")
     chat.page.locator("#hc-box textarea").fill("")
@@ -201,7 +201,7 @@ def test_an_address_without_a_chat(chat: Chat, service: FakeService, address: st
 @pytest.fixture
 def failing(service: FakeService) -> Iterator[Callable[[Exception], None]]:
     """Makes the store fail in everything that it writes, as SQLite would."""
-    write = Connection.write
+    write = type(service.store)._write
 
     def fail(error: Exception) -> None:
         def failing(self: Connection) -> Iterator[None]:
@@ -209,10 +209,10 @@ def failing(service: FakeService) -> Iterator[Callable[[Exception], None]]:
                 raise error
             yield
 
-        Connection.write = contextmanager(failing)  # type: ignore[method-assign,assignment]
+        type(service.store)._write = contextmanager(failing)  # type: ignore[method-assign,assignment]
 
     yield fail
-    Connection.write = write  # type: ignore[method-assign]
+    type(service.store)._write = write  # type: ignore[method-assign]
 
 
 def sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
@@ -234,13 +234,13 @@ def test_a_store_that_fails_at_send(
     chat: Chat, service: FakeService, failing: Callable[[Exception], None], error: Exception, sentence: str
 ) -> None:
     service.script.seconds = 0
-    write = Connection.write
+    write = type(service.store)._write
     failing(error)
     chat.send("Kept")
     said(chat, sentence)
     expect(chat.page.locator("#hc-box textarea")).to_have_value("Kept")
     expect(chat.page.locator("#hc-send")).to_be_visible()
-    Connection.write = write  # type: ignore[method-assign]
+    type(service.store)._write = write  # type: ignore[method-assign]
     chat.page.locator("#hc-box textarea").fill("")
     sane(chat)
 
@@ -250,7 +250,7 @@ def test_a_full_disk_in_mid_reply_is_told_and_the_reply_is_nobodys(
     chat: Chat, service: FakeService, failing: Callable[[Exception], None]
 ) -> None:
     service.script.seconds = 60
-    write = Connection.write
+    write = type(service.store)._write
     chat.send("Story")
     expect(chat.words.last).to_contain_text("Here is")
     failing(sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full"))
@@ -259,7 +259,7 @@ def test_a_full_disk_in_mid_reply_is_told_and_the_reply_is_nobodys(
     expect(chat.replies.last).to_contain_text("interrupted")
     expect(chat.words.last).to_contain_text("Here is")
     chat.shot("full-disk")
-    Connection.write = write  # type: ignore[method-assign]
+    type(service.store)._write = write  # type: ignore[method-assign]
     service.script.seconds = 0
     chat.page.reload()
     expect(chat.replies.last).to_contain_text("interrupted", timeout=driving.PATIENCE_MS)
@@ -521,7 +521,7 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     request = gr.Request(session_hash="x", query_params={})
     handlers["load"](request)
     handlers["open"]("", gr.EventData(None, {"id": first}), request)
-    fresh.news.tell(user, first)
+    fresh.changes.notify(user, first)
     messages, opened = fresh.store.messages.path, []
 
     def slow(*arguments):

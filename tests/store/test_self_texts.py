@@ -11,7 +11,7 @@ from hierchat.store import (
     Attachment,
     GeneratedSize,
     GeneratedText,
-    IdleGeneration,
+    IdleSettings,
     Mark,
     NewTurn,
     Origin,
@@ -48,14 +48,14 @@ def on_disk(store: Store) -> bytes:
 
 
 def test_what_is_asked_for_is_kept(store: Store, user: int) -> None:
-    assert store.users.idle_generation(user) == IdleGeneration(False, 10.0, 500_000)
-    store.users.set_idle_generation(user, IdleGeneration(True, 5.0, 7))
-    assert store.users.idle_generation(user) == IdleGeneration(True, 5.0, 7)
+    assert store.users.idle_settings(user) == IdleSettings(False, 10.0, 500_000)
+    store.users.set_idle_settings(user, IdleSettings(True, 5.0, 7))
+    assert store.users.idle_settings(user) == IdleSettings(True, 5.0, 7)
     assert store.users.with_idle_generation() == [user]
     store.users.set_drafts_from(user, "chat")
     assert store.users.with_idle_generation() == []  # nothing would draft from it
     guest = store.users.ensure(store.guests.begin())
-    store.users.set_idle_generation(guest, IdleGeneration(True))
+    store.users.set_idle_settings(guest, IdleSettings(True))
     assert (store.users.with_idle_generation(), store.users.is_guest(guest), store.users.is_guest(user)) == (
         [],
         True,
