@@ -286,7 +286,7 @@ class Tree:
             for path, lines in self.reached.items():
                 text = (self.root / path).read_text().splitlines()
                 for line, names in lines.items():
-                    if line <= len(text) and re.search(rf"\b{mutation.where}\b", text[line - 1]):
+                    if 0 < line <= len(text) and re.search(rf"\b{mutation.where}\b", text[line - 1]):
                         found |= names
         if not found:  # inside of a statement of several lines: the nearest line before it that was reached
             nearest = max(

@@ -30,8 +30,7 @@ _NAMES = (
 
 
 def chromium(first: str | None = None) -> str | None:
-    """Find the browser to drive: HIERCHAT_CHROMIUM, `first`, a system Chromium or Chrome; None means Playwright's
-    own."""
+    """Find HIERCHAT_CHROMIUM, `first`, a system Chromium or Chrome; None means Playwright's own."""
     named = (os.environ.get("HIERCHAT_CHROMIUM"), first, *_NAMES)
     return next((found for name in named if name and (found := shutil.which(name))), None)
 

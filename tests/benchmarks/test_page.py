@@ -21,6 +21,7 @@ from tests.testing.fake_service import make
 
 
 @pytest.mark.browser
+@pytest.mark.large
 def test_figures_of_all_that_is_waited_for(tmp_path: Path) -> None:
     if browser.chromium() is None:
         pytest.skip("no Chromium: install it, or set HIERCHAT_CHROMIUM")
