@@ -26,6 +26,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.generation import (
     Detokenizer,
     Generation,
+    GenerationRequest,
     common_prefix,
     loop_at_end,
     step_batch,
