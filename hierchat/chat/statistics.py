@@ -16,11 +16,11 @@ from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.verification import TokenLogprob
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
-from hierchat.runtime.history import Histories
+from hierchat.reasoning import split_reasoning
+from hierchat.runtime.history_index import Histories
 from hierchat.runtime.levels import LeftOut
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import NewTurn, SourceCount, TurnFigures
-from hierchat.thoughts import parted
 
 Decode = Callable[[Sequence[int]], str]
 _GREEDY = GenerationSettings()
@@ -92,7 +92,7 @@ class ReplyStatistics:
         self.matches, self.chances = [NO_MATCH] * self.begun, [None] * self.begun
         self.accepted = Counter(source for source in sources if source != TARGET)
         self._timed = recorded is not None
-        self._thought_ended = not parted(self.text).thinking
+        self._thought_ended = not split_reasoning(self.text).thinking
         self._earlier_ms = recorded.total_ms if recorded else None
         if recorded is None:
             return
@@ -156,7 +156,7 @@ class ReplyStatistics:
 
     def note_thought(self, text: str) -> None:
         """`text`: the reply's text so far; how long the model has thought by now."""
-        parts = parted(text)
+        parts = split_reasoning(text)
         if self._timed and parts.thought and not self._thought_ended:
             self.thought_ms, self._thought_ended = self.decode_ms, not parts.thinking
 
@@ -166,11 +166,15 @@ class ReplyStatistics:
 
         def ended(at: int) -> bool:
             said = self._decode(self.tokens[: at + 1]) if self._said is None else self._said[: self._ends[at]]
-            parts = parted(said)
+            parts = split_reasoning(said)
             return parts.thought_at > 0 and not parts.thinking
 
         total = len(self.tokens)
-        return min(bisect_left(range(total), True, key=ended) + 1, total) if parted(self.text).thought else 0
+        return (
+            min(bisect_left(range(total), True, key=ended) + 1, total)
+            if split_reasoning(self.text).thought
+            else 0
+        )
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
         self.vanilla_ms, self.baseline = vanilla_ms, kind
@@ -375,17 +379,17 @@ class IndexMemory:
     """Bytes for the texts that ship and added ones. They are mapped from files, so that the system may drop them."""
 
 
-def forward_costs(hosted: Hosted) -> ForwardCosts | None:
+def forward_costs(served: ServedModel) -> ForwardCosts | None:
     """As measured by now; None where it is computed elsewhere."""
-    if not hosted.is_local:
+    if not served.is_local:
         return None
-    context = min(CONTEXT, hosted.local.context_length)
-    return ForwardCosts(hosted.name, context, tuple(hosted.local.latency.step_ms(context)))
+    context = min(CONTEXT, served.local.context_length)
+    return ForwardCosts(served.name, context, tuple(served.local.latency.step_ms(context)))
 
 
-def index_memory(user_id: int, hosted: Hosted | None, histories: Histories) -> IndexMemory:
+def index_memory(user_id: int, served: ServedModel | None, histories: Histories) -> IndexMemory:
     """Return the memory of the databases: the history counts all models that wrote for this user since the start."""
-    corpora = sum(one.tokens.nbytes + one.order.nbytes for one in hosted.statistics) if hosted else 0
+    corpora = sum(one.tokens.nbytes + one.order.nbytes for one in served.statistics) if served else 0
     return IndexMemory(histories.nbytes(user_id), corpora)
 
 
@@ -413,12 +417,12 @@ class PlanView:
     left_out: tuple[LeftOut, ...]
 
 
-def plan_view(hosted: Hosted) -> PlanView | None:
+def plan_view(served: ServedModel) -> PlanView | None:
     """The plan behind CONTEXT tokens; None where the model has no draft models, not even such as are
     left out."""
-    if hosted.levels is None or not (hosted.levels.sequences or hosted.levels.left_out):
+    if served.levels is None or not (served.levels.sequences or served.levels.left_out):
         return None
-    hierarchy, context = hosted.levels.hierarchy, min(CONTEXT, hosted.local.context_length)
+    hierarchy, context = served.levels.hierarchy, min(CONTEXT, served.local.context_length)
     found = hierarchy.found(context)
     plan = found.plan
     lengths: tuple[int | None, ...] = (*plan.lengths, None)
@@ -433,7 +437,7 @@ def plan_view(hosted: Hosted) -> PlanView | None:
         hierarchy.measured_ms(plan),
         (
             *(LeftOut(hierarchy.names[level], hierarchy.without(level, context)) for level in unused),
-            *hosted.levels.left_out,
+            *served.levels.left_out,
         ),
     )
 

@@ -1,4 +1,4 @@
-"""The block: Markdown to paste into a report, with what docs/benchmarks.md needs to know of a GPU."""
+"""`hierchat doctor --gpu`: every way to compute on the GPU, as Markdown to paste into a report."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from typing import Any
 
 from hierchat import __version__
 from hierchat.checks.doctor import anonymous
+from hierchat.checks.exactness import Compared, check
 from hierchat.checks.gpu_backend import ANY
 from hierchat.checks.questions import Dialogue, Question
-from hierchat.checks.verify import Compared, check
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import IMPLEMENTATIONS
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.progress import ModelError
 from hierchat.runtime.drafters import Memory, reply_drafter
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 
 HEAD = (
     "model",
@@ -43,7 +43,7 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of one model on one way; `found` as figures.py has it, or `failed` alone."""
+    """The result of one model on one way; `found` as `figures` has it, or `failed` alone."""
 
     model: str
     implementation: str
@@ -51,13 +51,13 @@ class Tried:
 
     @property
     def right(self) -> bool:
-        """Whether it works, and drafts changed no word where none may."""
+        """Tell whether it works, and drafts changed no word where none may."""
         differ = self.found.get("verify", {}).get("mismatches", 0)
         return "failed" not in self.found and not (self.found["exact"] and differ)
 
 
 def block(device: Sequence[str], tried: Sequence[Tried]) -> str:
-    """`device`: what to say of it and of what it was tried with."""
+    """Write the report. `device`: what to say of it and of what it was tried with."""
     head = ["### hierchat doctor --gpu", "", *(f"- {line}" for line in device), ""]
     table = ["| " + " | ".join(HEAD) + " |", "|---" * len(HEAD) + "|"]
     table += ["| " + " | ".join(_cells(one)) + " |" for one in tried]
@@ -110,8 +110,9 @@ Try = Callable[[str, str, str], dict[str, Any]]
 
 
 def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> int:
-    """Prints the block; 1 where a way fails or changes a word, or where there is no GPU. `model`: one that is measured
-    beside the default."""
+    """Print the report, and return 1 where a way fails or changes a word, or where there is no GPU.
+
+    `model`: one that is measured beside the default."""
     from hierchat.engine.backends import IMPLEMENTATIONS, implementation_names
     from hierchat.engine.fallback import forget_lost
 
@@ -143,7 +144,7 @@ def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> 
 
 
 def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
-    """See one.py. A process that hangs or dies is a failure, too."""
+    """Try one way by gpu_backend.py. A process that hangs or dies is a failure, too."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
         command = [
@@ -168,7 +169,7 @@ def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
 
 
 def _device(device: str) -> list[str]:
-    """What to say of the device."""
+    """Describe the device in lines."""
     there = {name: _version(name) for name in PACKAGES}
     versions = ", ".join(f"{name} {version}" for name, version in there.items() if version)
     lines = [f"{_name(device)}, {platform.platform()}", f"hierchat {__version__}, {versions}"]
@@ -213,48 +214,48 @@ FORWARDS = 9
 """Of each width; the median counts."""
 
 
-def figures(hosted: Hosted) -> dict[str, Any]:
-    """Of a model that was just loaded. Without drafts nothing is compared, and forwards have one row."""
-    engine, runner = hosted.local, hosted.local.runner
+def figures(served: ServedModel) -> dict[str, Any]:
+    """Measure a model that was just loaded. Without drafts nothing is compared, and forwards have one row."""
+    engine, runner = served.local, served.local.runner
     found: dict[str, Any] = {
-        "implementation": hosted.implementation,
+        "implementation": served.implementation,
         "backend": runner.backend,
         "exact": runner.exact,
         "quantum": getattr(runner, "quantum", 1),
         "way": getattr(runner, "way", ""),
-        "note": hosted.note,
+        "note": served.note,
     }
     if runner.drafts:
-        found["verify"] = _verified(hosted)
+        found["verify"] = _verified(served)
     engine.clear()
-    found["plain"], _ = _speed(hosted, drafts=False)
+    found["plain"], _ = _speed(served, drafts=False)
     if runner.drafts:
-        found["drafted"], found["per_forward"] = _speed(hosted, drafts=True)
-    found["forward_ms"] = _forwards(hosted)
+        found["drafted"], found["per_forward"] = _speed(served, drafts=True)
+    found["forward_ms"] = _forwards(served)
     return found
 
 
-def _verified(hosted: Hosted) -> dict[str, int]:
+def _verified(served: ServedModel) -> dict[str, int]:
     questions = [Question(number, str(number), (text,)) for number, text in enumerate(ASKED)]
     with TemporaryDirectory() as folder:
         compared = Compared(Path(folder) / "verify.json", {}, DRAFTERS)
-        check(hosted, questions, SETTINGS, compared, lambda doing, done: None)
+        check(served, questions, SETTINGS, compared, lambda doing, done: None)
     said = compared.as_dict()
     return {"tokens": said["tokens"], "mismatches": said["mismatches"]}
 
 
-def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
-    """Tokens a second behind the prompt, and tokens per forward."""
+def _speed(served: ServedModel, *, drafts: bool) -> tuple[float, float]:
+    """Return tokens a second behind the prompt, and tokens per forward."""
     memory = Memory()
     tokens = forwards = 0
     seconds = 0.0
     for settings, asked in ((WARM, ASKED[:1]), (SETTINGS, ASKED)):
         tokens, forwards, seconds = 0, 0, 0.0
         for text in asked:
-            prompt = Dialogue(hosted, settings.max_new_tokens).ask(text)
-            drafter = reply_drafter(hosted, memory, settings, Event()) if drafts else None
+            prompt = Dialogue(served, settings.max_new_tokens).ask(text)
+            drafter = reply_drafter(served, memory, settings, Event()) if drafts else None
             began = time.perf_counter()
-            for step in hosted.engine.generate(prompt, settings, drafter, padded=drafts):
+            for step in served.engine.generate(prompt, settings, drafter, padded=drafts):
                 now = time.perf_counter()
                 if step.tokens:
                     tokens, forwards, seconds = tokens + len(step.tokens), forwards + 1, seconds + now - began
@@ -262,9 +263,9 @@ def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
     return tokens / max(seconds, 1e-9), tokens / max(forwards, 1)
 
 
-def _forwards(hosted: Hosted) -> dict[str, float]:
-    """Median milliseconds by the number of rows, behind the last prompt."""
-    sequence = hosted.local.sequence
+def _forwards(served: ServedModel) -> dict[str, float]:
+    """Return median milliseconds by the number of rows, behind the last prompt."""
+    sequence = served.local.sequence
     found = {}
     for width in WIDTHS if sequence.runner.drafts else WIDTHS[:1]:
         times = []

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from hierchat.chat.frames import Frame
-from hierchat.cli.talk import Kept, TalkInMemory, TerminalError, earlier, last_chat
-from hierchat.runtime.prompt import Said
+from hierchat.cli.options import CommandError
+from hierchat.cli.talk import StoredCopy, TalkInMemory, earlier, last_chat
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Attachment, ChatSettings, Store
 
 
@@ -22,7 +23,7 @@ class Echo:
     place = ""
 
     def __init__(self) -> None:
-        self.given: list[tuple[list[Said], dict[str, Any]]] = []
+        self.given: list[tuple[list[PromptMessage], dict[str, Any]]] = []
         self.finish = "end"
 
     def names(self) -> list[str]:
@@ -35,7 +36,7 @@ class Echo:
         self.name = name
 
     def complete(
-        self, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
+        self, said: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         self.given.append((list(said), dict(sampling)))
         yield Frame("waiting")
@@ -56,7 +57,7 @@ def passing(echo: Echo) -> TalkInMemory:
 
 
 def kept(echo: Echo, store: Store, user: int, number: int | None = None) -> TalkInMemory:
-    keeping = Kept(store, user)
+    keeping = StoredCopy(store, user)
     chat = store.chat(user, number) if number else None
     return TalkInMemory(echo, echo.complete, keeping.settings, keeping, chat, number)
 
@@ -86,7 +87,7 @@ def test_a_system_prompt_stands_before_all(echo: Echo) -> None:
     talk.changes.sampling["temperature"] = 0.5
     ask(talk, "one")
     said, sampling = echo.given[0]
-    assert said[0] == Said("system", "Be brief.")
+    assert said[0] == PromptMessage("system", "Be brief.")
     assert sampling == {"temperature": 0.5}
 
 
@@ -165,7 +166,7 @@ def test_a_deleted_chat_does_not_come_back(echo: Echo, store: Store, user: int) 
     assert talk.number
     store.hide_conversation(user, talk.number)
     store.delete_hidden([talk.number])
-    with pytest.raises(TerminalError, match="deleted meanwhile"):
+    with pytest.raises(CommandError, match="deleted meanwhile"):
         ask(talk, "two")
     assert store.conversations(user) == []
     ask(talk, "three")
@@ -178,7 +179,7 @@ def test_a_new_chat_begins_with_the_default_preset(echo: Echo, store: Store, use
     store.set_default_preset(user, preset)
     talk = kept(echo, store, user)
     ask(talk, "one")
-    assert echo.given[0][0][0] == Said("system", "Be brief.")
+    assert echo.given[0][0][0] == PromptMessage("system", "Be brief.")
     assert echo.given[0][1]["temperature"] == 0.3
     assert talk.number
     settings = store.chat_settings(user, talk.number)
@@ -187,5 +188,5 @@ def test_a_new_chat_begins_with_the_default_preset(echo: Echo, store: Store, use
 
 
 def test_there_is_no_last_chat_before_the_first(store: Store, user: int) -> None:
-    with pytest.raises(TerminalError, match="There is no chat to go on with yet"):
+    with pytest.raises(CommandError, match="There is no chat to go on with yet"):
         last_chat(store, user)

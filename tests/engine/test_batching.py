@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from hierchat.checks.verify import Noise
+from hierchat.checks.exactness import Noise
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
 from hierchat.drafting.drafter import Drafter

@@ -259,7 +259,7 @@ def test_the_events_of_another_s_page_are_not_told_and_it_does_not_end(place: Pl
 
 
 def test_and_that_attack_is_a_real_one(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits.OwnPages, "_is_own", lambda self, hash, user: True)
+    monkeypatch.setattr(limits.PageOwnerMiddleware, "_is_own", lambda self, hash, user: True)
     ann, ben = (Visitor(place.address, name, place.visitors[name].password) for name in ("ann", "ben"))
     fill(place.store, "ann", "bassoonist")
     ann.open()
@@ -306,11 +306,11 @@ def test_the_search_finds_nothing_of_another_user(
 
 
 def test_what_is_told_to_another_user_does_not_count_with_mine(place: Place) -> None:
-    """Numbers of news over all users would tell how busy the others are."""
-    news, store = place.service.news, place.store
+    """Numbers of changes over all users would tell how busy the others are."""
+    changes, store = place.service.changes, place.store
     ann, ben = (store.ensure_user(name) for name in ("ann", "ben"))
-    before = news.count(ben)
+    before = changes.count(ben)
     for _ in range(5):
-        news.tell(ann, 1)
-    news.tell(ben)
-    assert news.count(ben) == before + 1
+        changes.notify(ann, 1)
+    changes.notify(ben)
+    assert changes.count(ben) == before + 1

@@ -15,24 +15,24 @@ from starlette.responses import JSONResponse, Response
 
 from hierchat.api.chat_completions import model
 from hierchat.api.fields import MOST_REPLIES, Logprobs, Sampled, Strict
-from hierchat.api.keys import Refused
+from hierchat.api.keys import ApiError
 from hierchat.api.requests import (
     FINISH,
-    Desk,
-    Running,
-    Wanted,
+    ReplyRequest,
+    ReplyStreams,
+    Serving,
     event,
+    event_stream,
     failure,
     fields,
     require_tokens,
-    streamed,
     usage,
 )
-from hierchat.api.tool_calls import Growing
+from hierchat.api.tool_calls import HoldBack
 from hierchat.chat.completions import NoModel
 from hierchat.config import GenerationSettings
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import Prompt
+from hierchat.runtime.served_model import ServedModel
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -50,7 +50,7 @@ Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class CompletionRequest(Sampled):
-    """The fields."""
+    """A request to /v1/completions."""
 
     prompt: str | Ids | list[str] | list[Ids]
     suffix: str = ""
@@ -70,7 +70,7 @@ class CompletionRequest(Sampled):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """One for each text that is to go on."""
+        """Return one prompt for each text that is to go on."""
         match self.prompt:
             case [int(), *_]:
                 return [self.prompt]  # type: ignore[list-item]
@@ -79,13 +79,13 @@ class CompletionRequest(Sampled):
         return [self.prompt]
 
 
-async def complete(request: Request, desk: Desk) -> Response:
-    """Texts that go on."""
+async def complete(request: Request, desk: Serving) -> Response:
+    """Answer a request to /v1/completions."""
     asked = await fields(request, CompletionRequest)
     running = await desk.begin(request, [_wanted(asked, one, desk.service) for one in asked.prompts], asked.n)
     head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
     if asked.stream:
-        return await streamed(_events(asked, running, head))
+        return await event_stream(_events(asked, running, head))
     async with aclosing(running.frames()) as frames:
         last = {number: frame async for number, frame in frames}
     choices = []
@@ -103,15 +103,15 @@ def _choice(number: int, text: str, finish: str | None, logprobs: Any = None) ->
     return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
-def _echo(asked: CompletionRequest, running: Running, number: int) -> str:
-    """The prompt, where it is to stand before what follows it."""
+def _echo(asked: CompletionRequest, running: ReplyStreams, number: int) -> str:
+    """Return the prompt, where it is to stand before what follows it."""
     return running.asked[number].wanted.question if asked.echo else ""
 
 
 async def _events(
-    asked: CompletionRequest, running: Running, head: dict[str, Any]
+    asked: CompletionRequest, running: ReplyStreams, head: dict[str, Any]
 ) -> AsyncGenerator[str, None]:
-    growing = [Growing(asked.stops) for _ in running.asked]
+    growing = [HoldBack(asked.stops) for _ in running.asked]
     told: dict[int, Logprobs] = {}
     begun: set[int] = set()
     options = asked.stream_options
@@ -146,36 +146,38 @@ async def _events(
     yield "data: [DONE]\n\n"
 
 
-def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatService) -> Wanted:
-    def prompt(hosted: Hosted) -> Prompt:
-        ids = _ids(hosted, text, asked.suffix)
+def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatService) -> ReplyRequest:
+    def prompt(served: ServedModel) -> Prompt:
+        ids = _ids(served, text, asked.suffix)
         if not ids:
-            raise Refused(400, "prompt is empty.", "prompt")
-        hosted.prompts.require_room(ids)
+            raise ApiError(400, "prompt is empty.", "prompt")
+        served.prompts.require_room(ids)
         return Prompt(ids)
 
-    def settings(hosted: Hosted, prompt: Prompt) -> GenerationSettings:
-        room = hosted.prompts.context_length - len(prompt.ids)
+    def settings(served: ServedModel, prompt: Prompt) -> GenerationSettings:
+        room = served.prompts.context_length - len(prompt.ids)
         most = asked.model_copy(update={"max_tokens": asked.max_tokens or USUAL_TOKENS})
-        return most.settings(service.host.settings(hosted.name), room, logprobs=asked.logprobs)
+        return most.settings(service.slot.settings(served.name), room, logprobs=asked.logprobs)
 
-    return Wanted(asked.model, prompt, settings, text if isinstance(text, str) else "")
+    return ReplyRequest(asked.model, prompt, settings, text if isinstance(text, str) else "")
 
 
-def _ids(hosted: Hosted, text: str | list[int], suffix: str) -> list[int]:
-    """Tokens of a prompt. Control tokens in it are such: editors write them."""
-    require_tokens(hosted)
-    tokenizer = hosted.prompts.tokenizer
+def _ids(served: ServedModel, text: str | list[int], suffix: str) -> list[int]:
+    """Tokenise a prompt. Control tokens in it are such: editors write them."""
+    require_tokens(served)
+    tokenizer = served.prompts.tokenizer
     if not isinstance(text, str):
         if suffix:
-            raise Refused(400, "suffix needs a prompt that is a text.", "suffix")
+            raise ApiError(400, "suffix needs a prompt that is a text.", "suffix")
         known = len(tokenizer)
         if beyond := [token for token in text if token >= known]:
-            raise Refused(400, f"prompt has token {beyond[0]}; {hosted.name} has 0 to {known - 1}.", "prompt")
+            raise ApiError(
+                400, f"prompt has token {beyond[0]}; {served.name} has 0 to {known - 1}.", "prompt"
+            )
         return text
-    hosted.prompts.require_short(text, suffix)
+    served.prompts.require_short(text, suffix)
     if suffix:
-        text = _around_gap(tokenizer.get_vocab(), text, suffix, hosted.name)
+        text = _around_gap(tokenizer.get_vocab(), text, suffix, served.name)
     return list(tokenizer(text, verbose=False)["input_ids"])
 
 
@@ -183,7 +185,7 @@ def _around_gap(vocabulary: dict[str, int], text: str, suffix: str, name: str) -
     for before, behind, middle in _MIDDLES:
         if {before, behind, middle} <= vocabulary.keys():
             return f"{before}{text}{behind}{suffix}{middle}"
-    raise Refused(400, f"{name} was not made to fill gaps: it takes no suffix.", "suffix")
+    raise ApiError(400, f"{name} was not made to fill gaps: it takes no suffix.", "suffix")
 
 
 # /tokenize and /detokenize, as llama.cpp's server has them, with the tokens of the loaded model.
@@ -204,34 +206,34 @@ class Detokenize(Strict):
     tokens: list[Annotated[int, Field(ge=0)]]
 
 
-async def tokenize(request: Request, desk: Desk) -> Response:
-    """The tokens of a text."""
-    asked, hosted = await fields(request, Tokenize), _hosted(desk)
+async def tokenize(request: Request, desk: Serving) -> Response:
+    """Answer a request to /tokenize."""
+    asked, served = await fields(request, Tokenize), _served(desk)
     if len(asked.content.encode("utf-8", "replace")) > MOST_BYTES:
-        raise Refused(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
-    return JSONResponse({"tokens": await asyncio.to_thread(_tokens, hosted, asked)})
+        raise ApiError(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
+    return JSONResponse({"tokens": await asyncio.to_thread(_tokens, served, asked)})
 
 
-async def detokenize(request: Request, desk: Desk) -> Response:
-    """The text of tokens."""
-    asked, tokenizer = await fields(request, Detokenize), _hosted(desk).prompts.tokenizer
+async def detokenize(request: Request, desk: Serving) -> Response:
+    """Answer a request to /detokenize."""
+    asked, tokenizer = await fields(request, Detokenize), _served(desk).prompts.tokenizer
     known = len(tokenizer)
     if beyond := [token for token in asked.tokens if token >= known]:
-        raise Refused(400, f"There is no token {beyond[0]}: the model has 0 to {known - 1}.", "tokens")
+        raise ApiError(400, f"There is no token {beyond[0]}: the model has 0 to {known - 1}.", "tokens")
     text = await asyncio.to_thread(tokenizer.decode, asked.tokens, clean_up_tokenization_spaces=False)
     return JSONResponse({"content": text})
 
 
-def _hosted(desk: Desk) -> Hosted:
-    hosted = desk.service.host.hosted
-    if hosted is None:
+def _served(desk: Serving) -> ServedModel:
+    served = desk.service.slot.model
+    if served is None:
         raise NoModel("No model is loaded.")
-    require_tokens(hosted)
-    return hosted
+    require_tokens(served)
+    return served
 
 
-def _tokens(hosted: Hosted, asked: Tokenize) -> list[Any]:
-    tokenizer = hosted.prompts.tokenizer
+def _tokens(served: ServedModel, asked: Tokenize) -> list[Any]:
+    tokenizer = served.prompts.tokenizer
     ids = tokenizer(
         asked.content,
         add_special_tokens=asked.add_special,
@@ -241,17 +243,17 @@ def _tokens(hosted: Hosted, asked: Tokenize) -> list[Any]:
     if not asked.with_pieces:
         return list(ids)
     pieces = (
-        tokenizer.convert_ids_to_tokens(ids) if not hosted.is_local else [_piece(hosted, id) for id in ids]
+        tokenizer.convert_ids_to_tokens(ids) if not served.is_local else [_piece(served, id) for id in ids]
     )
     return [{"id": id, "piece": piece} for id, piece in zip(ids, pieces, strict=True)]
 
 
-def _piece(hosted: Hosted, token: int) -> str | list[int]:
-    """Its text; its bytes where they are no text by themselves."""
-    grammars = hosted.local.grammars
+def _piece(served: ServedModel, token: int) -> str | list[int]:
+    """Return the text of a token; its bytes where they are no text by themselves."""
+    grammars = served.local.grammars
     written = grammars.bytes_of(token) if grammars else b""
     if not written:
-        return str(hosted.prompts.tokenizer.convert_ids_to_tokens(token))
+        return str(served.prompts.tokenizer.convert_ids_to_tokens(token))
     try:
         return written.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The same words, token for token, with drafting on and off.
+"""`hierchat verify`: compares replies with drafting on and off, token for token.
 
 Each question is decoded plainly, as exactly as the target can (padded), and again speculatively by each drafter, with
 slots of its own; all get the prompts that the plain replies make. History grows over the questions."""
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.checks import request
+from hierchat.checks import runs
 from hierchat.checks.questions import Dialogue, Question, RequestError
-from hierchat.checks.request import Tell
+from hierchat.checks.runs import Tell
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.proposer import Proposer
@@ -28,8 +28,8 @@ from hierchat.engine.local import LocalEngine
 from hierchat.hierarchy.plan import Plan
 from hierchat.runtime.drafters import Memory, reply_drafter, with_models
 from hierchat.runtime.levels import Levels
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.served_model import ServedModel
 
 # Drafters that put verification to the test: noise, and the target's own second choices. They take no
 # sources and learn nothing: what they propose must never change a word.
@@ -40,7 +40,7 @@ WIDEST = 24
 
 
 class Trial:
-    """Trees of its own, of 0 to width - 1 nodes, at random but the same each time. `seed` separates replies."""
+    """Drafts trees of its own, of 0 to width - 1 nodes, at random but the same each time. `seed` separates replies."""
 
     top = 0
 
@@ -69,14 +69,14 @@ class Trial:
 
 
 class Noise(Trial):
-    """Random tokens in trees of any shape: several roots, deep branches, doubles."""
+    """Drafts random tokens in trees of any shape: several roots, deep branches, doubles."""
 
     def _nodes(self, size: int) -> tuple[list[int], list[int]]:
         return self._any(size), [int(self._random.integers(-1, node)) if node else -1 for node in range(size)]
 
 
 class Adversary(Trial):
-    """Knows `reply` and, at each of its positions, the token that the target liked next best.
+    """Drafts by knowing `reply` and, at each of its positions, the token that the target liked next best.
 
     In turn: only second choices; a second choice with what would have been right below it; the reply itself, deep,
     each of its tokens among wrong siblings.
@@ -118,7 +118,7 @@ class Adversary(Trial):
 def second_choices(
     engine: LocalEngine, prompt: Sequence[int], settings: GenerationSettings
 ) -> tuple[list[int], list[int]]:
-    """A plain reply, and what the target liked next best in place of each of its tokens."""
+    """Return a plain reply, and what the target liked next best in place of each of its tokens."""
     reply: list[int] = []
     seconds: list[int] = []
     for rows, step in engine.plain(prompt, settings):
@@ -135,7 +135,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainTurn:
     """A turn decoded plainly. `seconds` are the target's next best tokens, [reply]."""
 
     prompt: list[int]
@@ -143,40 +143,41 @@ class Plain:
     seconds: list[int]
 
 
-Drafting = Callable[[Hosted, Memory, Plain, int | None, GenerationSettings], Proposer]
+Drafting = Callable[[ServedModel, Memory, PlainTurn, int | None, GenerationSettings], Proposer]
 """Makes the drafter of one reply; with the fixed width, if any."""
 STACK = (2, 4, 8, 12)
 """Draft lengths of a stack of all draft models, from the lowest up."""
 DRAFTERS: Mapping[str, Drafting] = {
-    "default": lambda hosted, memory, plain, width, settings: reply_drafter(
-        hosted, memory, settings, Event(), width
+    "default": lambda served, memory, plain, width, settings: reply_drafter(
+        served, memory, settings, Event(), width
     ),
-    "stack": lambda hosted, memory, plain, width, settings: _stack(hosted, memory, settings),
-    "random": lambda hosted, memory, plain, width, settings: Noise(
-        hosted.local.runner.vocabulary, width, seed=len(plain.prompt)
+    "stack": lambda served, memory, plain, width, settings: _stack(served, memory, settings),
+    "random": lambda served, memory, plain, width, settings: Noise(
+        served.local.runner.vocabulary, width, seed=len(plain.prompt)
     ),
-    "adversarial": lambda hosted, memory, plain, width, settings: Adversary(
-        plain.reply, plain.seconds, hosted.local.runner.vocabulary, width, seed=len(plain.prompt)
+    "adversarial": lambda served, memory, plain, width, settings: Adversary(
+        plain.reply, plain.seconds, served.local.runner.vocabulary, width, seed=len(plain.prompt)
     ),
 }
 
 
-def _stack(hosted: Hosted, memory: Memory, settings: GenerationSettings) -> Proposer:
-    """All draft models at every step, whether it pays or not. Raises RequestError where there are none."""
-    levels = _draft_models(hosted)
+def _stack(served: ServedModel, memory: Memory, settings: GenerationSettings) -> Proposer:
+    """Make a drafter that asks all draft models at every step. Raises RequestError where there are none."""
+    levels = _draft_models(served)
     plan = Plan(tuple(range(len(levels.hierarchy.names))), STACK[: len(levels.sequences)], retrieval=True)
-    return with_models(hosted, memory, settings, Event(), levels, plan)
+    return with_models(served, memory, settings, Event(), levels, plan)
 
 
-def _draft_models(hosted: Hosted) -> Levels:
-    if not hosted.levels or not hosted.levels.sequences:
-        raise RequestError(f"{hosted.name} has no draft models here: leave `stack` out of --drafter.")
-    return hosted.levels
+def _draft_models(served: ServedModel) -> Levels:
+    if not served.levels or not served.levels.sequences:
+        raise RequestError(f"{served.name} has no draft models here: leave `stack` out of --drafter.")
+    return served.levels
 
 
 class Compared:
-    """What a run has compared so far, and its file. `head`: what stands before the figures; `drafters`: keys of
-    DRAFTERS."""
+    """Keeps what a run has compared so far, and its file.
+
+    `head`: what stands before the figures; `drafters`: keys of DRAFTERS."""
 
     def __init__(
         self, path: Path, head: dict[str, Any], drafters: Sequence[str], rows: Sequence[Row] = ()
@@ -188,12 +189,13 @@ class Compared:
 
     @property
     def mismatches(self) -> int:
-        """Replies with another token than plain decoding's, of all drafters."""
+        """Count the replies with another token than plain decoding's, of all drafters."""
         return len(self._differences())
 
     def as_dict(self) -> dict[str, Any]:
-        """As it stands in the file. `tokens` were compared, over all drafters; `tokens_per_forward` tells how many
-        drafts stood."""
+        """Return the run as it stands in the file.
+
+        `tokens` were compared, over all drafters; `tokens_per_forward` tells how many drafts stood."""
         plain = sum(len(reply) for row in self.rows for reply in row["replies"])
         return {
             **self.head,
@@ -223,11 +225,11 @@ class Compared:
         ]
 
     def write(self) -> None:
-        request.write(self.path, self.as_dict(), rows="done")
+        runs.write(self.path, self.as_dict(), rows="done")
 
 
 def check(
-    hosted: Hosted,
+    served: ServedModel,
     questions: Sequence[Question],
     settings: GenerationSettings,
     result: Compared,
@@ -236,75 +238,75 @@ def check(
     width: int | None = None,
     users: int = 1,
 ) -> None:
-    """Compares what `result` lacks, and writes it after every question. So many `users` ask their questions at once,
+    """Compare what `result` lacks, and write it after every question. So many `users` ask their questions at once,
     whose replies share forwards; plain decoding has one at a time. Raises RequestError where a drafter of `result` is
     not to be had."""
     if "stack" in result.drafters:
-        _draft_models(hosted)
+        _draft_models(served)
     replies = [reply for row in result.rows for reply in row["replies"]]
     memories = {name: Memory([Source.of(replies)]) for name in result.drafters}
     done = {row["question"] for row in result.rows}
     open_questions = [question for question in questions if question.number not in done]
     for begin in range(0, len(open_questions), users):
         rows: list[Row] = []
-        asked: list[tuple[Row, Question, list[Plain]]] = []
+        asked: list[tuple[Row, Question, list[PlainTurn]]] = []
         for question in open_questions[begin : begin + users]:
             tell(f"{question.group} {question.name}: plain", 0)
             row: Row = {"question": question.number, "replies": [], "drafters": {}}
             rows.append(row)
             try:
-                plain = _plainly(hosted, question, settings)
+                plain = _plainly(served, question, settings)
             except MessageTooLong as error:
                 row["skipped"] = str(error)
             else:
                 row["replies"] = [turn.reply for turn in plain]
                 asked.append((row, question, plain))
-        hosted.local.clear()  # nothing that plain decoding left may help, or hide what we wrote wrong
+        served.local.clear()  # nothing that plain decoding left may help, or hide what we wrote wrong
         for name, memory in memories.items():
             tell(f"{', '.join(question.name for _, question, _ in asked)}: {name}", 0)
             with ThreadPoolExecutor(max(len(asked), 1)) as pool:
-                drafting = partial(_draft, hosted, settings, DRAFTERS[name], memory, width)
+                drafting = partial(_draft, served, settings, DRAFTERS[name], memory, width)
                 drafted = list(pool.map(drafting, [plain for _, _, plain in asked], range(len(asked))))
             for (row, question, plain), (forwards, replies) in zip(asked, drafted, strict=True):
                 row["drafters"][name] = {
                     "forwards": forwards,
-                    "differences": _differing(hosted.local, question, plain, replies),
+                    "differences": _differing(served.local, question, plain, replies),
                 }
         result.rows += rows
         result.write()
         tell("", len(rows))
 
 
-def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[Plain]:
-    engine = hosted.local
+def _plainly(served: ServedModel, question: Question, settings: GenerationSettings) -> list[PlainTurn]:
+    engine = served.local
     engine.clear()
-    talk = Dialogue(hosted, settings.max_new_tokens)
+    talk = Dialogue(served, settings.max_new_tokens)
     turns = []
     for text in question.turns:
         prompt = talk.ask(text)
         reply, seconds = second_choices(engine, prompt, settings)
         talk.answered(reply)
-        turns.append(Plain(prompt, reply, seconds))
+        turns.append(PlainTurn(prompt, reply, seconds))
     return turns
 
 
 def _draft(
-    hosted: Hosted,
+    served: ServedModel,
     settings: GenerationSettings,
     drafting: Drafting,
     memory: Memory,
     width: int | None,
-    turns: Sequence[Plain],
+    turns: Sequence[PlainTurn],
     user: int,
 ) -> tuple[int, list[list[int]]]:
-    """Decodes speculatively: forwards, and the reply to each turn."""
-    engine = hosted.local
+    """Decode speculatively, and return the forwards and the reply to each turn."""
+    engine = served.local
     if turns:  # what an earlier drafter left of the first prompt stays: nothing drafted is in it
         engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)
     forwards, replies = 0, []
     for plain in turns:
         reply: list[int] = []
-        drafter = drafting(hosted, memory, plain, width, settings)
+        drafter = drafting(served, memory, plain, width, settings)
         for step in engine.generate(plain.prompt, settings, drafter, padded=True, user=user):
             reply += step.tokens
             forwards += bool(step.tokens)
@@ -314,9 +316,9 @@ def _draft(
 
 
 def _differing(
-    engine: LocalEngine, question: Question, turns: Sequence[Plain], replies: Sequence[Sequence[int]]
+    engine: LocalEngine, question: Question, turns: Sequence[PlainTurn], replies: Sequence[Sequence[int]]
 ) -> list[dict[str, Any]]:
-    """Gaps are measured last: that writes into the slots."""
+    """Return the differences of each turn. Gaps are measured last: that writes into the slots."""
     return [
         {"question": question.name, "turn": number, **_difference(engine, plain, reply)}
         for number, (plain, reply) in enumerate(zip(turns, replies, strict=True))
@@ -324,8 +326,8 @@ def _differing(
     ]
 
 
-def _difference(engine: LocalEngine, plain: Plain, reply: Sequence[int]) -> dict[str, Any]:
-    """The first one. `position` counts the reply's tokens from 0; a reply that ended there has None for its token."""
+def _difference(engine: LocalEngine, plain: PlainTurn, reply: Sequence[int]) -> dict[str, Any]:
+    """Return the first difference. `position` counts the reply's tokens from 0; a reply that ended there has None."""
     at = common_prefix(plain.reply, reply)
     one = plain.reply[at] if at < len(plain.reply) else None
     other = reply[at] if at < len(reply) else None
