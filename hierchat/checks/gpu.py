@@ -27,7 +27,7 @@ from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.progress import ModelError
 from hierchat.runtime.drafters import Memory, reply_drafter
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 
 HEAD = (
     "model",
@@ -214,37 +214,37 @@ FORWARDS = 9
 """Of each width; the median counts."""
 
 
-def figures(hosted: Hosted) -> dict[str, Any]:
+def figures(served: ServedModel) -> dict[str, Any]:
     """Measure a model that was just loaded. Without drafts nothing is compared, and forwards have one row."""
-    engine, runner = hosted.local, hosted.local.runner
+    engine, runner = served.local, served.local.runner
     found: dict[str, Any] = {
-        "implementation": hosted.implementation,
+        "implementation": served.implementation,
         "backend": runner.backend,
         "exact": runner.exact,
         "quantum": getattr(runner, "quantum", 1),
         "way": getattr(runner, "way", ""),
-        "note": hosted.note,
+        "note": served.note,
     }
     if runner.drafts:
-        found["verify"] = _verified(hosted)
+        found["verify"] = _verified(served)
     engine.clear()
-    found["plain"], _ = _speed(hosted, drafts=False)
+    found["plain"], _ = _speed(served, drafts=False)
     if runner.drafts:
-        found["drafted"], found["per_forward"] = _speed(hosted, drafts=True)
-    found["forward_ms"] = _forwards(hosted)
+        found["drafted"], found["per_forward"] = _speed(served, drafts=True)
+    found["forward_ms"] = _forwards(served)
     return found
 
 
-def _verified(hosted: Hosted) -> dict[str, int]:
+def _verified(served: ServedModel) -> dict[str, int]:
     questions = [Question(number, str(number), (text,)) for number, text in enumerate(ASKED)]
     with TemporaryDirectory() as folder:
         compared = Compared(Path(folder) / "verify.json", {}, DRAFTERS)
-        check(hosted, questions, SETTINGS, compared, lambda doing, done: None)
+        check(served, questions, SETTINGS, compared, lambda doing, done: None)
     said = compared.as_dict()
     return {"tokens": said["tokens"], "mismatches": said["mismatches"]}
 
 
-def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
+def _speed(served: ServedModel, *, drafts: bool) -> tuple[float, float]:
     """Return tokens a second behind the prompt, and tokens per forward."""
     memory = Memory()
     tokens = forwards = 0
@@ -252,10 +252,10 @@ def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
     for settings, asked in ((WARM, ASKED[:1]), (SETTINGS, ASKED)):
         tokens, forwards, seconds = 0, 0, 0.0
         for text in asked:
-            prompt = Dialogue(hosted, settings.max_new_tokens).ask(text)
-            drafter = reply_drafter(hosted, memory, settings, Event()) if drafts else None
+            prompt = Dialogue(served, settings.max_new_tokens).ask(text)
+            drafter = reply_drafter(served, memory, settings, Event()) if drafts else None
             began = time.perf_counter()
-            for step in hosted.engine.generate(prompt, settings, drafter, padded=drafts):
+            for step in served.engine.generate(prompt, settings, drafter, padded=drafts):
                 now = time.perf_counter()
                 if step.tokens:
                     tokens, forwards, seconds = tokens + len(step.tokens), forwards + 1, seconds + now - began
@@ -263,9 +263,9 @@ def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
     return tokens / max(seconds, 1e-9), tokens / max(forwards, 1)
 
 
-def _forwards(hosted: Hosted) -> dict[str, float]:
+def _forwards(served: ServedModel) -> dict[str, float]:
     """Return median milliseconds by the number of rows, behind the last prompt."""
-    sequence = hosted.local.sequence
+    sequence = served.local.sequence
     found = {}
     for width in WIDTHS if sequence.runner.drafts else WIDTHS[:1]:
         times = []

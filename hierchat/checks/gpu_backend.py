@@ -23,13 +23,13 @@ def one(model: str, implementation: str, device: str) -> dict[str, Any]:
     try:
         entry = read_catalogue().entry(model)
         from hierchat.checks.gpu import figures  # these take seconds
-        from hierchat.runtime.load import load_hosted
+        from hierchat.runtime.loading import load_served_model
 
         backend = _through_transformers(entry, device)
         only = None if implementation == ANY else implementation
-        hosted = load_hosted(entry, backend, waits=False, device=device, implementation=only)
-        hosted.drafting_ready.wait()
-        return figures(hosted)
+        served = load_served_model(entry, backend, waits=False, device=device, implementation=only)
+        served.drafting_ready.wait()
+        return figures(served)
     except ModelError as error:
         return {"failed": str(error)}
 

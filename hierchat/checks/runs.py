@@ -35,8 +35,8 @@ from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.runtime.costs import processor
-from hierchat.runtime.load import load_hosted
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import require_readable
 from hierchat.texts.text_files import CorpusError
 
@@ -204,10 +204,10 @@ class MeasuredRun:
         }
         self._machine: dict[str, Any] = machine()
 
-    def load(self, places: int = 1) -> Hosted:
+    def load(self, places: int = 1) -> ServedModel:
         """Load the model on its backend. `places`: replies that it writes at once."""
         with terminal_progress() as report:
-            return load_hosted(
+            return load_served_model(
                 self.entry,
                 self._options.backend,
                 report,
@@ -216,12 +216,12 @@ class MeasuredRun:
                 catalogue=read_catalogue(),
             )
 
-    def head(self, hosted: Hosted) -> dict[str, Any]:
+    def head(self, served: ServedModel) -> dict[str, Any]:
         """Return what stands before the figures in the file."""
         return {
             "machine": self._machine,
-            "model": hosted.name,
-            "backend": hosted.engine.backend,
+            "model": served.name,
+            "backend": served.engine.backend,
             "settings": self.recorded,
         }
 

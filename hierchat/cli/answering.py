@@ -38,8 +38,8 @@ from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import status
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.prompt import Said
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import LOCAL_USER, ChatSettings, DraftsFrom, Store
 
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
@@ -53,43 +53,43 @@ class OwnModel:
         self._out = out
 
     @property
-    def host(self) -> ModelHost:
+    def slot(self) -> ModelSlot:
         """It holds the model."""
-        return self._service.host
+        return self._service.slot
 
     @property
     def name(self) -> str:
-        return self.host.hosted.name if self.host.hosted else ""
+        return self.slot.model.name if self.slot.model else ""
 
     @property
     def place(self) -> str:
         return ""
 
     def names(self) -> list[str]:
-        return self.host.names
+        return self.slot.names
 
     def about(self, name: str) -> str:
-        present = status(self.host.catalogue.entry(name), best_device()).present
+        present = status(self.slot.catalogue.entry(name), best_device()).present
         return "" if present else "not on this machine: it is fetched first"
 
     def choose(self, name: str) -> None:
         require(name, self.names())
         if name == (before := self.name):
             return
-        self.host.start(name)
+        self.slot.start(name)
         try:
-            wait_for_model(self.host, self._out)
+            wait_for_model(self.slot, self._out)
         except KeyboardInterrupt:
             if not before:
                 raise
-            self.host.start(before)
-            wait_for_model(self.host, self._out)
+            self.slot.start(before)
+            wait_for_model(self.slot, self._out)
             raise CommandError(f"Stopped. {before} goes on answering.") from None
         if self.name != name:
-            raise CommandError(self.host.status.message or f"{name} could not be loaded.")
+            raise CommandError(self.slot.status.message or f"{name} could not be loaded.")
 
     def complete(
-        self, user: int, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
+        self, user: int, said: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """A reply that is not stored. No other chat of the user drafts it."""
         allowed: DraftsFrom = "none" if self._service.store.drafts_from(user) == "none" else "chat"
@@ -161,7 +161,7 @@ class ServerModel:
         self.name, self._owner = str(model["id"]), str(model.get("owned_by") or "")
 
     def complete(
-        self, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
+        self, said: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """Yield the reply as it comes; what breaks off later stands in the last frame. Raises CommandError."""
         body = {
@@ -222,7 +222,7 @@ class ServerModel:
         return failure.said or f"The server answered {failure.status}."
 
 
-def _content(said: Said) -> str:
+def _content(said: PromptMessage) -> str:
     """Return the text of a message; of an earlier reply the answer alone, since thoughts are no part of a prompt."""
     return split_reasoning(said.text).answer or said.text if said.role == "assistant" else said.text
 
@@ -350,13 +350,13 @@ def _store(flags: ChatFlags, stack: ExitStack) -> Store:
 
 
 def _by_itself(flags: ChatFlags, stack: ExitStack) -> Talk:
-    host = ModelHost(read_catalogue(), backend=flags.backend)
-    name = flags.model or host.names[0]
-    require(name, host.names)
+    slot = ModelSlot(read_catalogue(), backend=flags.backend)
+    name = flags.model or slot.names[0]
+    require(name, slot.names)
     store = _store(flags, stack)
     user = store.ensure_user(LOCAL_USER)
     number = last_chat(store, user) if flags.go_on else None
-    service = stack.enter_context(closing(ChatService(store, host)))
+    service = stack.enter_context(closing(ChatService(store, slot)))
     model = OwnModel(service)
     model.choose(name)
     if not flags.no_history:

@@ -108,15 +108,15 @@ def _verify(options: RunOptions, drafters: list[str], users: int) -> int:
 
     run = MeasuredRun(options, "verify", {"drafters": drafters, "users": users})
     questions = spread(run.questions, options.limit)
-    hosted = run.load(places=users)
+    served = run.load(places=users)
     shown = {key: run.recorded[key] for key in ("temperature", "seed")}
-    head = run.head(hosted) | {"exact": hosted.engine.exact} | shown
+    head = run.head(served) | {"exact": served.engine.exact} | shown
     found = run.earlier(head)
     result = Compared(options.json, head, drafters, found["done"] if found else ())
     stopped = False
     try:
         with bar(len(questions), len(result.rows)) as tell:
-            check(hosted, questions, run.settings, result, tell, width=options.width, users=users)
+            check(served, questions, run.settings, result, tell, width=options.width, users=users)
     except KeyboardInterrupt:
         stopped = True
     summary = result.as_dict()

@@ -51,19 +51,19 @@ def learn_command(
     from hierchat.chat.prompts import waiting_scripts
     from hierchat.models.catalogue import read_catalogue
     from hierchat.models.progress import terminal_progress
-    from hierchat.runtime.load import load_hosted
-    from hierchat.runtime.slot import PLACES
+    from hierchat.runtime.loading import load_served_model
+    from hierchat.runtime.model_slot import PLACES
 
     entry = read_catalogue().entry(catalogue_name(model))
     owner = _user(store, user)
     with terminal_progress() as report:
-        hosted = load_hosted(entry, backend, report, places=PLACES, costs=store)
-    room = store.learning(owner).most_tokens - store.self_size(owner, hosted.model_key).tokens
+        served = load_served_model(entry, backend, report, places=PLACES, costs=store)
+    room = store.learning(owner).most_tokens - store.self_size(owner, served.model_key).tokens
     if room <= 0:
         raise CommandError(FULL)
     stop = Event()
     with stopped_by_signals(stop):
-        writer = Writer(store, hosted, owner, entry.sampling, stop)
+        writer = Writer(store, served, owner, entry.sampling, stop)
         began = time.monotonic()
         with _Progress(minutes * 60) as progress:
 
@@ -72,12 +72,12 @@ def learn_command(
                 progress.show(writer.tokens, writer.replies, seconds)
                 return seconds < minutes * 60 and writer.tokens < room
 
-            writer.write(waiting_scripts(store, owner, hosted.model_key), goes_on)
+            writer.write(waiting_scripts(store, owner, served.model_key), goes_on)
         seconds = time.monotonic() - began
         writer.keep()
-    size = store.self_size(owner, hosted.model_key)
+    size = store.self_size(owner, served.model_key)
     print(
-        f"{hosted.name} wrote {writer.tokens:,} tokens in {seconds / 60:.1f} minutes, "
+        f"{served.name} wrote {writer.tokens:,} tokens in {seconds / 60:.1f} minutes, "
         f"{_rate(writer.tokens, seconds)} tokens a minute, {writer.streams} replies at a time.\n"
         f"There are {size.tokens:,} tokens of it now, {size.size / 1e6:.1f} MB. They draft from the next reply on; "
         "Settings of the page, or `hierchat forget`, deletes them."

@@ -11,12 +11,12 @@ from threading import Event
 from typing import Any, Protocol
 
 from hierchat.chat.frames import Frame
-from hierchat.chat.origins import Run
+from hierchat.chat.origins import SourceRun
 from hierchat.chat.service import ChatService
 from hierchat.chat.settings import keep_settings, own_sampling, reply_settings, settings_of
 from hierchat.cli.options import CommandError
 from hierchat.config import GenerationSettings
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import (
     Attachment,
     Chat,
@@ -66,7 +66,7 @@ def require(name: str, names: Sequence[str]) -> None:
         raise CommandError(f"No model is called {name!r}. There are: {', '.join(names)}.")
 
 
-Complete = Callable[[Sequence[Said], Mapping[str, Any], Event], Generator[Frame, None, None]]
+Complete = Callable[[Sequence[PromptMessage], Mapping[str, Any], Event], Generator[Frame, None, None]]
 """The reply to messages under sampling settings, as frames, the last one in phase "done"."""
 Earlier = Callable[[int], list[str]]
 """What the user asked in earlier chats: so many at most, the oldest first."""
@@ -133,7 +133,7 @@ class Talk(Protocol):
         """All that was said; None where nothing was."""
         ...
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SourceRun]:
         """Where the words of the last reply came from; empty where that is not known."""
         ...
 
@@ -174,9 +174,9 @@ class TalkInMemory:
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
         settings, before = self.settings, open_branch(self._chat) if self._chat.messages else []
         question = _message("user", before[-1].name if before else None, text, attachments=tuple(files))
-        said = [Said("system", settings.system_prompt)] if settings.system_prompt else []
+        said = [PromptMessage("system", settings.system_prompt)] if settings.system_prompt else []
         said += [
-            Said(message.role, with_files(message.text, message.attachments))
+            PromptMessage(message.role, with_files(message.text, message.attachments))
             for message in (*before, question)
             if message.role != "system" or not said
         ]
@@ -215,7 +215,7 @@ class TalkInMemory:
     def chat(self) -> Chat | None:
         return self._chat if self._chat.messages else None
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SourceRun]:
         return []
 
 
@@ -309,7 +309,7 @@ class StoredTalk:
     def chat(self) -> Chat | None:
         return None if self.number is None else self._store.chat(self._user, self.number)
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SourceRun]:
         return [] if self._reply is None else self._service.runs(self._user, self._reply)
 
 

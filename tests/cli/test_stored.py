@@ -18,21 +18,21 @@ from hierchat.cli import answering
 from hierchat.cli.answering import OwnModel
 from hierchat.cli.options import CommandError
 from hierchat.cli.talk import StoredTalk, Talk, TalkInMemory
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import LOCAL_USER, Store
 from tests.testing.tiny_chat import catalogue, load
 
 
 @pytest.fixture
 def service(store: Store) -> Iterator[ChatService]:
-    def loading(name: str, report: object) -> Hosted:
+    def loading(name: str, report: object) -> ServedModel:
         if name == "broken":
             raise OSError
         return load(name, report)  # type: ignore[arg-type]
 
     with closing(
-        ChatService(store, ModelHost(catalogue("tiny", "another", "broken"), load=loading))
+        ChatService(store, ModelSlot(catalogue("tiny", "another", "broken"), load=loading))
     ) as service:
         yield service
 

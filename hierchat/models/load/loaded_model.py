@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings, cache_dir
-from hierchat.models.catalogue import Backend, ModelEntry, Quantisation
+from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisation
 from hierchat.models.fetch.bring import prepare
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.progress import BrokenFileError, ModelError, Report, silent
@@ -63,7 +63,7 @@ class LoadedModel:
     `device` and `dtype` as torch names them; `context_length` counts positions. `model_key` is a SHA-256 that names
     the tokens and the weights before quantisation and rounding: history written under it may draft for any precision
     of the same model. `end_ids` are the tokens that end a reply. `note`: why the CPU engine does not compute it, or
-    that it was not made to chat.
+    that it was not made to chat. `activations`: what the CPU engine reads; it says itself what it really does.
     """
 
     name: str
@@ -77,6 +77,7 @@ class LoadedModel:
     model_key: str
     end_ids: frozenset[int]
     note: str = ""
+    activations: Activations = "int16"
 
 
 def model_key(tokenizer: Any, identity: str) -> str:
