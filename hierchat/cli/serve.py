@@ -64,9 +64,7 @@ def page_options(command: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--host",
-                default="127.0.0.1",
-                help="address to listen on; all but loopback need a login",
+                "--host", default="127.0.0.1", help="address to listen on; all but loopback need a login"
             ),
             click.option("--port", type=port, default="7860", metavar="PORT", help="(7860)"),
             click.option("--share", is_flag=True, help="a public link, relayed through a third party"),

@@ -11,7 +11,7 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.cli.options import CommandError
-from hierchat.cli.talk import StoredCopy, TalkInMemory, earlier, last_chat
+from hierchat.cli.talk import CopiedTalk, SettingsOverrides, TalkInMemory, earlier, last_chat
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Attachment, ChatSettings, Store
 
@@ -53,13 +53,11 @@ def echo() -> Echo:
 
 
 def passing(echo: Echo) -> TalkInMemory:
-    return TalkInMemory(echo, echo.complete, lambda number: ChatSettings("", {}))
+    return TalkInMemory(echo, SettingsOverrides(), echo.complete, ChatSettings("", {}))
 
 
 def kept(echo: Echo, store: Store, user: int, number: int | None = None) -> TalkInMemory:
-    keeping = StoredCopy(store, user)
-    chat = store.chat(user, number) if number else None
-    return TalkInMemory(echo, echo.complete, keeping.settings, keeping, chat, number)
+    return CopiedTalk(echo, SettingsOverrides(), echo.complete, store, user, number)
 
 
 def ask(talk: TalkInMemory, text: str, files: Sequence[Attachment] = ()) -> str:
