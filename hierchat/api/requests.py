@@ -134,8 +134,8 @@ class ApiReply:
             self.reply = service.completions.reply_to(alone, user, prompt, settings, stop, learns=False)
             return self.reply
         self.reply = service.completions.reply_to(served, user, prompt, settings, stop)
-        conversation = service.store.create_conversation(user)
-        question = service.store.add_message(user, conversation, None, "user", request.question)
+        conversation = service.store.chats.create(user)
+        question = service.store.messages.add(user, conversation, None, "user", request.question)
         return Record(service.store, self.reply, user, conversation, question)
 
 
@@ -402,7 +402,7 @@ class Serving:
         def done(tokens: int) -> None:
             if leave and caller.key:
                 leave()
-                noting = asyncio.to_thread(self.service.store.note_use, caller.key.id, tokens)
+                noting = asyncio.to_thread(self.service.store.keys.note_use, caller.key.id, tokens)
                 task = asyncio.ensure_future(noting)
                 self._noting.add(task)  # the loop itself holds tasks weakly
                 task.add_done_callback(self._noting.discard)
