@@ -25,7 +25,7 @@ from hierchat.store import StoreError
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-Handler = Callable[[Request, Serving], Awaitable[Response]]
+Handler = Callable[..., Awaitable[Response]]  # (request, serving=...)
 PREFIX = "/v1/"
 LOOK_SECONDS = 2.0
 """How soon a reply ends whose key was removed."""
