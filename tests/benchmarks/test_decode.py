@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.arms import OwnArm, parse_arms, rotated
+from benchmarks.arms import OwnArm, rotated
 from benchmarks.decode import Measured, measure
-from hierchat.checks.questions import Question, RequestError
+from hierchat.checks.questions import Question
 from hierchat.runtime.loaded import Hosted
 from tests.testing.fake_arms import FakeArm, result
 from tests.testing.questions import SETTINGS, questions, questions_file, tell
@@ -78,13 +78,6 @@ def test_what_an_arm_dies_of_is_listed_and_the_others_go_on(hosted: Hosted, tmp_
     assert arms[1].closed
 
 
-def test_no_arm_is_left(hosted: Hosted, tmp_path: Path) -> None:
-    out = result(tmp_path, ["a"])
-    with pytest.raises(RequestError, match="out of breath"):
-        run(hosted, [FakeArm("a", fails=0)], questions(3), out)
-    assert json.loads(out.path.read_text())["absent"]
-
-
 def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(hosted: Hosted, tmp_path: Path) -> None:
     class Interrupted(FakeArm):
         def answer(self, *asked: Any) -> Any:
@@ -132,14 +125,6 @@ def test_an_arm_finds_only_its_own_slots(hosted: Hosted, monkeypatch: pytest.Mon
     assert sum(read) == 2 * (len(prompt) - 1)
     second.answer([*prompt, *answer.reply, 4, 5], SETTINGS)
     assert sum(read) == 2 * (len(prompt) - 1) + 2
-
-
-def test_arms_are_known_by_name() -> None:
-    assert parse_arms("vanilla, hierchat,vanilla") == ["vanilla", "hierchat"]
-    with pytest.raises(RequestError, match=r"Did you mean context"):
-        parse_arms("vanilla,kontext")
-    with pytest.raises(RequestError, match="There are vanilla, "):
-        parse_arms(",")
 
 
 @pytest.mark.usefixtures("tiny_in_the_catalogue")
